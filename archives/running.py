@@ -17,7 +17,7 @@ from archives import address, database_address, job, limits, load_job, sweeping
 from archives.models import Archive, ArchiveFile, ArchiveState, OnTrouble
 from archives.reading import Source, Stopped, consumer_conf
 from billing.models import Direction, UsageMinute
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance, Route
 from instances.routes.kinds import PLAINTEXT, WITH_SASL, WITH_TLS
@@ -91,7 +91,7 @@ def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | Non
     runs = 0
     done: list[str] = []
     try:
-        with only_one(f"{LOCK} {cluster_id}"):
+        with exclusive_lock(f"{LOCK} {cluster_id}"):
             while runs < limits.DUE_AT_ONCE_MAX and time.monotonic() < ends_s:
                 archive = _next_of(cluster_id, now, done)
                 if archive is None:

@@ -83,7 +83,7 @@ class Broker:
     def limit(self, share_bps: int, now_ms: int) -> None:
         """Sets another share, and scales the samples as a broker does."""
         if share_bps > self.share_bps:
-            self.pace.raised(self.share_bps, share_bps, now_ms)
+            self.pace.convert_debt(self.share_bps, share_bps, now_ms)
         if self.share_bps:
             self.rate.scale(share_bps / self.share_bps)
         self.share_bps = share_bps

@@ -107,26 +107,26 @@ class ClusterAdmin(OperatorAdmin):
 
     @admin.display(description=_("map"))
     def map(self, cluster: Cluster) -> SafeString:
-        at = reverse("admin:brokers_cluster_map", args=[cluster.pk])
-        return format_html('<a href="{}">{}</a>', at, _("Brokers, leaders, moves"))
+        address = reverse("admin:brokers_cluster_map", args=[cluster.pk])
+        return format_html('<a href="{}">{}</a>', address, _("Brokers, leaders, moves"))
 
     @admin.display(description=_("transactions"))
     def transactions(self, cluster: Cluster) -> SafeString:
-        at = reverse("admin:brokers_transactions", args=[cluster.pk])
-        return format_html('<a href="{}">{}</a>', at, _("Those that hang"))
+        address = reverse("admin:brokers_transactions", args=[cluster.pk])
+        return format_html('<a href="{}">{}</a>', address, _("Those that hang"))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return with_figures(super().get_changelist(request, **kwargs), selectors.rooms_of)
+        return with_figures(super().get_changelist(request, **kwargs), selectors.capacities_of)
 
     @admin.display(description=_("sold bandwidth"))
     def sold_bandwidth(self, cluster: Any) -> str:
-        room = cluster.figures
-        return f"{room.sold_bandwidth_mb_s:,} / {room.bandwidth_mb_s:,} MB/s"
+        capacity = cluster.figures
+        return f"{capacity.sold_bandwidth_mb_s:,} / {capacity.bandwidth_mb_s:,} MB/s"
 
     @admin.display(description=_("sold storage"))
     def sold_storage(self, cluster: Any) -> str:
-        room = cluster.figures
-        return f"{room.sold_storage_gb:,} / {room.storage_gb:,} GB"
+        capacity = cluster.figures
+        return f"{capacity.sold_storage_gb:,} / {capacity.storage_gb:,} GB"
 
     @admin.display(description=_("instances"))
     def instances(self, cluster: Any) -> int:
@@ -213,8 +213,8 @@ class BrokerAdmin(OperatorAdmin):
     def log(self, broker: Broker) -> SafeString | str:
         lines = broker_log.last_lines(broker)
         if lines is None:
-            where = {"host": broker.host.name, "file": "/".join(broker_log.log_file_of(broker).parts[-4:])}
-            return _("It is not on this machine. On host %(host)s it is %(file)s in the state directory.") % where
+            path = {"host": broker.host.name, "file": "/".join(broker_log.log_file_of(broker).parts[-4:])}
+            return _("It is not on this machine. On host %(host)s it is %(file)s in the state directory.") % path
         return format_html("<pre>{}</pre>", "\n".join(lines)) if lines else "—"
 
     @admin.display(description=_("leaders, connections"))

@@ -25,7 +25,7 @@ class BrokersConfig(AppConfig):
             users,
         )
         from brokers.monitoring import connections, observe, topic_clients, topic_report
-        from brokers.operations.room import InstanceRoom
+        from brokers.operations.instance_capacity import InstanceCapacity
         from instances import interfaces as instances_interfaces
         from instances.acls.interfaces import acl_admin_client
         from instances.clients.interfaces import connection_admin_client, topic_traffic
@@ -37,23 +37,23 @@ class BrokersConfig(AppConfig):
         from quotas import interfaces as quota_interfaces
 
         limits.publish()
-        instances_interfaces.data_plane.plug(topics.TopicAdminClient())
+        instances_interfaces.data_plane.plug(topics.KafkaTopicAdminClient())
         instances_interfaces.delete_records.plug(record_deletion.delete_records)
         instances_interfaces.observation.plug(observe.Observed())
         topic_interfaces.topic_report.plug(topic_report.topic_report)
-        topic_interfaces.refresh_topics.plug(tasks.ask_to_refresh_topics)
+        topic_interfaces.refresh_topics.plug(tasks.enqueue_topics_refresh)
         connection_admin_client.plug(connections.BrokerConnections())
         topic_traffic.plug(topic_clients.topic_traffic)
-        instances_interfaces.capacity.plug(InstanceRoom())
+        instances_interfaces.capacity.plug(InstanceCapacity())
         instances_interfaces.exposure.plug(selectors.is_exposed)
-        interfaces.group_admin_client.plug(groups.Groups())
-        interfaces.transaction_admin_client.plug(transactions.Transactions())
-        instances_interfaces.reconcile.plug(tasks.ask_to_reconcile)
-        instances_interfaces.stream_samples.plug(tasks.ask_for_samples)
-        instances_interfaces.push_limit.plug(tasks.ask_to_push)
-        instances_interfaces.publish_oauth.plug(tasks.ask_to_publish_oauth)
-        quota_interfaces.client_quotas.plug(client_quotas.QuotaAdminClient())
+        interfaces.group_admin_client.plug(groups.KafkaGroupAdminClient())
+        interfaces.transaction_admin_client.plug(transactions.KafkaTransactionAdminClient())
+        instances_interfaces.reconcile.plug(tasks.enqueue_reconciliation)
+        instances_interfaces.stream_samples.plug(tasks.enqueue_samples)
+        instances_interfaces.push_limit.plug(tasks.enqueue_push)
+        instances_interfaces.publish_oauth.plug(tasks.enqueue_oauth_publication)
+        quota_interfaces.client_quotas.plug(client_quotas.KafkaQuotaAdminClient())
         user_admin_client.plug(users.KafkaUserAdminClient())
         acl_admin_client.plug(acls.KafkaAclAdminClient())
-        message_admin_client.plug(messages.Messages())
+        message_admin_client.plug(messages.KafkaMessageAdminClient())
         record_log.plug(topic_records.TopicRecords)

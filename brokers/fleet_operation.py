@@ -51,5 +51,5 @@ class FleetOperation(models.Model):
     @property
     def progress(self) -> float:
         """Returns the share of completed steps, 0 to 1."""
-        done = sum(step["state"] == StepState.DONE for step in self.steps)
-        return round(done / len(self.steps), 3) if self.steps else 0.0
+        completed = sum(step["state"] == StepState.DONE for step in self.steps)
+        return round(completed / len(self.steps), 3) if self.steps else 0.0

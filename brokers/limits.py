@@ -223,23 +223,23 @@ WORK_ROUND_S = 0.8
 def publish() -> None:
     """Registers the limits of the fleet that the API shows under `/limits`; called once from `AppConfig.ready`."""
     register(
-        *_of_access_control(),
+        *_access_control_limits(),
         Limit(
             "dedicated_clusters_per_tenant_max",
             DEDICATED_CLUSTERS_PER_TENANT_MAX,
             "clusters",
             "Clusters for dedicated instances of one tenant that are formed without an operator; more instances wait.",
         ),
-        *_of_agents(),
+        *_agent_limits(),
     )
-    _publish_what_is_kept()
+    _publish_coordinator_limits()
     _publish_connections()
     _publish_memory()
     _publish_loop_weights()
     _publish_audit()
 
 
-def _of_agents() -> tuple[Limit, ...]:
+def _agent_limits() -> tuple[Limit, ...]:
     return (
         Limit("join_token_minutes", JOIN_TOKEN_MINUTES, "minutes", "How long the join token of a host can be used."),
         Limit("agent_report_bytes_max", AGENT_REPORT_BYTES_MAX, "bytes", "Largest report of an agent."),
@@ -271,7 +271,7 @@ def _of_agents() -> tuple[Limit, ...]:
     )
 
 
-def _publish_what_is_kept() -> None:
+def _publish_coordinator_limits() -> None:
     register(
         Limit(
             "groups_per_instance_max",
@@ -472,7 +472,7 @@ def _publish_audit() -> None:
     )
 
 
-def _of_access_control() -> tuple[Limit, ...]:
+def _access_control_limits() -> tuple[Limit, ...]:
     return (
         Limit(
             "acl_entries_per_instance_max",

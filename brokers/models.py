@@ -36,9 +36,9 @@ from tenants.message_field import MessageField
 from tenants.versioned import Versioned
 
 
-def _named(topic: str) -> dict[str, str | None]:
-    owner, rest = naming.split_internal(topic)
-    return {"instance_id": owner, "topic": rest}
+def _tenant_topic(topic: str) -> dict[str, str | None]:
+    owner, name = naming.split_internal(topic)
+    return {"instance_id": owner, "topic": name}
 
 
 # States of a rebalance that is in progress.
@@ -357,10 +357,10 @@ class Rebalance(Versioned):
         """Returns the localized title."""
         if self.broker is None:
             return str(self.get_kind_display())
-        words = _("Remove broker %(number)s") if self.removes else _("Empty broker %(number)s")
+        text = _("Remove broker %(number)s") if self.removes else _("Empty broker %(number)s")
         if self.kind == RebalanceKind.LOSS:
-            words = _("Remove lost broker %(number)s")
-        return words % {"number": self.broker.number}
+            text = _("Remove lost broker %(number)s")
+        return text % {"number": self.broker.number}
 
     @property
     def lost_partitions(self) -> list[dict[str, Any]]:
@@ -372,7 +372,7 @@ class Rebalance(Versioned):
         for move in self.moves.exclude(loses="").order_by("topic", "partition") if rows is None else rows:
             result.setdefault((move.topic, move.loses), []).append(move.partition)
         return [
-            {**_named(topic), "partitions": partitions, "loses": loses}
+            {**_tenant_topic(topic), "partitions": partitions, "loses": loses}
             for (topic, loses), partitions in sorted(result.items())
         ]
 

@@ -72,10 +72,10 @@ class RebalanceProgress:
     @property
     def percent(self) -> int:
         """The progress by bytes if there are any, otherwise by moves; 100 only if all are done."""
-        whole, part = (self.size_bytes, self.copied_bytes) if self.size_bytes else (self.total, self.done)
+        total, completed = (self.size_bytes, self.copied_bytes) if self.size_bytes else (self.total, self.done)
         if self.done == self.total:
             return 100
-        return min(99, part * 100 // whole) if whole else 0
+        return min(99, completed * 100 // total) if total else 0
 
 
 def clusters() -> QuerySet[Cluster]:
@@ -230,19 +230,19 @@ def progresses_of(rebalances: Sequence[Rebalance]) -> dict[str, RebalanceProgres
 
 
 def _progresses(rebalance_ids: Sequence[str], *, is_back: bool) -> dict[str, RebalanceProgress]:
-    ends = (ReassignmentState.SKIPPED, ReassignmentState.UNDONE if is_back else ReassignmentState.DONE)
-    whole = F("size_bytes") * F("copies_back" if is_back else "copies")
+    final_states = (ReassignmentState.SKIPPED, ReassignmentState.UNDONE if is_back else ReassignmentState.DONE)
+    total_bytes = F("size_bytes") * F("copies_back" if is_back else "copies")
     moves = PartitionReassignment.objects.filter(rebalance__in=rebalance_ids).order_by()
     rows = moves.values("rebalance_id").annotate(
         total=Count("id"),
         running=Count("id", filter=Q(state=ReassignmentState.RUNNING)),
-        done=Count("id", filter=Q(state__in=ends)),
-        whole_bytes=Sum(whole),
-        ended_bytes=Sum(whole, filter=Q(state__in=ends)),
-        running_bytes=Sum(Least(F("copied_bytes"), whole), filter=Q(state=ReassignmentState.RUNNING)),
+        done=Count("id", filter=Q(state__in=final_states)),
+        whole_bytes=Sum(total_bytes),
+        ended_bytes=Sum(total_bytes, filter=Q(state__in=final_states)),
+        running_bytes=Sum(Least(F("copied_bytes"), total_bytes), filter=Q(state=ReassignmentState.RUNNING)),
     )
-    nothing = RebalanceProgress(total=0, waiting=0, running=0, done=0, size_bytes=0, copied_bytes=0)
-    return dict.fromkeys(rebalance_ids, nothing) | {
+    no_progress = RebalanceProgress(total=0, waiting=0, running=0, done=0, size_bytes=0, copied_bytes=0)
+    return dict.fromkeys(rebalance_ids, no_progress) | {
         row["rebalance_id"]: RebalanceProgress(
             total=row["total"],
             waiting=row["total"] - row["running"] - row["done"],
@@ -260,12 +260,12 @@ def health_of(broker: Broker) -> Health:
     return health(broker, timezone.now())
 
 
-def room_of(cluster: Cluster) -> ClusterCapacity:
+def capacity_of(cluster: Cluster) -> ClusterCapacity:
     """Returns the sold capacity and the capacity of a cluster."""
-    return rooms_of([cluster])[cluster.pk]
+    return capacities_of([cluster])[cluster.pk]
 
 
-def rooms_of(clusters: Sequence[Cluster], *, with_partitions: bool = True) -> dict[str, ClusterCapacity]:
+def capacities_of(clusters: Sequence[Cluster], *, with_partitions: bool = True) -> dict[str, ClusterCapacity]:
     """Returns the sold capacity and the capacity of many clusters at once, by id. Without `with_partitions` no instance
     is read, and `sold_partitions` is 0.
     """
@@ -286,16 +286,16 @@ def rooms_of(clusters: Sequence[Cluster], *, with_partitions: bool = True) -> di
             partitions=Sum("instance__partitions_max") if with_partitions else Value(0),
         )
     }
-    nothing = {"mb_s": 0, "gb": 0, "instances": 0, "partitions": 0}
+    zero = {"mb_s": 0, "gb": 0, "instances": 0, "partitions": 0}
     result = {}
     for cluster in clusters:
-        limits, taken = can_sell.get(cluster.pk, nothing), sold.get(cluster.pk, nothing)
+        limits, sold_capacity = can_sell.get(cluster.pk, zero), sold.get(cluster.pk, zero)
         result[cluster.pk] = ClusterCapacity(
             bandwidth_mb_s=limits["mb_s"],
             storage_gb=limits["gb"],
-            sold_bandwidth_mb_s=taken["mb_s"],
-            sold_storage_gb=taken["gb"],
-            instances=taken["instances"],
-            sold_partitions=taken["partitions"],
+            sold_bandwidth_mb_s=sold_capacity["mb_s"],
+            sold_storage_gb=sold_capacity["gb"],
+            instances=sold_capacity["instances"],
+            sold_partitions=sold_capacity["partitions"],
         )
     return result

@@ -111,19 +111,19 @@ def is_restarting(broker: Broker) -> bool:
     )
 
 
-def note_process(broker_id: str, **fields: object) -> None:
+def store_process_state(broker_id: str, **fields: object) -> None:
     """Stores the state of a process as seen by the agent; no configuration change, so no new version and no audit
     entry.
     """
     Broker.objects.filter(pk=broker_id).update(**fields)
 
 
-def note_restart(broker_id: str) -> None:
+def count_restart(broker_id: str) -> None:
     """Counts an unexpected end of the process."""
     Broker.objects.filter(pk=broker_id).update(process_restarts=F("process_restarts") + 1)
 
 
-def note_checks(
+def store_checks(
     host_id: str, checks: Sequence[Mapping[str, Any]], agent_version: str, machine: Mapping[str, Any] | None
 ) -> None:
     """Stores the checks that an agent has made of its machine, and the use of the machine (None: not measured)."""

@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 
 from brokers.agent.broker_certificates import renew_control
 from brokers.auditing import reader
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.monitoring import (
     cluster_overview,
@@ -28,7 +28,7 @@ from brokers.monitoring import (
 )
 from brokers.operations import compiled_uptake, job_runner, revocation
 from brokers.provisioning import oauth, reconciler, sweep
-from brokers.provisioning.steps import NotYet
+from brokers.provisioning.steps import RetryLater
 from instances.copying import turns as copy_turns
 from instances.copying.limits import COPY_ROUND_S
 from instances.quickstart.limits import PUSH_ENDS_AFTER_S, PUSH_EVERY_S, SAMPLE_EVERY_S, SAMPLE_TURN_EXPIRES_S
@@ -47,7 +47,7 @@ REFRESH_EXPIRES_S = 5
 QUICK_PUBLISH = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
 
 
-def ask_to_reconcile(instance_id: str, *, expires_s: float | None = None) -> None:
+def enqueue_reconciliation(instance_id: str, *, expires_s: float | None = None) -> None:
     """Implements `instances.interfaces.reconcile`: enqueues the work; losing it is harmless."""
     try:
         reconcile_instance.apply_async((instance_id,), expires=expires_s, retry=True, retry_policy=QUICK_PUBLISH)
@@ -79,14 +79,14 @@ def reconcile_instance(self: Any, instance_id: str) -> str:
     close_old_connections()
     try:
         return reconciler.reconcile(instance_id)
-    except NotYet as reason:
+    except RetryLater as reason:
         log.info("instance.postponed", instance_id=instance_id, reason=str(reason))
         if self.request.retries >= RETRIES_MAX:
             return f"left to the sweep: {reason}"
         raise self.retry(countdown=RETRY_AFTER_S, exc=reason) from reason
 
 
-def ask_to_publish_oauth(instance_id: str) -> None:
+def enqueue_oauth_publication(instance_id: str) -> None:
     """Implements `instances.interfaces.publish_oauth`; losing it is harmless."""
     try:
         publish_oauth.apply_async((instance_id,), retry=True, retry_policy=QUICK_PUBLISH)
@@ -105,7 +105,7 @@ def publish_oauth(instance_id: str) -> bool:
     return published
 
 
-def ask_to_refresh_topics(instance_id: str) -> None:
+def enqueue_topics_refresh(instance_id: str) -> None:
     """Implements `instances.topics.interfaces.refresh_topics`: pages show the stored table until it is done."""
     try:
         refresh_topics.apply_async((instance_id,), expires=REFRESH_EXPIRES_S, retry=True, retry_policy=QUICK_PUBLISH)
@@ -125,7 +125,7 @@ def refresh_topics(instance_id: str) -> None:
 def keep_key_sets() -> int:
     """Fetches due key sets, and publishes unpublished OAuth configurations."""
     close_old_connections()
-    return oauth.keep(timezone.now())
+    return oauth.run_round(timezone.now())
 
 
 @shared_task(name="brokers.sweep", ignore_result=True)
@@ -136,15 +136,15 @@ def sweep_instances() -> int:
     close_old_connections()
     result = sweep.needing_work(timezone.now())
     for instance_id in result:
-        ask_to_reconcile(instance_id, expires_s=SWEEP_EVERY_S)
+        enqueue_reconciliation(instance_id, expires_s=SWEEP_EVERY_S)
     return len(result)
 
 
 @shared_task(name="brokers.tidy", ignore_result=True)
-def tidy() -> int:
+def delete_leftovers() -> int:
     """Removes leftovers of a crashed reconciler."""
     close_old_connections()
-    return sweep.tidy()
+    return sweep.delete_leftovers()
 
 
 @shared_task(name="brokers.purge_deleted_topics", ignore_result=True)
@@ -162,7 +162,11 @@ def copy_topics() -> int:
     ends_s = time.monotonic() + COPY_ROUND_S
     copies = copy_turns.due()
     for copy_id in copies:
-        with contained("topics.copy_turn_failed", copy_id=copy_id), suppress(Busy), only_one(f"topic copy {copy_id}"):
+        with (
+            contained("topics.copy_turn_failed", copy_id=copy_id),
+            suppress(Busy),
+            exclusive_lock(f"topic copy {copy_id}"),
+        ):
             copy_turns.run_turn(copy_id, ends_s=ends_s, now=timezone.now())
     return len(copies)
 
@@ -179,11 +183,11 @@ def observe_brokers() -> int:
     """Queries the status of every broker and stores it with its row; also caches the cluster images."""
     close_old_connections()
     now = timezone.now()
-    answered = health.observe(now)
-    for cluster, counts in cluster_overview.keep(now):
+    answered = health.store_statuses(now)
+    for cluster, counts in cluster_overview.cache_images(now):
         with contained("incidents.cluster_failed", cluster_id=cluster.pk):
-            incidents.keep(cluster, counts)
-    compiled_uptake.take_up(now)
+            incidents.cache_owners(cluster, counts)
+    compiled_uptake.start_due_restarts(now)
     return answered
 
 
@@ -198,7 +202,7 @@ def watch_instances() -> int:
 def keep_delays() -> int:
     """Stores the minutes in which clients were throttled, which brokers retain for 15 minutes only."""
     close_old_connections()
-    return delays.keep(timezone.now())
+    return delays.store_delays(timezone.now())
 
 
 @shared_task(name="brokers.sample_traffic", ignore_result=True)
@@ -208,7 +212,7 @@ def sample_traffic() -> int:
     return traffic_samples.collect(time.time_ns() // 1_000_000)
 
 
-def ask_for_samples(instance_id: str, topic: str, run: str) -> None:
+def enqueue_samples(instance_id: str, topic: str, run: str) -> None:
     """Implements `instances.interfaces.stream_samples`: enqueues the first turn."""
     try:
         send_samples.apply_async((instance_id, topic, run, 0), retry=True, retry_policy=QUICK_PUBLISH)
@@ -230,7 +234,7 @@ def send_samples(instance_id: str, topic: str, run: str, turn: int) -> None:
         )
 
 
-def ask_to_push(instance_id: str, topic: str, run: str) -> None:
+def enqueue_push(instance_id: str, topic: str, run: str) -> None:
     """Implements `instances.interfaces.push_limit`: enqueues the first turn and the end."""
     try:
         end_push_of.apply_async((instance_id, run), countdown=PUSH_ENDS_AFTER_S, retry=True, retry_policy=QUICK_PUBLISH)
@@ -272,7 +276,7 @@ def sample_storage() -> int:
 
 
 @shared_task(name="brokers.work", ignore_result=True)
-def carry_on() -> int:
+def continue_moves_and_restarts() -> int:
     """Continues rebalances and rolling restarts for most of a second, so that steps follow each other quickly."""
     close_old_connections()
     end_s = time.monotonic() + WORK_ROUND_S
@@ -284,7 +288,7 @@ def carry_on() -> int:
 
 
 @shared_task(name="brokers.work_on_clusters", ignore_result=True)
-def work_on_clusters() -> int:
+def continue_cluster_operations() -> int:
     """Continues clusters that are being formed or retired."""
     close_old_connections()
     return job_runner.reconcile_clusters()
@@ -294,4 +298,4 @@ def work_on_clusters() -> int:
 def read_audit() -> int:
     """Imports administrative actions of Kafka clients into their tenants' audit logs."""
     close_old_connections()
-    return reader.read_everywhere()
+    return reader.read_all_clusters()

@@ -15,7 +15,7 @@ from celery.worker import state
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 2.0
+CHECK_INTERVAL_S = 2.0
 EXIT_WITHOUT_BEAT = 70
 
 
@@ -24,10 +24,10 @@ class Scheduler(PersistentScheduler):
 
     def tick(self, *args: Any, **options: Any) -> float:
         """Runs one tick; returns the seconds until the next one."""
-        self._follow_the_clock()
+        self._adjust_to_clock()
         return float(super().tick(*args, **options))
 
-    def _follow_the_clock(self) -> None:
+    def _adjust_to_clock(self) -> None:
         for entry in self.schedule.values():
             now = entry.default_now()
             if entry.last_run_at > now:
@@ -48,7 +48,7 @@ class BeatWatch(bootsteps.StartStopStep):
         return worker.beat is not None
 
     def start(self, worker: Any) -> None:
-        self._entry = worker.timer.call_repeatedly(LOOK_EVERY_S, self.check, (worker,))
+        self._entry = worker.timer.call_repeatedly(CHECK_INTERVAL_S, self.check, (worker,))
 
     def stop(self, _worker: Any) -> None:
         if self._entry is not None:

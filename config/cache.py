@@ -43,9 +43,9 @@ class JsonSerializer:
 
 def bounded_key(key: str, key_prefix: str, version: int) -> str:
     """Returns Django's key; a long one is replaced by its hash."""
-    made = f"{key_prefix}:{version}:{key}"
-    if len(made) <= KEY_CHARS_MAX:
-        return made
+    full_key = f"{key_prefix}:{version}:{key}"
+    if len(full_key) <= KEY_CHARS_MAX:
+        return full_key
     return f"{key_prefix}:{version}:sha256:{hashlib.sha256(str(key).encode()).hexdigest()}"
 
 

@@ -85,15 +85,15 @@ def positive(name: str, default: float) -> float:
     Raises:
         ValueError: the message states what to write instead.
     """
-    word = os.environ.get(name, "").strip()
-    if not word:
+    text = os.environ.get(name, "").strip()
+    if not text:
         return default
     try:
-        number = float(word)
+        number = float(text)
     except ValueError:
         number = 0.0
     if not 0.0 < number <= NUMBER_MAX:
-        raise ValueError(f"{name} is {word!r}. Write a number above zero, such as {default:g}.")
+        raise ValueError(f"{name} is {text!r}. Write a number above zero, such as {default:g}.")
     return number
 
 
@@ -105,15 +105,15 @@ def https_template(variable: str) -> str:
     return text
 
 
-def whole_days(name: str, default: int, *, least: int) -> int:
-    """Returns a number of days from an environment variable, at least `least`.
+def whole_days(name: str, default: int, *, minimum: int) -> int:
+    """Returns a number of days from an environment variable, at least `minimum`.
 
     Raises:
         ValueError: the message states what to write instead.
     """
     days = positive(name, default)
-    if days < least or days != int(days):
-        raise ValueError(f"{name} is {days:g}. Write a whole number of days, {least} or more.")
+    if days < minimum or days != int(days):
+        raise ValueError(f"{name} is {days:g}. Write a whole number of days, {minimum} or more.")
     return int(days)
 
 
@@ -145,11 +145,11 @@ def dns_servers() -> tuple[tuple[str, int], ...]:
         ValueError: the message states what to write instead.
     """
     result = []
-    for word in os.environ.get("PENSTOCK_DNS_SERVERS", "").split(","):
-        if not word.strip():
+    for server in os.environ.get("PENSTOCK_DNS_SERVERS", "").split(","):
+        if not server.strip():
             continue
         try:
-            parts = urlsplit(f"//{word.strip()}")
+            parts = urlsplit(f"//{server.strip()}")
             result.append((str(ip_address(parts.hostname or "")), parts.port or DNS_PORT))
         except ValueError as error:
             raise ValueError(
@@ -164,11 +164,11 @@ def internal_security() -> str:
     Raises:
         ValueError: the message states what to write instead.
     """
-    word = os.environ.get("PENSTOCK_INTERNAL_SECURITY") or process_identity.MUTUAL_TLS
-    if word not in process_identity.SECURITIES:
+    security = os.environ.get("PENSTOCK_INTERNAL_SECURITY") or process_identity.MUTUAL_TLS
+    if security not in process_identity.SECURITIES:
         names = ", ".join(process_identity.SECURITIES)
-        raise ValueError(f"PENSTOCK_INTERNAL_SECURITY is {word!r}. Write one of {names}.")
-    return word
+        raise ValueError(f"PENSTOCK_INTERNAL_SECURITY is {security!r}. Write one of {names}.")
+    return security
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +207,8 @@ class Environment:
         """
         parts = urlsplit(self.redis_url)
         if parts.scheme == "rediss":
-            named = dict(parse_qsl(parts.query))
-            query = urlencode({"ssl_cert_reqs": "required", "ssl_check_hostname": "true", **named})
+            parameters = dict(parse_qsl(parts.query))
+            query = urlencode({"ssl_cert_reqs": "required", "ssl_check_hostname": "true", **parameters})
             return urlunsplit(parts._replace(query=query))
         if parts.scheme != "unix":
             return self.redis_url
@@ -232,12 +232,12 @@ class Environment:
         internal_tls_dir = Path(
             os.environ.get("PENSTOCK_INTERNAL_TLS_DIR") or directory / SECRETS_DIR / INTERNAL_TLS_DIR
         )
-        own = process_identity.control(os.environ.get(PROCESS_VARIABLE) or "command")
-        kept = os.environ.get("SECRET_KEY") or read_secret(directory, "secret_key")
+        own_identity = process_identity.control(os.environ.get(PROCESS_VARIABLE) or "command")
+        stored_key = os.environ.get("SECRET_KEY") or read_secret(directory, "secret_key")
         return cls(
             state_dir=directory,
-            secret_key=kept or secrets.token_urlsafe(SECRET_BYTES),
-            secret_key_is_kept=kept is not None,
+            secret_key=stored_key or secrets.token_urlsafe(SECRET_BYTES),
+            secret_key_is_kept=stored_key is not None,
             database_url=address("DATABASE_URL", "postgres://penstock@127.0.0.1:5432/penstock"),
             redis_url=address("REDIS_URL", "redis://127.0.0.1:6379/0"),
             zookeeper_url=address("ZOOKEEPER_URL", "127.0.0.1:2181"),
@@ -257,6 +257,6 @@ class Environment:
             internal_security=internal_security(),
             internal_tls_dir=internal_tls_dir,
             internal_certificate_file=Path(
-                os.environ.get("PENSTOCK_INTERNAL_CERTIFICATE_FILE") or internal_tls_dir / own.file_name
+                os.environ.get("PENSTOCK_INTERNAL_CERTIFICATE_FILE") or internal_tls_dir / own_identity.file_name
             ),
         )

@@ -29,8 +29,8 @@ def healthz(_request: HttpRequest) -> JsonResponse:
 @require_safe
 def readyz(_request: HttpRequest) -> JsonResponse:
     """Readiness: PostgreSQL answers. Redis and ZooKeeper are reported, but pages work (degraded) without them."""
-    required = {"postgres": _reason(_ask_postgres)}
-    optional = {"redis": _reason(_ask_redis), "zookeeper": _reason(_ask_zookeeper)}
+    required = {"postgres": _reason(_probe_postgres)}
+    optional = {"redis": _reason(_probe_redis), "zookeeper": _reason(_probe_zookeeper)}
     reasons = [f"{name}: {reason}" for name, reason in required.items() if reason]
     degraded = [f"{name}: {reason}" for name, reason in optional.items() if reason]
     body = {"ready": not reasons, "reasons": reasons, "degraded": degraded}
@@ -52,20 +52,20 @@ def _reason(probe: Callable[[], None]) -> str | None:
     return None
 
 
-def _ask_postgres() -> None:
+def _probe_postgres() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
 
 
-def _ask_redis() -> None:
+def _probe_redis() -> None:
     options = {"socket_connect_timeout": PROBE_TIMEOUT_S, "socket_timeout": PROBE_TIMEOUT_S}
     with redis.Redis.from_url(settings.REDIS_URL, **options) as client:
         client.ping()
 
 
-def _ask_zookeeper() -> None:
-    first = servers_of(settings.ZOOKEEPER_URL)[0]
-    with connect(first, settings.ZOOKEEPER_TLS, PROBE_TIMEOUT_S) as link:
+def _probe_zookeeper() -> None:
+    server = servers_of(settings.ZOOKEEPER_URL)[0]
+    with connect(server, settings.ZOOKEEPER_TLS, PROBE_TIMEOUT_S) as link:
         link.sendall(b"srvr")
         if not link.recv(1):
             raise ConnectionError("closed without an answer")

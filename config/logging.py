@@ -52,19 +52,20 @@ def without_traceback(record: logging.LogRecord) -> bool:
 
 def logging_settings(*, level: str, as_json: bool) -> dict[str, Any]:
     """Returns the `LOGGING` dictionary: standard and structlog loggers write the same format to stderr."""
-    before: list[Any] = [
+    shared_processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
-    after: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    final_processors: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
-        after.append(structlog.processors.format_exc_info)  # before redaction, so that tracebacks are redacted, too
-    after.append(redact)
+        # Before redaction, so that tracebacks are redacted, too.
+        final_processors.append(structlog.processors.format_exc_info)
+    final_processors.append(redact)
     structlog.configure(
-        processors=[*before, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*shared_processors, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
@@ -75,8 +76,8 @@ def logging_settings(*, level: str, as_json: bool) -> dict[str, Any]:
         "formatters": {
             "line": {
                 "()": structlog.stdlib.ProcessorFormatter,
-                "foreign_pre_chain": [*before, structlog.stdlib.ExtraAdder()],
-                "processors": [*after, renderer],
+                "foreign_pre_chain": [*shared_processors, structlog.stdlib.ExtraAdder()],
+                "processors": [*final_processors, renderer],
             }
         },
         "filters": {"without_traceback": {"()": lambda: without_traceback}},

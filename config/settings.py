@@ -47,9 +47,9 @@ SPARK_FROM_RECORDS = int(positive("PENSTOCK_SPARK_FROM_RECORDS", 1_000_000))
 SPARK_KEPT_MINUTES = positive("PENSTOCK_SPARK_KEPT_MINUTES", 5)
 LAKE_URL = ENVIRONMENT.lake_url  # file: or s3: address for usage as Parquet
 # Older metered minutes are dropped. A past month is shown in minutes for some more days.
-USAGE_MINUTES_KEPT_DAYS = whole_days("PENSTOCK_USAGE_MINUTES_KEPT_DAYS", 35, least=32)
+USAGE_MINUTES_KEPT_DAYS = whole_days("PENSTOCK_USAGE_MINUTES_KEPT_DAYS", 35, minimum=32)
 # Days for which a topic deleted in the console or over REST can be restored.
-DELETED_TOPICS_KEPT_DAYS = whole_days("PENSTOCK_DELETED_TOPICS_KEPT_DAYS", 7, least=1)
+DELETED_TOPICS_KEPT_DAYS = whole_days("PENSTOCK_DELETED_TOPICS_KEPT_DAYS", 7, minimum=1)
 ARCHIVE_ROOT = ENVIRONMENT.archive_root  # parent of tenants' archives at file:, with a folder for each
 CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
 TLS_DIR = ENVIRONMENT.tls_dir  # ca.pem, its key, and a file for each broker

@@ -20,7 +20,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from redis import RedisError
 
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from notifications import queues
 from notifications.limits import (
     ALERT_MAILS_PER_TENANT_AND_HOUR_MAX,
@@ -78,7 +78,7 @@ def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
     slow mail server blocks only one worker.
     """
     try:
-        with only_one(LOCK):
+        with exclusive_lock(LOCK):
             return _run(now, budgets, alerts)
     except Busy:
         return 0

@@ -20,8 +20,8 @@ FLOOR_DENOMINATOR: Final = 30
 HEADROOM_DENOMINATOR: Final = 16
 # A broker that uses this fraction of its share is limited by it. The fraction exceeds what the headroom leaves, so that
 # a broker with enough bandwidth never counts as limited.
-HELD_NUMERATOR: Final = 31
-HELD_DENOMINATOR: Final = 32
+LIMITED_NUMERATOR: Final = 31
+LIMITED_DENOMINATOR: Final = 32
 # A limited broker grows by at least this fraction of its share, even if its demand is uncertain.
 GROWTH_DENOMINATOR: Final = 4
 # Demand is an estimate with at most this factor of error.
@@ -29,11 +29,11 @@ ESTIMATE_FACTOR: Final = 2
 # Maximum difference of equal parts by partitions between brokers, due to rounding.
 ROUNDING: Final = 1
 # A broker that uses less than this fraction of a share above its part by partitions counts as losing clients: 1/2.
-LEAVING_DENOMINATOR: Final = 2
+LOSING_DENOMINATOR: Final = 2
 # Fraction of the way back per interval when no client waits: 1/8. Differences below 1/64 of the bandwidth bought, or of
 # a few bytes, are removed at once.
 RETURN_DENOMINATOR: Final = 8
-NEAR_DENOMINATOR: Final = 64
+TOLERANCE_DENOMINATOR: Final = 64
 
 
 class Demand(NamedTuple):
@@ -48,56 +48,58 @@ class Demand(NamedTuple):
     wanted_bps: int
 
 
-def adapt(bought_bps: int, demands: Sequence[Demand], before: Sequence[int]) -> list[int]:
+def adapt(bought_bps: int, demands: Sequence[Demand], previous_shares: Sequence[int]) -> list[int]:
     """Returns the shares of the next interval.
 
-    `before` are the shares in force; a broker without one counts as if it had its part by partitions. They need not sum
-    to `bought_bps`.
+    `previous_shares` are the shares in force; a broker without one counts as if it had its part by partitions. They
+    need not sum to `bought_bps`.
 
     Raises:
         ValueError: lengths differ or a number is negative.
     """
-    if len(demands) != len(before):
+    if len(demands) != len(previous_shares):
         raise ValueError("demands and shares describe different numbers of brokers")
-    if bought_bps < 0 or min(before, default=0) < 0 or any(min(demand) < 0 for demand in demands):
+    if bought_bps < 0 or min(previous_shares, default=0) < 0 or any(min(demand) < 0 for demand in demands):
         raise ValueError("what is bought, wanted and given is not negative")
     shares = [0] * len(demands)
     members = [broker for broker, demand in enumerate(demands) if demand.leaders]
     if not members or not bought_bps:
         return shares
-    given = _divide(bought_bps, [demands[broker] for broker in members], [before[broker] for broker in members])
-    for broker, share in zip(members, given, strict=True):
+    member_shares = _divide(
+        bought_bps, [demands[broker] for broker in members], [previous_shares[broker] for broker in members]
+    )
+    for broker, share in zip(members, member_shares, strict=True):
         shares[broker] = share
     return shares
 
 
-def _divide(bought_bps: int, demands: list[Demand], before: list[int]) -> list[int]:
+def _divide(bought_bps: int, demands: list[Demand], previous_shares: list[int]) -> list[int]:
     leaders = [demand.leaders for demand in demands]
     parts = in_proportion(bought_bps, leaders)
     floors = [-(-part // FLOOR_DENOMINATOR) for part in parts]
-    in_force = [share or part for share, part in zip(before, parts, strict=True)]
-    held = [_is_held(demand, share, part) for demand, share, part in zip(demands, in_force, parts, strict=True)]
+    in_force = [share or part for share, part in zip(previous_shares, parts, strict=True)]
+    limited = [_is_limited(demand, share, part) for demand, share, part in zip(demands, in_force, parts, strict=True)]
     needs = [
-        _held_need(demand, share) if is_held else _need(demand, share, part)
-        for demand, share, part, is_held in zip(demands, in_force, parts, held, strict=True)
+        _limited_need(demand, share) if is_limited else _need(demand, share, part)
+        for demand, share, part, is_limited in zip(demands, in_force, parts, limited, strict=True)
     ]
-    given, left = _fill(bought_bps, leaders, floors, needs)
-    if not left:
-        return given
-    if any(held):
-        waiting = [count if is_held else 0 for count, is_held in zip(leaders, held, strict=True)]
-        return _sums(given, in_proportion(left, waiting))
-    goal = parts if given == floors else _sums(given, in_proportion(left, leaders))
-    if all(share >= part // FLOOR_DENOMINATOR for share, part in zip(before, parts, strict=True)):
-        return _toward(goal, before, bought_bps)
+    assigned, remainder = _fill(bought_bps, leaders, floors, needs)
+    if not remainder:
+        return assigned
+    if any(limited):
+        limited_leaders = [count if is_limited else 0 for count, is_limited in zip(leaders, limited, strict=True)]
+        return _add_elementwise(assigned, in_proportion(remainder, limited_leaders))
+    goal = parts if assigned == floors else _add_elementwise(assigned, in_proportion(remainder, leaders))
+    if all(share >= part // FLOOR_DENOMINATOR for share, part in zip(previous_shares, parts, strict=True)):
+        return _step_toward(goal, previous_shares, bought_bps)
     return goal
 
 
-def _sums(shares: list[int], rest: list[int]) -> list[int]:
-    return [share + more for share, more in zip(shares, rest, strict=True)]
+def _add_elementwise(shares: list[int], additions: list[int]) -> list[int]:
+    return [share + addition for share, addition in zip(shares, additions, strict=True)]
 
 
-def _is_held(demand: Demand, share: int, part: int) -> bool:
+def _is_limited(demand: Demand, share: int, part: int) -> bool:
     """True if the clients of a broker were limited by its share.
 
     Above the broker's part by partitions, the demand must exceed the share even if the estimate is off by its factor of
@@ -105,13 +107,16 @@ def _is_held(demand: Demand, share: int, part: int) -> bool:
     """
     if demand.wanted_bps == 0:
         return False
-    doubt = ESTIMATE_FACTOR if share > part + ROUNDING else 1
-    return HELD_DENOMINATOR * demand.admitted_bps >= HELD_NUMERATOR * share or demand.wanted_bps > doubt * share
+    error_factor = ESTIMATE_FACTOR if share > part + ROUNDING else 1
+    return (
+        LIMITED_DENOMINATOR * demand.admitted_bps >= LIMITED_NUMERATOR * share
+        or demand.wanted_bps > error_factor * share
+    )
 
 
-def _held_need(demand: Demand, share: int) -> int:
-    wanted = max(demand.wanted_bps, demand.admitted_bps)
-    return max(wanted + wanted // HEADROOM_DENOMINATOR, share + share // GROWTH_DENOMINATOR)
+def _limited_need(demand: Demand, share: int) -> int:
+    demand_bps = max(demand.wanted_bps, demand.admitted_bps)
+    return max(demand_bps + demand_bps // HEADROOM_DENOMINATOR, share + share // GROWTH_DENOMINATOR)
 
 
 def _need(demand: Demand, share: int, part: int) -> int:
@@ -120,10 +125,10 @@ def _need(demand: Demand, share: int, part: int) -> int:
     The report of a broker that is losing clients states an outdated demand, so it keeps at most its part by partitions.
     If nothing had to wait, the admitted amount is the whole demand, regardless of the share.
     """
-    wanted = max(demand.wanted_bps, demand.admitted_bps)
-    need = min(share, wanted + wanted // HEADROOM_DENOMINATOR)
-    is_leaving = wanted > demand.admitted_bps and LEAVING_DENOMINATOR * demand.admitted_bps < share
-    return min(need, part) if is_leaving and share > part else need
+    demand_bps = max(demand.wanted_bps, demand.admitted_bps)
+    need = min(share, demand_bps + demand_bps // HEADROOM_DENOMINATOR)
+    is_losing_clients = demand_bps > demand.admitted_bps and LOSING_DENOMINATOR * demand.admitted_bps < share
+    return min(need, part) if is_losing_clients and share > part else need
 
 
 def _fill(bought_bps: int, leaders: list[int], floors: list[int], needs: list[int]) -> tuple[list[int], int]:
@@ -131,27 +136,30 @@ def _fill(bought_bps: int, leaders: list[int], floors: list[int], needs: list[in
 
     Brokers with the smallest need per partition come first: what they leave of their part goes to the others.
     """
-    given, left, partitions = list(floors), bought_bps - sum(floors), sum(leaders)
+    assigned, remainder, partitions = list(floors), bought_bps - sum(floors), sum(leaders)
     for broker in sorted(range(len(leaders)), key=lambda id: (needs[id] / leaders[id], id)):
-        part = left * leaders[broker] // partitions
-        taken = min(part, max(0, needs[broker] - given[broker]))
-        given[broker] += taken
-        left -= taken
+        part = remainder * leaders[broker] // partitions
+        grant = min(part, max(0, needs[broker] - assigned[broker]))
+        assigned[broker] += grant
+        remainder -= grant
         partitions -= leaders[broker]
-    return given, left
+    return assigned, remainder
 
 
-def _toward(goal: list[int], before: list[int], bought_bps: int) -> list[int]:
-    """Returns the next step from the shares `before` to `goal`.
+def _step_toward(goal: list[int], previous_shares: list[int], bought_bps: int) -> list[int]:
+    """Returns the next step from the shares `previous_shares` to `goal`.
 
-    While released bandwidth is not assigned yet, `before` sums to less than the bandwidth bought, and is scaled up.
+    While released bandwidth is not assigned yet, `previous_shares` sums to less than the bandwidth bought, and is
+    scaled up.
     """
-    total = sum(before)
+    total = sum(previous_shares)
     if not 0 < total <= bought_bps:
         return goal
-    old = [share * bought_bps // total for share in before]
-    near = max(RETURN_DENOMINATOR, bought_bps // NEAR_DENOMINATOR)
-    if all(abs(share - earlier) <= near for share, earlier in zip(goal, old, strict=True)):
+    scaled = [share * bought_bps // total for share in previous_shares]
+    tolerance = max(RETURN_DENOMINATOR, bought_bps // TOLERANCE_DENOMINATOR)
+    if all(abs(share - previous) <= tolerance for share, previous in zip(goal, scaled, strict=True)):
         return goal
-    rest = RETURN_DENOMINATOR - 1
-    return in_proportion(bought_bps, [rest * earlier + share for share, earlier in zip(goal, old, strict=True)])
+    previous_weight = RETURN_DENOMINATOR - 1
+    return in_proportion(
+        bought_bps, [previous_weight * previous + share for share, previous in zip(goal, scaled, strict=True)]
+    )

@@ -42,20 +42,20 @@ def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mod
     if not members or quota == 0:
         return shares
     counts = [leaders[broker] for broker in members]
-    seen = [flows[broker] for broker in members]
-    if mode == "static" or _all_have_room(quota, counts, seen):
-        given = in_proportion(quota, counts)
+    member_flows = [flows[broker] for broker in members]
+    if mode == "static" or _all_have_headroom(quota, counts, member_flows):
+        member_shares = in_proportion(quota, counts)
     elif mode == "weighted":
-        given = _by_load(quota, counts, seen)
-    elif _is_balanced(seen):
-        given = in_proportion(quota, seen)
+        member_shares = _by_load(quota, counts, member_flows)
+    elif _is_balanced(member_flows):
+        member_shares = in_proportion(quota, member_flows)
     else:
-        weights = _growing(seen)
+        weights = _growth_weights(member_flows)
         if mode == "literal":
-            given = [quota * weight // (GROWTH_DENOMINATOR * sum(seen)) for weight in weights]
+            member_shares = [quota * weight // (GROWTH_DENOMINATOR * sum(member_flows)) for weight in weights]
         else:
-            given = in_proportion(quota, weights)
-    for broker, share in zip(members, given, strict=True):
+            member_shares = in_proportion(quota, weights)
+    for broker, share in zip(members, member_shares, strict=True):
         shares[broker] = share
     return shares
 
@@ -75,39 +75,39 @@ def in_proportion(quota: int, weights: Sequence[int]) -> list[int]:
     if quota >= len(shares):
         for i, share in enumerate(shares):
             if share == 0:
-                richest = shares.index(max(shares))
-                shares[richest] -= 1
+                largest = shares.index(max(shares))
+                shares[largest] -= 1
                 shares[i] = 1
     return shares
 
 
-def _all_have_room(quota: int, counts: list[int], seen: list[int]) -> bool:
+def _all_have_headroom(quota: int, counts: list[int], member_flows: list[int]) -> bool:
     """True if every flow is strictly below 80 % of the broker's part by partitions (step 3, CKA-28)."""
     total = sum(counts)
     return all(
         BALANCED_DENOMINATOR * flow * total < BALANCED_NUMERATOR * quota * count
-        for flow, count in zip(seen, counts, strict=True)
+        for flow, count in zip(member_flows, counts, strict=True)
     )
 
 
-def _is_balanced(seen: list[int]) -> bool:
+def _is_balanced(member_flows: list[int]) -> bool:
     """True if the smallest flow is at least 80 % of the largest (step 5a, CKA-30)."""
-    return BALANCED_DENOMINATOR * min(seen) >= BALANCED_NUMERATOR * max(seen)
+    return BALANCED_DENOMINATOR * min(member_flows) >= BALANCED_NUMERATOR * max(member_flows)
 
 
-def _by_load(quota: int, counts: list[int], seen: list[int]) -> list[int]:
+def _by_load(quota: int, counts: list[int], member_flows: list[int]) -> list[int]:
     """Returns shares by step 5, in which brokers are compared by their flow per partition (P/F instead of P, CKA-31).
 
     A broker that leads more partitions may thus have a larger share.
     """
     common = lcm(*counts)
-    loads = [flow * common // count for flow, count in zip(seen, counts, strict=True)]
+    loads = [flow * common // count for flow, count in zip(member_flows, counts, strict=True)]
     if _is_balanced(loads):
-        return in_proportion(quota, seen)
-    return in_proportion(quota, [load * count for load, count in zip(_growing(loads), counts, strict=True)])
+        return in_proportion(quota, member_flows)
+    return in_proportion(quota, [load * count for load, count in zip(_growth_weights(loads), counts, strict=True)])
 
 
-def _growing(seen: list[int]) -> list[int]:
+def _growth_weights(member_flows: list[int]) -> list[int]:
     """Returns weights by step 5b: each flow plus 10 % of the largest, but not more than the largest (scaled by 10)."""
-    largest = max(seen)
-    return [min(GROWTH_DENOMINATOR * flow + largest, GROWTH_DENOMINATOR * largest) for flow in seen]
+    largest = max(member_flows)
+    return [min(GROWTH_DENOMINATOR * flow + largest, GROWTH_DENOMINATOR * largest) for flow in member_flows]

@@ -85,9 +85,10 @@ def explain(limits: Limits, *, user: str, client_id: str) -> tuple[Effective, ..
 
 def _explain_one(limits: Limits, quota: QuotaKey, user: str, client_id: str) -> Effective:
     match = resolve(limits, quota, user, client_id)
-    asked = dict(candidates(user, client_id))
+    entity_by_level = dict(candidates(user, client_id))
     levels = tuple(
-        _level(level, asked.get(level), limits, quota, match.level if match else None) for level in LEVEL_NAMES
+        _level(level, entity_by_level.get(level), limits, quota, match.level if match else None)
+        for level in LEVEL_NAMES
     )
     if match is None:
         return Effective(

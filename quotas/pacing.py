@@ -38,12 +38,12 @@ class Pace:
         self.due_ms = due_ms + amount * 1000 / limit_per_s
         return self.debt_ms(now_ms)
 
-    def pay_off(self, now_ms: int) -> None:
+    def cancel_debt(self, now_ms: int) -> None:
         """Cancels the remaining debt, because it was paid otherwise."""
         if self.due_ms > now_ms:
             self.due_ms = float(now_ms)
 
-    def raised(self, before_per_s: float, limit_per_s: float, now_ms: int) -> None:
+    def convert_debt(self, before_per_s: float, limit_per_s: float, now_ms: int) -> None:
         """Converts the debt after a limit was raised.
 
         The debt is owed in bytes, so a client whose limit is a thousand times higher pays it in a thousandth of the

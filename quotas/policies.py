@@ -20,8 +20,8 @@ POLICIES: Final = frozenset(get_args(Policy))
 DEFAULT_POLICY: Final[Policy] = "adaptive"
 
 
-def share_out(policy: Policy, bought_bps: int, demands: Sequence[Demand], before: Sequence[int]) -> list[int]:
-    """Returns shares of `bought_bps` (bytes/s). `before` are the shares of the last interval; all 0 without one.
+def share_out(policy: Policy, bought_bps: int, demands: Sequence[Demand], previous_shares: Sequence[int]) -> list[int]:
+    """Returns shares of `bought_bps` (bytes/s). `previous_shares` are those of the last interval, all 0 without one.
 
     Order the brokers by id, because it breaks ties.
 
@@ -29,14 +29,18 @@ def share_out(policy: Policy, bought_bps: int, demands: Sequence[Demand], before
         ValueError: lengths differ, a number is negative, or the policy is unknown.
     """
     if policy == "adaptive":
-        return adapt(bought_bps, demands, before)
+        return adapt(bought_bps, demands, previous_shares)
     return allocate(
         bought_bps, [demand.leaders for demand in demands], [demand.admitted_bps for demand in demands], policy
     )
 
 
 def share_out_among(
-    policy: Policy, bought_bps: int, demands: Sequence[Demand], before: Sequence[int], reserved: Sequence[int | None]
+    policy: Policy,
+    bought_bps: int,
+    demands: Sequence[Demand],
+    previous_shares: Sequence[int],
+    reserved: Sequence[int | None],
 ) -> list[int]:
     """Returns shares like `share_out` if some brokers did not report.
 
@@ -46,14 +50,16 @@ def share_out_among(
     Raises:
         ValueError: as for `share_out`, or a reserved share is negative.
     """
-    if len(reserved) != len(demands) or len(before) != len(demands):
+    if len(reserved) != len(demands) or len(previous_shares) != len(demands):
         raise ValueError("demands, shares and what is reserved describe different numbers of brokers")
     if any(share is not None and share < 0 for share in reserved):
         raise ValueError("what is reserved is not negative")
     reporting = [broker for broker, share in enumerate(reserved) if share is None]
-    left_bps = max(0, bought_bps - sum(share for share in reserved if share is not None))
-    given = share_out(policy, left_bps, [demands[id] for id in reporting], [before[id] for id in reporting])
+    remaining_bps = max(0, bought_bps - sum(share for share in reserved if share is not None))
+    reporting_shares = share_out(
+        policy, remaining_bps, [demands[id] for id in reporting], [previous_shares[id] for id in reporting]
+    )
     shares = [0 if share is None else share for share in reserved]
-    for broker, share in zip(reporting, given, strict=True):
+    for broker, share in zip(reporting, reporting_shares, strict=True):
         shares[broker] = share
     return shares

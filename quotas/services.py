@@ -26,7 +26,7 @@ from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid, Message, NotFound, QuotaExceeded
 
 WHOLE_KEYS = frozenset({"producer_byte_rate", "consumer_byte_rate"})
-LARGEST: dict[str, float] = {
+LIMITS_MAX: dict[str, float] = {
     "producer_byte_rate": float(BYTE_RATE_MAX),
     "consumer_byte_rate": float(BYTE_RATE_MAX),
     "request_percentage": PERCENTAGE_MAX,
@@ -54,20 +54,20 @@ def set_quota(
     _require_entity(user, client_id)
     _require_short_names(user=user, client_id=client_id)
     _require_limits(limits)
-    present = selectors.quota_list(instance)
-    old = next((quota for quota in present if (quota.user, quota.client_id) == (user, client_id)), None)
+    existing = selectors.quota_list(instance)
+    old = next((quota for quota in existing if (quota.user, quota.client_id) == (user, client_id)), None)
     if old is None:
-        _require_free_quota(len(present) + len(selectors.address_quota_list(instance)))
+        _require_free_quota(len(existing) + len(selectors.address_quota_list(instance)))
     before = dict(old.limits) if old else {}
-    wanted = {key: limits.get(key) for key in LARGEST if key in before or limits.get(key) is not None}
-    after = {key: value for key, value in wanted.items() if value is not None}
+    changes = {key: limits.get(key) for key in LIMITS_MAX if key in before or limits.get(key) is not None}
+    after = {key: value for key, value in changes.items() if value is not None}
     if before == after:
         return
     action = "quota.set" if after else "quota.removed"
     ref = quota_ref(instance, user, client_id)
     entry = audit.record(acting, action, ref, before or None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        interfaces.client_quotas.it.alter(instance.pk, user, client_id, wanted, validate_only=dry_run)
+        interfaces.client_quotas.it.alter(instance.pk, user, client_id, changes, validate_only=dry_run)
 
 
 @audit.atomic
@@ -117,12 +117,12 @@ def set_address_quota(
         detail = Message(gettext_noop("Use 0 to %(most)s."), most=str(CONNECTION_CREATION_RATE_MAX))
         pointer = f"/limits/{CONNECTION_CREATION_RATE}"
         raise Invalid(detail, errors=[FieldError(pointer=pointer, detail=detail, code="out_of_range")])
-    present = selectors.address_quota_list(instance)
-    before = next((quota.connections_per_s for quota in present if quota.address == address), None)
+    existing = selectors.address_quota_list(instance)
+    before = next((quota.connections_per_s for quota in existing if quota.address == address), None)
     if before == connections_per_s:
         return
     if before is None:
-        _require_free_quota(len(present) + len(selectors.quota_list(instance)))
+        _require_free_quota(len(existing) + len(selectors.quota_list(instance)))
     _alter_address(acting, instance, address, before, connections_per_s, dry_run)
 
 
@@ -132,8 +132,8 @@ def delete_address_quota(*, acting: Actor, instance: InstanceLike, address: str 
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.it(instance)
     address = _require_address(address)
-    present = selectors.address_quota_list(instance)
-    before = next((quota.connections_per_s for quota in present if quota.address == address), None)
+    existing = selectors.address_quota_list(instance)
+    before = next((quota.connections_per_s for quota in existing if quota.address == address), None)
     if before is None:
         raise NotFound
     _alter_address(acting, instance, address, before, None, dry_run)
@@ -142,10 +142,12 @@ def delete_address_quota(*, acting: Actor, instance: InstanceLike, address: str 
 def _alter_address(
     acting: Actor, instance: InstanceLike, address: str | None, before: int | None, after: int | None, dry_run: bool
 ) -> None:
-    was, is_now = ({CONNECTION_CREATION_RATE: value} if value is not None else None for value in (before, after))
+    audited_before, audited_after = (
+        {CONNECTION_CREATION_RATE: value} if value is not None else None for value in (before, after)
+    )
     action = "quota.removed" if after is None else "quota.set"
     ref = _ref(instance, selectors.address_name(address))
-    entry = audit.record(acting, action, ref, was, is_now, tenant=instance.tenant)
+    entry = audit.record(acting, action, ref, audited_before, audited_after, tenant=instance.tenant)
     with audit.in_doubt(entry):
         interfaces.client_quotas.it.alter_address(instance.pk, address, after, validate_only=dry_run)
 
@@ -190,13 +192,13 @@ def _require_limits(limits: Mapping[str, Any]) -> None:
     errors = []
     for key, value in limits.items():
         pointer = f"/limits/{key}"
-        if key not in LARGEST:
+        if key not in LIMITS_MAX:
             errors.append(FieldError(pointer=pointer, detail="There is no such limit.", code="unknown_field"))
-        elif value is not None and not 0 <= value <= LARGEST[key]:
+        elif value is not None and not 0 <= value <= LIMITS_MAX[key]:
             errors.append(
                 FieldError(
                     pointer=pointer,
-                    detail=Message(gettext_noop("Use 0 to %(most)s."), most=f"{LARGEST[key]:.0f}"),
+                    detail=Message(gettext_noop("Use 0 to %(most)s."), most=f"{LIMITS_MAX[key]:.0f}"),
                     code="out_of_range",
                 )
             )

@@ -28,7 +28,7 @@ from billing.invoices.periods import month_of
 from billing.models import Invoice, InvoiceKind
 from billing.rating.hours import NoPrice
 from billing.rating.terms import Period
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.tasks import QUICK_PUBLISH
 from tenants import access, audit
 from tenants.actors import Actor, operator_actor
@@ -163,7 +163,7 @@ def run(kind: RunKind, month: str, operator_id: str) -> None:
         return
     run_ = replace(run_, state=RunState.RUNNING, noted_at=now)
     try:
-        with only_one(_key(kind, month)):
+        with exclusive_lock(_key(kind, month)):
             note(run_)
             ended = _issue(run_, period, operator_actor(user)) if kind is RunKind.ISSUE else _find_late(run_, period)
     except Busy:

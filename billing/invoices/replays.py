@@ -25,7 +25,7 @@ from billing.invoices.snapshot import from_json
 from billing.lake.replay import LakeBroken
 from billing.models import Invoice
 from billing.rating.hours import NoPrice
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.tasks import QUICK_PUBLISH
 from tenants import access, audit
 from tenants.actors import Actor
@@ -201,7 +201,7 @@ def run(invoice_id: str) -> None:
         invoice_id=invoice.pk, state=ReplayState.QUEUED, started_at=now, noted_at=now
     )
     try:
-        with only_one(LOCK):
+        with exclusive_lock(LOCK):
             ended = _replayed(invoice, replace(replay, state=ReplayState.RUNNING, noted_at=now))
     except Busy:
         _note(invoice, replace(replay, noted_at=now))

@@ -190,7 +190,7 @@ def revenue_by_cluster(month: datetime) -> dict[tuple[str, str], Decimal]:
 def margins(month: datetime | None, kept: KeptUse | None) -> list[Margin]:
     """Returns a row for each cluster by name, and one for all of them if there are several."""
     clusters = list(selectors.clusters()[:CLUSTERS_MAX])
-    rooms = selectors.rooms_of(clusters)
+    rooms = selectors.capacities_of(clusters)
     revenue = revenue_by_cluster(month) if month is not None else {}
     lines = [
         margin_of(

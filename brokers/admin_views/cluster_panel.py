@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 
 from brokers import selectors
 from brokers.admin_views.check_boxes import ManyCheckBoxes
-from brokers.admin_views.panel import attempt, cluster_or_404, page, refuse_fields, show
+from brokers.admin_views.panel import attempt, cluster_or_404, page, refuse_fields, render_page
 from brokers.choices import ClusterKind
 from brokers.limits import (
     BROKERS_PER_CLUSTER_MAX,
@@ -111,7 +111,7 @@ def cluster_add(request: HttpRequest) -> HttpResponse:
         "submit": _("Form cluster"),
         "back": reverse("admin:brokers_cluster_changelist"),
     }
-    return show(request, "fleet_form", _("Add cluster"), context)
+    return render_page(request, "fleet_form", _("Add cluster"), context)
 
 
 @page
@@ -136,7 +136,7 @@ def cluster_edit(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "submit": _("Save"),
         "back": back,
     }
-    return show(request, "fleet_form", _("Cluster %(name)s") % {"name": cluster.name}, context)
+    return render_page(request, "fleet_form", _("Cluster %(name)s") % {"name": cluster.name}, context)
 
 
 @page
@@ -161,7 +161,7 @@ def cluster_retire(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "submit": _("Retire cluster"),
         "back": back,
     }
-    return show(request, "fleet_confirm", _("Retire cluster %(name)s") % {"name": cluster.name}, context)
+    return render_page(request, "fleet_confirm", _("Retire cluster %(name)s") % {"name": cluster.name}, context)
 
 
 def urls() -> list[URLPattern]:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from brokers import selectors
-from brokers.admin_views.panel import attempt, lines_of, page, refuse_fields, show
+from brokers.admin_views.panel import attempt, nonempty_lines, page, refuse_fields, render_page
 from brokers.contract.ports import HIGHEST_PORT, LOWEST_PORT
 from brokers.limits import (
     ADDRESS_CHARS_MAX,
@@ -75,7 +75,7 @@ class HostForm(forms.Form):
     )  # fmt: skip
 
     def clean_data_dirs(self) -> list[str]:
-        return lines_of(self.cleaned_data["data_dirs"])
+        return nonempty_lines(self.cleaned_data["data_dirs"])
 
 
 class HostEditForm(HostForm):
@@ -103,7 +103,7 @@ def host(request: HttpRequest, host_id: str) -> HttpResponse:
         "memory_used_bytes": _memory_used_bytes(row),
     }
     template = "host_part" if request.headers.get("HX-Request") else "host"
-    return show(request, template, _("Host %(name)s") % {"name": row.name}, context)
+    return render_page(request, template, _("Host %(name)s") % {"name": row.name}, context)
 
 
 def _memory_used_bytes(row: Host) -> int | None:
@@ -118,12 +118,12 @@ def host_add(request: HttpRequest) -> HttpResponse:
     form = HostForm(request.POST or None)
     if form.is_valid():
         try:
-            made = hosts.add_host(acting=acting_operator(request), **form.cleaned_data)
+            new_host = hosts.add_host(acting=acting_operator(request), **form.cleaned_data)
         except DomainError as refusal:
             refuse_fields(form, refusal)
         else:
-            messages.success(request, _("Host %(name)s is added. Start its agent there.") % {"name": made.name})
-            return _show_token(request, made)
+            messages.success(request, _("Host %(name)s is added. Start its agent there.") % {"name": new_host.name})
+            return _show_token(request, new_host)
     context = {
         "form": form,
         "intro": _(
@@ -132,16 +132,16 @@ def host_add(request: HttpRequest) -> HttpResponse:
         "submit": _("Add host"),
         "back": reverse("admin:brokers_host_changelist"),
     }
-    return show(request, "fleet_form", _("Add host"), context)
+    return render_page(request, "fleet_form", _("Add host"), context)
 
 
 def _show_token(request: HttpRequest, row: Host) -> HttpResponse:
     """Makes a join token and shows its command line, once: browsers do not store pages of the panel."""
-    made = attempt(request, lambda: joining.new_join_token(acting=acting_operator(request), host=row), "")
-    if made is None:
+    token = attempt(request, lambda: joining.new_join_token(acting=acting_operator(request), host=row), "")
+    if token is None:
         return redirect("admin:brokers_host_change", row.pk)
-    context = {"host": row, "token": made, "minutes": JOIN_TOKEN_MINUTES, "with_database": hosts.agent_command(row)}
-    return show(request, "host_token", _("Host %(name)s") % {"name": row.name}, context)
+    context = {"host": row, "token": token, "minutes": JOIN_TOKEN_MINUTES, "with_database": hosts.agent_command(row)}
+    return render_page(request, "host_token", _("Host %(name)s") % {"name": row.name}, context)
 
 
 @page
@@ -162,7 +162,7 @@ def host_token(request: HttpRequest, host_id: str) -> HttpResponse:
         "submit": _("Make a join token"),
         "back": reverse("admin:brokers_host_change", args=[row.pk]),
     }
-    return show(request, "fleet_confirm", _("Join token of host %(name)s") % {"name": row.name}, context)
+    return render_page(request, "fleet_confirm", _("Join token of host %(name)s") % {"name": row.name}, context)
 
 
 @page
@@ -191,7 +191,7 @@ def host_edit(request: HttpRequest, host_id: str) -> HttpResponse:
         "submit": _("Save"),
         "back": reverse("admin:brokers_host_change", args=[row.pk]),
     }
-    return show(request, "fleet_form", _("Host %(name)s") % {"name": row.name}, context)
+    return render_page(request, "fleet_form", _("Host %(name)s") % {"name": row.name}, context)
 
 
 @page
@@ -201,12 +201,12 @@ def host_remove(request: HttpRequest, host_id: str) -> HttpResponse:
     row: Host = host_or_404(host_id)
     back = reverse("admin:brokers_host_change", args=[row.pk])
     if request.method == "POST":
-        done = attempt(
+        removed_host = attempt(
             request,
             lambda: hosts.remove_host(acting=acting_operator(request), host=row),
             _("Host %(name)s is removed. Stop its agent.") % {"name": row.name},
         )
-        return redirect(back if done is None else reverse("admin:brokers_host_changelist"))
+        return redirect(back if removed_host is None else reverse("admin:brokers_host_changelist"))
     context = {
         "sentences": [
             _("A host without brokers is taken off the fleet. Logs that removed brokers left on it are not deleted."),
@@ -215,7 +215,7 @@ def host_remove(request: HttpRequest, host_id: str) -> HttpResponse:
         "submit": _("Remove host"),
         "back": back,
     }
-    return show(request, "fleet_confirm", _("Remove host %(name)s") % {"name": row.name}, context)
+    return render_page(request, "fleet_confirm", _("Remove host %(name)s") % {"name": row.name}, context)
 
 
 def urls() -> list[URLPattern]:

@@ -104,43 +104,50 @@ def overview(
         brokers[row.cluster_id].append(row)
     summaries = _summaries(clusters, brokers, now)
     # Items beyond this number are counted, not shown.
-    everything_silent = (row for cluster in clusters for row in brokers[cluster.pk] if attention.is_silent(row, now))
-    silent = list(islice(everything_silent, NEEDS_MAX))
-    known = incidents.affected_by(clusters, silent) if with_instances else {}
-    needs: list[OperatorActionItem] = []
+    unresponsive_brokers = (row for cluster in clusters for row in brokers[cluster.pk] if attention.is_silent(row, now))
+    unresponsive = list(islice(unresponsive_brokers, NEEDS_MAX))
+    known = incidents.affected_by(clusters, unresponsive) if with_instances else {}
+    items: list[OperatorActionItem] = []
     in_need = set()
     for summary in summaries:
-        own, before = brokers[summary.cluster.pk], len(needs)
-        hanging = sum(int(row.observed.get("transactions_overdue", 0)) for row in own if _is_fresh(row, now))
-        needs += attention.of_cluster(summary.cluster, summary.map, summary.room, hanging, known)
-        for row in own:
-            needs += attention.of_broker(row, now, known)
-        if len(needs) > before:
+        cluster_brokers, needs_before = brokers[summary.cluster.pk], len(items)
+        hanging = sum(
+            int(row.observed.get("transactions_overdue", 0)) for row in cluster_brokers if _is_fresh(row, now)
+        )
+        items += attention.of_cluster(summary.cluster, summary.map, summary.room, hanging, known)
+        for row in cluster_brokers:
+            items += attention.of_broker(row, now, known)
+        if len(items) > needs_before:
             in_need.add(summary.cluster.pk)
     if len(summaries) > OVERVIEW_CLUSTERS_MAX:
         summaries.sort(key=lambda summary: summary.cluster.pk not in in_need)
-    needs += _of_hosts(now)
-    needs += _of_work()
+    items += _of_hosts(now)
+    items += _of_work()
     if with_usage:
-        needs += interfaces.usage_needs.it(NEEDS_OF_A_KIND_MAX)
+        items += interfaces.usage_needs.it(NEEDS_OF_A_KIND_MAX)
     if with_instances:
-        needs += _of_instances(now)
-    return summaries[:OVERVIEW_CLUSTERS_MAX], sorted(needs, key=lambda need: not need.is_now)
+        items += _of_instances(now)
+    return summaries[:OVERVIEW_CLUSTERS_MAX], sorted(items, key=lambda need: not need.is_now)
 
 
 def _summaries(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterSummary]:
-    images, rooms = cluster_overview.kept(clusters), selectors.rooms_of(clusters, with_partitions=False)
+    images, capacities = (
+        cluster_overview.cached_images(clusters),
+        selectors.capacities_of(clusters, with_partitions=False),
+    )
     result = []
     for cluster in clusters:
-        own = brokers[cluster.pk]
-        at, answers = images.get(cluster.pk, (None, None))
+        cluster_brokers = brokers[cluster.pk]
+        observed_at, answers = images.get(cluster.pk, (None, None))
         result.append(
             ClusterSummary(
                 cluster=cluster,
-                map=None if answers is None else cluster_overview.draw(cluster, own, answers),
-                room=rooms[cluster.pk],
-                running=sum(row.wanted == WantedState.RUNNING for row in own),
-                as_of=at if at is not None and now - at > timedelta(seconds=BROKER_LATE_S) else None,
+                map=None if answers is None else cluster_overview.build_map(cluster, cluster_brokers, answers),
+                room=capacities[cluster.pk],
+                running=sum(row.wanted == WantedState.RUNNING for row in cluster_brokers),
+                as_of=observed_at
+                if observed_at is not None and now - observed_at > timedelta(seconds=BROKER_LATE_S)
+                else None,
             )
         )
     return result

@@ -40,17 +40,17 @@ MOVES_PER_PAGE = 50
 MOVES_ON_MAP = 8
 PARTITIONS_PER_PAGE = 50
 AFFECTED_PER_PAGE = 50
-WORDS_CHARS_MAX = 100
+SEARCH_CHARS_MAX = 100
 SEE_INSTANCES = "instances.view_instance"
 BROKER_DIGITS = 9
-LOOKS = (
+STATE_FILTERS = (
     ("under_replicated", gettext_lazy("Under-replicated")),
     ("offline", gettext_lazy("Without a leader")),
     ("under_min_isr", gettext_lazy("Refuse acks=all")),
     ("moving", gettext_lazy("Moving")),
     ("all", gettext_lazy("All")),
 )
-REBALANCE_ACTS: dict[str, Callable[..., Rebalance]] = {
+REBALANCE_ACTIONS: dict[str, Callable[..., Rebalance]] = {
     "start": rebalancing_services.start,
     "pause": rebalancing_services.pause,
     "resume": rebalancing_services.resume,
@@ -58,7 +58,7 @@ REBALANCE_ACTS: dict[str, Callable[..., Rebalance]] = {
     "abandon": rebalancing_services.abandon,
     "discard": rebalancing_services.discard,
 }
-RESTART_ACTS: dict[str, Callable[..., RollingRestart]] = {
+RESTART_ACTIONS: dict[str, Callable[..., RollingRestart]] = {
     "pause": rolling_restart.pause,
     "resume": rolling_restart.resume,
     "cancel": rolling_restart.cancel,
@@ -112,7 +112,7 @@ def page(view: View) -> View:
     return part_or_page
 
 
-def show(request: HttpRequest, template: str, title: str, context: dict[str, Any]) -> HttpResponse:
+def render_page(request: HttpRequest, template: str, title: str, context: dict[str, Any]) -> HttpResponse:
     """Renders a page inside the panel's frame."""
     may_act = request.user.has_perm("brokers.change_cluster")
     may_see_instances = request.user.has_perm(SEE_INSTANCES)
@@ -131,20 +131,23 @@ def cluster_or_404(cluster_id: str) -> Cluster:
     return get_object_or_404(selectors.clusters(), pk=cluster_id)
 
 
-def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
-    """Executes an action and returns its result; None if it was refused. Shows the operator `done` or the refusal."""
+def attempt(request: HttpRequest, action: Callable[[], Any], success_message: str) -> Any:
+    """Executes an action and returns its result; None if it was refused.
+
+    Shows the operator `success_message` or the refusal.
+    """
     try:
-        outcome = act()
+        result = action()
     except DomainError as refusal:
         sentences = [refusal.detail or refusal.title, *(error.detail for error in refusal.errors)]
         messages.error(request, " ".join(localized(sentence) for sentence in sentences))
         return None
-    if done:
-        messages.success(request, done)
-    return outcome
+    if success_message:
+        messages.success(request, success_message)
+    return result
 
 
-def lines_of(text: str) -> list[str]:
+def nonempty_lines(text: str) -> list[str]:
     """Returns the lines of a text field that are not empty; a path may have blanks."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
@@ -167,7 +170,7 @@ def _map_context(cluster: Cluster) -> dict[str, Any]:
     context: dict[str, Any] = {
         "cluster": cluster,
         "map": cluster_overview.cluster_map(cluster),
-        "room": selectors.room_of(cluster),
+        "room": selectors.capacity_of(cluster),
         "instances": selectors.instances_by_broker(cluster),
         "rebalance": under_way,
         "restart": restart,
@@ -187,8 +190,8 @@ def _map_context(cluster: Cluster) -> dict[str, Any]:
 def steps_of(operation: FleetOperation) -> list[dict[str, Any]]:
     """Returns the steps of an operation for the page."""
     return [
-        {"label": FleetStep(item["name"]).label, "state": item["state"], "fact": entry(item, "fact")}
-        for item in operation.steps
+        {"label": FleetStep(step["name"]).label, "state": step["state"], "fact": entry(step, "fact")}
+        for step in operation.steps
     ]
 
 
@@ -198,7 +201,7 @@ def cluster_map(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Shows the map: missing replicas, load of each broker, and moves in progress."""
     cluster = cluster_or_404(cluster_id)
     template = "cluster_map_part" if request.headers.get("HX-Request") else "cluster_map"
-    return show(request, template, _("Cluster %(name)s") % {"name": cluster.name}, _map_context(cluster))
+    return render_page(request, template, _("Cluster %(name)s") % {"name": cluster.name}, _map_context(cluster))
 
 
 @page
@@ -207,24 +210,26 @@ def cluster_partitions(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Shows partitions by state, one page at a time, from the view of one broker."""
     cluster = cluster_or_404(cluster_id)
     state = request.GET.get("state", "under_replicated")
-    named = request.GET.get("broker", "")
+    broker_number = request.GET.get("broker", "")
     after = request.GET.get("after", "")
-    lines, following = attempt(
+    partitions, following = attempt(
         request,
         lambda: cluster_overview.partition_page(
             cluster,
-            state=state if state in dict(LOOKS) else "all",
-            broker=int(named) if named.isascii() and named.isdigit() and len(named) <= BROKER_DIGITS else None,
+            state=state if state in dict(STATE_FILTERS) else "all",
+            broker=int(broker_number)
+            if broker_number.isascii() and broker_number.isdigit() and len(broker_number) <= BROKER_DIGITS
+            else None,
             after=after[:300],
             limit=PARTITIONS_PER_PAGE,
         ),
         "",
     ) or ([], "")
     context: dict[str, Any] = {
-        "cluster": cluster, "state": state, "states": LOOKS, "lines": lines, "following": following,
-        "broker": named, "is_first": not after,
+        "cluster": cluster, "state": state, "states": STATE_FILTERS, "lines": partitions, "following": following,
+        "broker": broker_number, "is_first": not after,
     }  # fmt: skip
-    return show(request, "cluster_partitions", _("Partitions"), context)
+    return render_page(request, "cluster_partitions", _("Partitions"), context)
 
 
 @page
@@ -234,20 +239,24 @@ def cluster_affected(request: HttpRequest, cluster_id: str) -> HttpResponse:
     if not request.user.has_perm(SEE_INSTANCES):
         raise PermissionDenied
     cluster = cluster_or_404(cluster_id)
-    named, state = request.GET.get("broker", ""), request.GET.get("state", "")
-    words = request.GET.get("q", "").strip()[:WORDS_CHARS_MAX]
+    broker_number, state = request.GET.get("broker", ""), request.GET.get("state", "")
+    search = request.GET.get("q", "").strip()[:SEARCH_CHARS_MAX]
     broker = None
-    if named:
-        number = int(named) if named.isascii() and named.isdigit() and len(named) <= BROKER_DIGITS else -1
+    if broker_number:
+        number = (
+            int(broker_number)
+            if broker_number.isascii() and broker_number.isdigit() and len(broker_number) <= BROKER_DIGITS
+            else -1
+        )
         broker = get_object_or_404(selectors.brokers(), cluster=cluster, number=number)
-    rows = incidents.affected_instances(cluster, broker=broker, state=state, words=words)
+    rows = incidents.affected_instances(cluster, broker=broker, state=state, search=search)
     context: dict[str, Any] = {
-        "cluster": cluster, "broker": broker, "state": state, "words": words,
-        "state_label": dict(LOOKS).get(state, ""),
+        "cluster": cluster, "broker": broker, "state": state, "words": search,
+        "state_label": dict(STATE_FILTERS).get(state, ""),
         "may_see_tenants": request.user.has_perm("tenants.view_tenant"),
         "rows": Paginator(rows, AFFECTED_PER_PAGE).get_page(request.GET.get("page")),
     }  # fmt: skip
-    return show(request, "cluster_affected", _("Instances it hits"), context)
+    return render_page(request, "cluster_affected", _("Instances it hits"), context)
 
 
 @page
@@ -258,15 +267,15 @@ def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
     form = BrokerForm(request.POST or None)
     if form.is_valid():
         values = form.cleaned_data
-        values["data_dirs"] = lines_of(values["data_dirs"])
-        made = attempt(
+        values["data_dirs"] = nonempty_lines(values["data_dirs"])
+        new_broker = attempt(
             request, lambda: membership.add_broker(acting=acting_operator(request), cluster=cluster, **values), ""
         )
-        if made is not None:
+        if new_broker is not None:
             message = _("Broker %(number)s is being started. Level all brokers to give it its share.")
-            messages.success(request, message % {"number": made.number})
+            messages.success(request, message % {"number": new_broker.number})
             return redirect("admin:brokers_cluster_map", cluster.pk)
-    return show(request, "broker_add", _("Add broker"), {"cluster": cluster, "form": form})
+    return render_page(request, "broker_add", _("Add broker"), {"cluster": cluster, "form": form})
 
 
 @page
@@ -274,12 +283,12 @@ def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
 def plan_balance(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Plans a rebalance that levels all brokers, for review."""
     cluster = cluster_or_404(cluster_id)
-    made = attempt(
+    rebalance_row = attempt(
         request, lambda: rebalancing_services.plan_balance(acting=acting_operator(request), cluster=cluster), ""
     )
-    if made is None:
+    if rebalance_row is None:
         return redirect("admin:brokers_cluster_map", cluster.pk)
-    return redirect("admin:brokers_rebalance_change", made.pk)
+    return redirect("admin:brokers_rebalance_change", rebalance_row.pk)
 
 
 @page
@@ -288,19 +297,19 @@ def plan_drain(request: HttpRequest, broker_id: str) -> HttpResponse:
     """Plans to drain a broker, or to continue without a lost one, for review."""
     broker = get_object_or_404(selectors.brokers(), pk=broker_id)
     if request.POST.get("lost") == "yes":
-        made = attempt(
+        rebalance_row = attempt(
             request, lambda: rebalancing_services.plan_loss(acting=acting_operator(request), broker=broker), ""
         )
     else:
         removes = request.POST.get("removes") == "yes"
-        made = attempt(
+        rebalance_row = attempt(
             request,
             lambda: rebalancing_services.plan_drain(acting=acting_operator(request), broker=broker, removes=removes),
             "",
         )
-    if made is None:
+    if rebalance_row is None:
         return redirect("admin:brokers_cluster_map", broker.cluster_id)
-    return redirect("admin:brokers_rebalance_change", made.pk)
+    return redirect("admin:brokers_rebalance_change", rebalance_row.pk)
 
 
 # --- rebalances and rolling restarts ----------------------------------------------------------------------------------
@@ -311,17 +320,17 @@ def plan_drain(request: HttpRequest, broker_id: str) -> HttpResponse:
 def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
     """Shows the plan with the shares before and after, and every move."""
     row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
-    wanted = request.GET.get("state", "")
-    rows = row.moves.filter(state=wanted) if wanted in ReassignmentState.values else row.moves.all()
+    state = request.GET.get("state", "")
+    rows = row.moves.filter(state=state) if state in ReassignmentState.values else row.moves.all()
     context = {
         "rebalance": row,
         "cluster": row.cluster,
         "progress": selectors.progress_of(row),
         "table": _before_and_after(row),
-        "keeps": row.broker is not None and not row.removes and _left_on(row, row.broker.number),
+        "keeps": row.broker is not None and not row.removes and _replicas_left_on(row, row.broker.number),
         "moves": Paginator(rows.order_by("position", "id"), MOVES_PER_PAGE).get_page(request.GET.get("page")),
         "states": ReassignmentState.choices,
-        "state": wanted,
+        "state": state,
         "is_paced": row.state == "planned" or row.is_under_way,
         "pace_max": COPY_MB_S_MAX,
         "losses": row.lost_partitions,
@@ -331,10 +340,10 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
         and not (row.removes and row.step in rebalancing_services.POINTS_OF_NO_RETURN),
     }
     template = "rebalance_part" if request.headers.get("HX-Request") else "rebalance"
-    return show(request, template, row.title, context)
+    return render_page(request, template, row.title, context)
 
 
-def _left_on(row: Rebalance, number: int) -> int:
+def _replicas_left_on(row: Rebalance, number: int) -> int:
     """Returns the number of replicas that remain on a drained broker: those pinned to it, while it runs."""
     return int(row.shares.get("after", {}).get(str(number), {}).get("replicas", 0))
 
@@ -342,10 +351,10 @@ def _left_on(row: Rebalance, number: int) -> int:
 def _before_and_after(row: Rebalance) -> list[dict[str, Any]]:
     """Returns a row per broker with its replicas, leaders and bytes before and after the rebalance."""
     before, after = row.shares.get("before", {}), row.shares.get("after", {})
-    nothing = {"replicas": 0, "leaders": 0, "size_bytes": 0}
+    no_load = {"replicas": 0, "leaders": 0, "size_bytes": 0}
     numbers = sorted({*before, *after}, key=int)
     return [
-        {"number": number, "before": before.get(number, nothing), "after": after.get(number, nothing)}
+        {"number": number, "before": before.get(number, no_load), "after": after.get(number, no_load)}
         for number in numbers
     ]
 
@@ -357,15 +366,15 @@ def act_on_rebalance(request: HttpRequest, rebalance_id: str, act: str) -> HttpR
     broker's number.
     """
     row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
-    service = REBALANCE_ACTS.get(act)
+    service = REBALANCE_ACTIONS.get(act)
     if service is None:
         raise PermissionDenied
     number = row.broker.number if row.broker is not None and row.removes else None
-    more: dict[str, Any] = {"confirmed": number} if act == "start" else {}
+    options: dict[str, Any] = {"confirmed": number} if act == "start" else {}
     if act == "start" and request.POST.get("typed", "").strip() != ("" if number is None else str(number)):
         messages.error(request, _("Type the number of the broker that will be removed."))
     else:
-        attempt(request, lambda: service(acting=acting_operator(request), rebalance=row, **more), "")
+        attempt(request, lambda: service(acting=acting_operator(request), rebalance=row, **options), "")
     return redirect("admin:brokers_rebalance_change", row.pk)
 
 
@@ -378,15 +387,17 @@ def limit_copies(request: HttpRequest, rebalance_id: str) -> HttpResponse:
     if not form.is_valid():
         messages.error(request, _("Give whole MB/s from 1 to %(most)s, or nothing.") % {"most": f"{COPY_MB_S_MAX:,}"})
     else:
-        wanted = form.cleaned_data["copy_mb_s"]
+        copy_mb_s = form.cleaned_data["copy_mb_s"]
         message = (
-            _("Each broker copies at most %(limit)s MB/s for this.") % {"limit": f"{wanted:,}"}
-            if wanted is not None
+            _("Each broker copies at most %(limit)s MB/s for this.") % {"limit": f"{copy_mb_s:,}"}
+            if copy_mb_s is not None
             else _("Brokers copy as fast as they can.")
         )
         attempt(
             request,
-            lambda: rebalancing_services.limit_copies(acting=acting_operator(request), rebalance=row, copy_mb_s=wanted),
+            lambda: rebalancing_services.limit_copies(
+                acting=acting_operator(request), rebalance=row, copy_mb_s=copy_mb_s
+            ),
             message,
         )
     return redirect("admin:brokers_rebalance_change", row.pk)
@@ -398,7 +409,7 @@ def confirm_abandon(request: HttpRequest, rebalance_id: str) -> HttpResponse:
     """Shows the consequences of abandoning before it is done."""
     row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
     context = {"rebalance": row, "cluster": row.cluster}
-    return show(request, "abandon", _("Abandon: %(title)s") % {"title": row.title}, context)
+    return render_page(request, "abandon", _("Abandon: %(title)s") % {"title": row.title}, context)
 
 
 @page
@@ -436,7 +447,7 @@ def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse
     if request.method == "GET":
         numbers = selectors.running_brokers(cluster).values_list("number", flat=True)
         context = {"cluster": cluster, "numbers": list(numbers)}
-        return show(request, "restart_confirm", _("Restart all in turn"), context)
+        return render_page(request, "restart_confirm", _("Restart all in turn"), context)
     attempt(
         request,
         lambda: rolling_restart.start(acting=acting_operator(request), cluster=cluster),
@@ -450,7 +461,7 @@ def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse
 def act_on_restart(request: HttpRequest, restart_id: str, act: str) -> HttpResponse:
     """Pauses, resumes or cancels a rolling restart."""
     row = get_object_or_404(selectors.rolling_restarts(), pk=restart_id)
-    service = RESTART_ACTS.get(act)
+    service = RESTART_ACTIONS.get(act)
     if service is None:
         raise PermissionDenied
     attempt(request, lambda: service(acting=acting_operator(request), restart=row), "")

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
-from brokers.admin_views.panel import BROKER_DIGITS, attempt, cluster_or_404, page, refuse_fields, show
+from brokers.admin_views.panel import BROKER_DIGITS, attempt, cluster_or_404, page, refuse_fields, render_page
 from brokers.contract.instance_limits import CONFIG_VALUE_BYTES_MAX
 from brokers.dataplane.settings import BROKER, CLUSTER, DEFAULT, START, BrokerSettingView
 from brokers.models import Broker, Cluster
@@ -51,7 +51,7 @@ def settings(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "brokers": cluster.brokers.filter(removed_at=None).order_by("number"),
         "lines": [(view, LEVELS[view.level]) for view in views],
     }
-    return show(request, "settings", _("Settings of brokers"), context)
+    return render_page(request, "settings", _("Settings of brokers"), context)
 
 
 @page
@@ -85,7 +85,7 @@ def setting_edit(request: HttpRequest, cluster_id: str, name: str) -> HttpRespon
         "submit": _("Save"),
         "back": back,
     }
-    return show(request, "fleet_form", name, context)
+    return render_page(request, "fleet_form", name, context)
 
 
 def _broker_or_404(cluster: Cluster, number: str) -> Broker | None:

@@ -15,7 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from brokers.admin_views.panel import attempt, cluster_or_404, page, show
+from brokers.admin_views.panel import attempt, cluster_or_404, page, render_page
 from brokers.transactions import hanging
 from tenants.operator import acting_operator
 
@@ -35,7 +35,7 @@ def transactions(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "scan": attempt(request, lambda: hanging.scan(cluster, after=after), "") if is_scan_wanted else None,
         "is_first": not after,
     }
-    return show(request, "transactions", _("Transactions that hang"), context)
+    return render_page(request, "transactions", _("Transactions that hang"), context)
 
 
 @page
@@ -43,10 +43,12 @@ def transactions(request: HttpRequest, cluster_id: str) -> HttpResponse:
 def abort_overdue(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Fences a producer, which aborts its transaction on all partitions."""
     cluster = cluster_or_404(cluster_id)
-    named = request.POST.get("id", "")
+    transactional_id = request.POST.get("id", "")
     attempt(
         request,
-        lambda: hanging.abort_overdue(acting=acting_operator(request), cluster=cluster, transactional_id=named),
+        lambda: hanging.abort_overdue(
+            acting=acting_operator(request), cluster=cluster, transactional_id=transactional_id
+        ),
         _("Aborted. Its producer must begin anew."),
     )
     return redirect("admin:brokers_transactions", cluster.pk)

@@ -22,7 +22,7 @@ from instances.models import Route
 log = structlog.get_logger(__name__)
 
 # Maximum delay until the certificate names a new advertised host of a route.
-LOOKED_AT_EVERY_S: Final = 20.0
+RENEWAL_CHECK_INTERVAL_S: Final = 20.0
 
 
 def file_of(broker: Broker) -> Path:
@@ -51,19 +51,19 @@ class Renewal:
     """Renews certificates periodically, and immediately for a new broker."""
 
     def __init__(self) -> None:
-        self._looked_at_s: float | None = None
+        self._checked_at_s: float | None = None
         self._known: set[str] = set()
 
     def renew(self, brokers: Iterable[Broker], now_s: float) -> None:
         """Renews due certificates. Failures are logged and retried; brokers keep their certificates meanwhile."""
-        wanted = {broker.pk: broker for broker in brokers}
-        is_due = self._looked_at_s is None or now_s - self._looked_at_s >= LOOKED_AT_EVERY_S
-        if not is_due and self._known.issuperset(wanted):
+        brokers_by_id = {broker.pk: broker for broker in brokers}
+        is_due = self._checked_at_s is None or now_s - self._checked_at_s >= RENEWAL_CHECK_INTERVAL_S
+        if not is_due and self._known.issuperset(brokers_by_id):
             return
-        self._looked_at_s, self._known = now_s, set(wanted)
+        self._checked_at_s, self._known = now_s, set(brokers_by_id)
         try:
-            hosts = route_hosts(list(wanted.values()))
-            for broker in wanted.values():
+            hosts = route_hosts(list(brokers_by_id.values()))
+            for broker in brokers_by_id.values():
                 if ensure_certificate(settings.TLS_DIR, _name(broker), hosts[broker.pk]) is None:
                     log.warning("agent.no_certificate", broker_id=broker.number, directory=settings.TLS_DIR.name)
                 if _ensure_internal(broker) is None:
@@ -82,9 +82,9 @@ def renew_control() -> None:
 
 def route_hosts(brokers: Collection[Broker]) -> dict[str, list[str]]:
     """Returns the host names under which clients reach each broker, by its id; the first is its host's."""
-    named: dict[str, set[str]] = {broker.pk: set() for broker in brokers}
-    rows = Route.objects.filter(port_leases__broker__in=named).exclude(advertised_host="").order_by()
+    names_by_broker: dict[str, set[str]] = {broker.pk: set() for broker in brokers}
+    rows = Route.objects.filter(port_leases__broker__in=names_by_broker).exclude(advertised_host="").order_by()
     for broker_id, name in rows.values_list("port_leases__broker_id", "advertised_host").distinct():
-        if broker_id in named:
-            named[broker_id].add(name)
-    return {broker.pk: [broker.host.advertised_host, *sorted(named[broker.pk])] for broker in brokers}
+        if broker_id in names_by_broker:
+            names_by_broker[broker_id].add(name)
+    return {broker.pk: [broker.host.advertised_host, *sorted(names_by_broker[broker.pk])] for broker in brokers}

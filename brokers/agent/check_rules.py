@@ -11,12 +11,12 @@ from brokers.limits import CLOCK_OFFSET_MS_MAX, PORTS_NAMED_MAX
 Check = dict[str, Any]
 
 
-def version(own: str, behind: Collection[str], ahead: Collection[str]) -> Check:
+def version(code_version: str, behind: Collection[str], ahead: Collection[str]) -> Check:
     """Returns the check that code and database fit; `behind` are migrations that only the database has, `ahead` those
     that only the code has.
     """
     state = HostCheckState.FAILED if behind or ahead else HostCheckState.PASSED
-    return _check(HostCheck.VERSION, state, version=own, behind=len(behind), ahead=len(ahead))
+    return _check(HostCheck.VERSION, state, version=code_version, behind=len(behind), ahead=len(ahead))
 
 
 def clock(offset_ms: int) -> Check:
@@ -31,18 +31,18 @@ def address(bind_host: str, reason: str) -> Check:
     return _check(HostCheck.ADDRESS, state, address=bind_host, reason=reason)
 
 
-def ports(first: int, last: int, listening: Collection[int], own: Collection[int], outgoing: range) -> Check:
-    """Returns the check of the host's port range. It fails if other programs listen on ports of it (`own` are our
+def ports(first: int, last: int, listening: Collection[int], own_ports: Collection[int], outgoing: range) -> Check:
+    """Returns the check of the host's port range. It fails if other programs listen on ports of it (`own_ports` are our
     brokers' ports), and warns if the kernel may assign ports of it to outgoing connections.
     """
-    taken = sorted(port for port in set(listening) - set(own) if first <= port <= last)
+    taken_ports = sorted(port for port in set(listening) - set(own_ports) if first <= port <= last)
     shared = range(max(first, outgoing.start), min(last + 1, outgoing.stop))
     state = HostCheckState.PASSED
-    if taken:
+    if taken_ports:
         state = HostCheckState.FAILED
     elif shared:
         state = HostCheckState.WARNING
-    data = {"first": first, "last": last, "taken": taken[:PORTS_NAMED_MAX], "taken_count": len(taken)}
+    data = {"first": first, "last": last, "taken": taken_ports[:PORTS_NAMED_MAX], "taken_count": len(taken_ports)}
     return _check(HostCheck.PORTS, state, **data, outgoing_first=shared.start if shared else None)
 
 
@@ -50,9 +50,9 @@ def directories(reasons: Mapping[str, str]) -> Check:
     """Returns the check that brokers can store logs; `reasons` maps each directory to the reason why it cannot be
     written, or to an empty text.
     """
-    wrong = [{"path": path, "reason": reason} for path, reason in reasons.items() if reason]
-    state = HostCheckState.FAILED if wrong else HostCheckState.PASSED
-    return _check(HostCheck.DIRECTORIES, state, count=len(reasons), wrong=wrong)
+    unusable = [{"path": path, "reason": reason} for path, reason in reasons.items() if reason]
+    state = HostCheckState.FAILED if unusable else HostCheckState.PASSED
+    return _check(HostCheck.DIRECTORIES, state, count=len(reasons), wrong=unusable)
 
 
 def has_failed(checks: Sequence[Mapping[str, Any]]) -> bool:

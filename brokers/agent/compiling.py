@@ -29,26 +29,26 @@ COMMAND: Final = (sys.executable, "-m", "brokers.native.build", "--give-way")
 FINAL_STATES: Final = (Build.SWITCHED_OFF, Build.COMPLETE, Build.IMPOSSIBLE, Build.FAILED)
 
 
-def prospect() -> Note:
+def predicted_note() -> Note:
     """Predicts the result of a build on this machine."""
     if os.environ.get(finder.SWITCH) == finder.OFF:
-        return _now(Build.SWITCHED_OFF, f"{finder.SWITCH}={finder.OFF}")
+        return _note_now(Build.SWITCHED_OFF, f"{finder.SWITCH}={finder.OFF}")
     if (build_directory() / COMPLETE).exists():
-        return _now(Build.COMPLETE)
+        return _note_now(Build.COMPLETE)
     if native.failure_log().exists():
-        return _now(Build.FAILED, f"the compiler refused the sources; see {native.failure_log()}")
+        return _note_now(Build.FAILED, f"the compiler refused the sources; see {native.failure_log()}")
     try:
         native.check_tools()
-        native.check_place()
+        native.check_builds_directory()
     except native.NotPossible as reason:
-        return _now(Build.IMPOSSIBLE, str(reason))
-    return _now(Build.PENDING)
+        return _note_now(Build.IMPOSSIBLE, str(reason))
+    return _note_now(Build.PENDING)
 
 
 class CompileStep(StrEnum):
     WAIT = "wait"
     BEGIN = "begin"
-    LOOK = "look"
+    POLL = "poll"
     NOTHING = "nothing"
 
 
@@ -57,7 +57,7 @@ def decide(build: Build, *, are_started: bool, waited_s: float) -> CompileStep:
     if build in FINAL_STATES:
         return CompileStep.NOTHING
     if build is Build.RUNNING:
-        return CompileStep.LOOK
+        return CompileStep.POLL
     return CompileStep.BEGIN if are_started and waited_s >= AGENT_COMPILE_AFTER_S else CompileStep.WAIT
 
 
@@ -78,13 +78,13 @@ class Compiling:
         """Writes the predicted result, and passes the file to brokers that are started from now on."""
         os.environ[notes.VARIABLE] = str(self._file)
         self._began_s = self._clock()
-        self._write(prospect())
+        self._write(predicted_note())
 
     def reconcile_once(self, *, are_started: bool) -> None:
         step = decide(self.note.build, are_started=are_started, waited_s=self._clock() - self._began_s)
         if step is CompileStep.BEGIN:
             self._begin()
-        elif step is CompileStep.LOOK and self._child is not None and self._child.poll() is not None:
+        elif step is CompileStep.POLL and self._child is not None and self._child.poll() is not None:
             self._end(self._child.returncode)
 
     def close(self) -> None:
@@ -106,14 +106,14 @@ class Compiling:
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            self._write(_now(Build.IMPOSSIBLE, f"the build cannot be started: {error}"))
+            self._write(_note_now(Build.IMPOSSIBLE, f"the build cannot be started: {error}"))
             return
-        self._write(_now(Build.RUNNING))
+        self._write(_note_now(Build.RUNNING))
 
     def _end(self, code: int) -> None:
-        result = prospect()
+        result = predicted_note()
         if result.build is Build.PENDING:  # without modules or log: retried by the next agent
-            result = _now(Build.IMPOSSIBLE, f"the build ended with code {code}")
+            result = _note_now(Build.IMPOSSIBLE, f"the build ended with code {code}")
         self._child = None
         self._write(result)
 
@@ -126,5 +126,5 @@ class Compiling:
             log.warning("native.note_not_written", reason=str(error))
 
 
-def _now(build: Build, reason: str = "") -> Note:
+def _note_now(build: Build, reason: str = "") -> Note:
     return Note(build=build, reason=reason, since_ms=time.time_ns() // 1_000_000)

@@ -19,7 +19,7 @@ class ControlPlaneAway(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedHost:
     """Wanted state of a host. The rows must not be saved: an agent without a database makes them from a document."""
 
     host: Host
@@ -45,7 +45,7 @@ class HostFacts(Protocol):
         """Returns the log directories of the brokers of the host."""
         ...
 
-    def note(self, host: Host, found: list[Check], machine: Mapping[str, Any]) -> None:
+    def record_checks(self, host: Host, checks: list[Check], machine: Mapping[str, Any]) -> None:
         """Records the results of the checks, with the use of the machine (`brokers.agent.machine`)."""
         ...
 
@@ -63,7 +63,7 @@ class ControlPlane(Protocol):
         """Prepares a round of the agent."""
         ...
 
-    def wanted(self) -> Wanted | None:
+    def wanted(self) -> WantedHost | None:
         """Returns the wanted state of the host; None if the host is unknown. Raises `ControlPlaneAway`."""
         ...
 
@@ -75,11 +75,11 @@ class ControlPlane(Protocol):
         """Returns the settings of a broker's process. Raises `ControlPlaneAway`, and `OSError` if it cannot start."""
         ...
 
-    def note_process(self, broker_id: str, fields: dict[str, Any]) -> None:
+    def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
         """Records the state of a process. Raises `ControlPlaneAway`."""
         ...
 
-    def note_restart(self, broker_id: str) -> None:
+    def count_restart(self, broker_id: str) -> None:
         """Counts an unexpected end of a process. Raises `ControlPlaneAway`."""
         ...
 

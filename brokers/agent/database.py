@@ -20,7 +20,7 @@ from django.utils import timezone
 from brokers import services
 from brokers.agent import broker_certificates, check_rules
 from brokers.agent.check_rules import Check
-from brokers.agent.control_plane import ControlPlaneAway, HostFacts, Wanted
+from brokers.agent.control_plane import ControlPlaneAway, HostFacts, WantedHost
 from brokers.agent.defaults import cluster_defaults
 from brokers.contract.agent_channel import AGENT_CHANNEL
 from brokers.contract.process import BrokerProcessSettings
@@ -65,11 +65,11 @@ class DatabaseFacts:
         return set(PortLease.objects.filter(host=host).values_list("port", flat=True))
 
     def broker_directories(self, host: Host) -> list[str]:
-        used = Broker.objects.filter(host=host, removed_at=None).values_list("data_dirs", flat=True)
-        return [path for paths in used for path in paths]
+        directories_by_broker = Broker.objects.filter(host=host, removed_at=None).values_list("data_dirs", flat=True)
+        return [path for paths in directories_by_broker for path in paths]
 
-    def note(self, host: Host, found: list[Check], machine: Mapping[str, Any]) -> None:
-        services.note_checks(host.pk, found, VERSION, machine)
+    def record_checks(self, host: Host, checks: list[Check], machine: Mapping[str, Any]) -> None:
+        services.store_checks(host.pk, checks, VERSION, machine)
 
     def close(self) -> None:
         connection.close()
@@ -87,16 +87,18 @@ class DatabaseControlPlane:
     def begin_round(self) -> None:
         close_old_connections()
 
-    def wanted(self) -> Wanted | None:
+    def wanted(self) -> WantedHost | None:
         with _translated_errors():
             return self._read()
 
-    def _read(self) -> Wanted | None:
+    def _read(self) -> WantedHost | None:
         host = Host.objects.filter(name=self._host_name, removed_at=None).first()
         if host is None:
             return None
         Host.objects.filter(pk=host.pk).update(agent_seen_at=timezone.now())
-        return Wanted(host, list(Broker.objects.filter(host=host).select_related("cluster", "host").order_by("number")))
+        return WantedHost(
+            host, list(Broker.objects.filter(host=host).select_related("cluster", "host").order_by("number"))
+        )
 
     def renew_certificates(self, brokers: Sequence[Broker], now_s: float) -> None:
         self._certificates.renew(brokers, now_s)
@@ -108,13 +110,13 @@ class DatabaseControlPlane:
         except Unavailable as error:
             raise OSError(error.detail) from error
 
-    def note_process(self, broker_id: str, fields: dict[str, Any]) -> None:
+    def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
         with _translated_errors():
-            services.note_process(broker_id, **fields)
+            services.store_process_state(broker_id, **fields)
 
-    def note_restart(self, broker_id: str) -> None:
+    def count_restart(self, broker_id: str) -> None:
         with _translated_errors():
-            services.note_restart(broker_id)
+            services.count_restart(broker_id)
 
     def wait(self, timeout_s: float) -> None:
         """Waits for a notification by PostgreSQL (LISTEN), for `timeout_s` at most."""
@@ -145,11 +147,11 @@ class ClusterFacts(NamedTuple):
 
 def cluster_facts(cluster_ids: Iterable[str]) -> dict[str, ClusterFacts]:
     """Returns the facts about each cluster."""
-    wanted = set(cluster_ids)
-    rows = Broker.objects.filter(cluster__in=wanted, removed_at=None).order_by().values("cluster_id")
-    counted = rows.annotate(found=Count("pk"), without=Count("pk", filter=Q(rack="", host__zone="")))
-    return dict.fromkeys(wanted, ClusterFacts()) | {
-        row["cluster_id"]: ClusterFacts(row["found"], has_zones=not row["without"]) for row in counted
+    ids = set(cluster_ids)
+    rows = Broker.objects.filter(cluster__in=ids, removed_at=None).order_by().values("cluster_id")
+    counts = rows.annotate(found=Count("pk"), without=Count("pk", filter=Q(rack="", host__zone="")))
+    return dict.fromkeys(ids, ClusterFacts()) | {
+        row["cluster_id"]: ClusterFacts(row["found"], has_zones=not row["without"]) for row in counts
     }
 
 

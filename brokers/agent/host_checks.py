@@ -60,7 +60,7 @@ class HostChecks:
         if (not is_due and host.version == self._version) or self.is_running_check:
             return
         self._started_at_s, self._version = now_s, host.version
-        self._thread = threading.Thread(target=self._check_apart, args=(host,), name="host-checks", daemon=True)
+        self._thread = threading.Thread(target=self._check_in_thread, args=(host,), name="host-checks", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
@@ -68,7 +68,7 @@ class HostChecks:
         if self._thread is not None:
             self._thread.join(END_WAIT_S)
 
-    def _check_apart(self, host: Host) -> None:
+    def _check_in_thread(self, host: Host) -> None:
         try:
             self.check(host)
         except (DatabaseError, OSError) as error:
@@ -78,7 +78,7 @@ class HostChecks:
 
     def check(self, host: Host) -> None:
         """Checks the machine, and records the results at its host. Raises `DatabaseError` or `OSError`."""
-        self._facts.note(host, self.checks(host), self._meter.measure())
+        self._facts.record_checks(host, self.checks(host), self._meter.measure())
 
     def checks(self, host: Host) -> list[Check]:
         """Returns the results of all checks, in the order in which they are shown."""
@@ -102,19 +102,19 @@ class HostChecks:
 
 def listening_ports(bind_host: str) -> set[int]:
     """Returns the TCP ports that are taken at an address, by listeners on it or on every address."""
-    wanted = _addresses(bind_host)
-    is_everywhere = any(ipaddress.ip_address(address).is_unspecified for address in wanted)
+    addresses = _addresses(bind_host)
+    is_everywhere = any(ipaddress.ip_address(address).is_unspecified for address in addresses)
     return {
         port
         for address, port in _listeners()
-        if is_everywhere or ipaddress.ip_address(address).is_unspecified or address in wanted
+        if is_everywhere or ipaddress.ip_address(address).is_unspecified or address in addresses
     }
 
 
 def outgoing_ports() -> range:
     """Returns the ports that the kernel assigns to outgoing connections; empty if that is unknown."""
     try:
-        first, last = (int(word) for word in OUTGOING_PORTS_FILE.read_text(encoding="ascii").split())
+        first, last = (int(number) for number in OUTGOING_PORTS_FILE.read_text(encoding="ascii").split())
     except (OSError, ValueError):
         return range(0)
     return range(first, last + 1)
@@ -128,7 +128,7 @@ def _reason_not_to_listen(bind_host: str) -> str:
             with socket.socket(family) as probe:
                 probe.bind((address, 0))
     except OSError as error:
-        return _said(error)
+        return _reason_text(error)
     return ""
 
 
@@ -163,19 +163,19 @@ def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 def _reason_not_to_write(path: Path) -> str:
     """Returns why a broker could not store its log below a directory; "" if it can. It creates missing directories."""
-    existing = next((place for place in (path, *path.parents) if place.exists()), path)
+    nearest = next((parent for parent in (path, *path.parents) if parent.exists()), path)
     try:
-        if not existing.is_dir():
+        if not nearest.is_dir():
             return "not a directory"
-        if existing != path and not os.access(existing, os.W_OK | os.X_OK):
-            return f"{existing} cannot be written"
-        if existing == path:
+        if nearest != path and not os.access(nearest, os.W_OK | os.X_OK):
+            return f"{nearest} cannot be written"
+        if nearest == path:
             with tempfile.NamedTemporaryFile(dir=path, prefix=".penstock-check-"):
                 return ""
     except OSError as error:
-        return _said(error)
+        return _reason_text(error)
     return ""
 
 
-def _said(error: OSError) -> str:
+def _reason_text(error: OSError) -> str:
     return (error.strerror or type(error).__name__)[:_REASON_CHARS_MAX]

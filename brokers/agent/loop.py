@@ -29,7 +29,7 @@ from brokers.agent.database import DatabaseControlPlane
 from brokers.agent.host_checks import HostChecks
 from brokers.agent.process import BeforeExec, BrokerProcess
 from brokers.agent.successor import Successor
-from brokers.agent.supervision import Act, ObservedProcess, decide, failures_after_end
+from brokers.agent.supervision import ObservedProcess, ProcessAction, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.process_identity import PLAINTEXT
@@ -70,9 +70,9 @@ class ManagedBroker:
     # During a restart, from before the process is asked to stop until it has stopped.
     successor: Successor | None = None
     stand_by_until_s: float = 0.0
-    declared: ProcessState | None = field(default=None)
+    recorded_state: ProcessState | None = field(default=None)
     # State that is not reported yet.
-    undeclared: dict[str, object] = field(default_factory=dict)
+    unreported: dict[str, object] = field(default_factory=dict)
 
 
 class Agent:
@@ -100,7 +100,7 @@ class Agent:
         self._before_exec = before_exec
         self._compiling = compiling
         self._clock = clock
-        self._charges: dict[str, ManagedBroker] = {}
+        self._brokers: dict[str, ManagedBroker] = {}
         self._wanted: dict[str, Broker] = {}
         self._control_plane: ControlPlane = control_plane or DatabaseControlPlane(host_name)
         self._checks = HostChecks(self._run_dir, self._control_plane.facts)
@@ -109,7 +109,7 @@ class Agent:
 
     def run(self) -> None:
         """Runs until `must_stop`, then stops every process. Raises `AnotherAgent`."""
-        with self._alone():
+        with self._exclusive():
             if self._compiling is not None:
                 self._compiling.open()
             while not self.must_stop:
@@ -135,127 +135,129 @@ class Agent:
             self._checks.start_if_due(self._host, self._clock())
 
     def _are_started(self) -> bool:
-        wanted = [pk for pk, broker in self._wanted.items() if broker.wanted == WantedState.RUNNING]
-        return bool(wanted) and all(self._charges[pk].process.is_running for pk in wanted if pk in self._charges)
+        ids_to_run = [pk for pk, broker in self._wanted.items() if broker.wanted == WantedState.RUNNING]
+        return bool(ids_to_run) and all(
+            self._brokers[pk].process.is_running for pk in ids_to_run if pk in self._brokers
+        )
 
     def stop_all(self) -> None:
         """Stops every process gracefully and concurrently, and kills those that do not end in time."""
         if self._compiling is not None:
             self._compiling.close()
-        for charge in self._charges.values():
-            _dismiss(charge)
-        running = [charge for charge in self._charges.values() if charge.process.is_running]
-        for charge in running:
-            charge.process.ask_to_stop()
+        for managed in self._brokers.values():
+            _end_successor(managed)
+        running = [managed for managed in self._brokers.values() if managed.process.is_running]
+        for managed in running:
+            managed.process.terminate()
         deadline_s = self._clock() + AGENT_STOP_TIMEOUT_S
-        for charge in running:
-            if not charge.process.wait(max(0.0, deadline_s - self._clock())):
-                charge.process.kill()
-                charge.process.wait(AGENT_STOP_TIMEOUT_S)
+        for managed in running:
+            if not managed.process.wait(max(0.0, deadline_s - self._clock())):
+                managed.process.kill()
+                managed.process.wait(AGENT_STOP_TIMEOUT_S)
         self._checks.finish()
-        for broker_id, charge in self._charges.items():
-            charge.process.forget()
-            self._tell(broker_id, charge, ProcessState.STOPPED, process_pid=None)
+        for broker_id, managed in self._brokers.items():
+            managed.process.remove_record()
+            self._record_state(broker_id, managed, ProcessState.STOPPED, process_pid=None)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         self._run_dir.mkdir(parents=True, exist_ok=True)
         file = self._run_dir / f"{quote(self._host_name, safe='')}.lock"
-        with file.open("a+", encoding="ascii") as held:
+        with file.open("a+", encoding="ascii") as lock_file:
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                held.seek(0)
-                who = held.read().strip() or "another process"
-                raise AnotherAgent(f"The agent of host {self._host_name} runs already (process {who}).") from None
-            held.truncate(0)
-            held.write(f"{os.getpid()}\n")
-            held.flush()
+                lock_file.seek(0)
+                holder = lock_file.read().strip() or "another process"
+                raise AnotherAgent(f"The agent of host {self._host_name} runs already (process {holder}).") from None
+            lock_file.truncate(0)
+            lock_file.write(f"{os.getpid()}\n")
+            lock_file.flush()
             yield
 
     # --- one broker -----------------------------------------------------------------------------------------------
 
     def _read_wanted(self) -> None:
-        wanted = self._control_plane.wanted()
-        self._host = wanted.host if wanted else None
-        if wanted is not None:
-            self._wanted = {broker.pk: broker for broker in wanted.brokers}
+        wanted_host = self._control_plane.wanted()
+        self._host = wanted_host.host if wanted_host else None
+        if wanted_host is not None:
+            self._wanted = {broker.pk: broker for broker in wanted_host.brokers}
 
     def _supervise(self, broker: Broker) -> None:
-        charge = self._charges.get(broker.pk) or self._take_charge(broker)
-        self._say(broker.pk, charge)
-        self._notice_end(broker, charge)
-        charge.process.note()
-        charge.process.rotate_log()
+        managed = self._brokers.get(broker.pk) or self._manage(broker)
+        self._report_state(broker.pk, managed)
+        self._handle_end(broker, managed)
+        managed.process.record()
+        managed.process.rotate_log()
         now_s = self._clock()
-        act = decide(
+        action = decide(
             ObservedProcess(
                 is_wanted=broker.wanted == WantedState.RUNNING,
-                is_running=charge.process.is_running,
+                is_running=managed.process.is_running,
                 wanted_restarts=broker.restart_generation,
-                done_restarts=charge.done_restarts,
-                failures=charge.failures,
-                ended_at_s=charge.ended_at_s,
+                done_restarts=managed.done_restarts,
+                failures=managed.failures,
+                ended_at_s=managed.ended_at_s,
             ),
             now_s,
         )
-        if act is Act.START:
-            self._start(broker, charge)
-        elif act is Act.STOP or (charge.is_stopping and charge.process.is_running):
+        if action is ProcessAction.START:
+            self._start(broker, managed)
+        elif action is ProcessAction.STOP or (managed.is_stopping and managed.process.is_running):
             # A stopping process is stopped completely, even if it is wanted again meanwhile.
-            if charge.is_stopping or self._has_successor(broker, charge, now_s):
-                self._stop(broker, charge, now_s)
+            if managed.is_stopping or self._has_successor(broker, managed, now_s):
+                self._stop(broker, managed, now_s)
         else:
-            _dismiss(charge)
-            if act is Act.WAIT:
-                self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None)
-            elif not charge.process.is_running and broker.process_state != ProcessState.STOPPED:
+            _end_successor(managed)
+            if action is ProcessAction.WAIT:
+                self._record_state(broker.pk, managed, ProcessState.BACKING_OFF, process_pid=None)
+            elif not managed.process.is_running and broker.process_state != ProcessState.STOPPED:
                 # It died before it was asked to stop, and is not wanted any more.
-                self._tell(broker.pk, charge, ProcessState.STOPPED, process_pid=None)
+                self._record_state(broker.pk, managed, ProcessState.STOPPED, process_pid=None)
 
-    def _take_charge(self, broker: Broker) -> ManagedBroker:
+    def _manage(self, broker: Broker) -> ManagedBroker:
         directory = self._run_dir / broker.cluster_id / str(broker.number)
         process = BrokerProcess(
             directory=directory,
             command=self._command_for(directory / "settings.json"),
             before_exec=self._before_exec,
         )
-        charge = ManagedBroker(process=process, done_restarts=broker.process_restart_generation)
-        self._charges[broker.pk] = charge
+        managed = ManagedBroker(process=process, done_restarts=broker.process_restart_generation)
+        self._brokers[broker.pk] = managed
         if process.adopt():
-            charge.started_at_s = self._clock()
+            managed.started_at_s = self._clock()
             log.info("broker.adopted", broker_id=broker.number, pid=process.pid)
-            self._tell(broker.pk, charge, ProcessState.RUNNING, process_pid=process.pid)
-        return charge
+            self._record_state(broker.pk, managed, ProcessState.RUNNING, process_pid=process.pid)
+        return managed
 
-    def _start(self, broker: Broker, charge: ManagedBroker) -> None:
+    def _start(self, broker: Broker, managed: ManagedBroker) -> None:
         try:
-            self._apply_settings(broker, charge)
-            if charge.successor is not None and charge.successor.is_alive:
-                charge.process.succeed(charge.successor)
-                charge.successor = None
+            self._apply_settings(broker, managed)
+            if managed.successor is not None and managed.successor.is_alive:
+                managed.process.replace_with(managed.successor)
+                managed.successor = None
             else:
-                _dismiss(charge)
-                charge.process.start()
+                _end_successor(managed)
+                managed.process.start()
         except (OSError, ControlPlaneAway) as error:
-            self._note_no_start(broker, charge, f"cannot be started: {error}")
+            self._record_failed_start(broker, managed, f"cannot be started: {error}")
             return
-        charge.started_at_s = self._clock()
-        charge.done_restarts = broker.restart_generation
-        charge.is_stopping = False
-        log.info("broker.started", broker_id=broker.number, pid=charge.process.pid)
-        self._tell(
+        managed.started_at_s = self._clock()
+        managed.done_restarts = broker.restart_generation
+        managed.is_stopping = False
+        log.info("broker.started", broker_id=broker.number, pid=managed.process.pid)
+        self._record_state(
             broker.pk,
-            charge,
+            managed,
             ProcessState.RUNNING,
-            process_pid=charge.process.pid,
+            process_pid=managed.process.pid,
             process_restart_generation=broker.restart_generation,
-            process_has_tls=charge.has_tls,
+            process_has_tls=managed.has_tls,
         )
 
-    def _apply_settings(self, broker: Broker, charge: ManagedBroker) -> None:
+    def _apply_settings(self, broker: Broker, managed: ManagedBroker) -> None:
         """Writes the settings file. While the control plane is away the file of the last start is used."""
-        file = charge.process.directory / "settings.json"
+        file = managed.process.directory / "settings.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             applied = self._control_plane.settings_of(broker)
@@ -264,101 +266,101 @@ class Agent:
             if not file.exists():
                 raise
             applied = BrokerProcessSettings.read(file)
-        charge.has_tls = applied.internal_security != PLAINTEXT
+        managed.has_tls = applied.internal_security != PLAINTEXT
 
-    def _note_no_start(self, broker: Broker, charge: ManagedBroker, reason: str) -> None:
+    def _record_failed_start(self, broker: Broker, managed: ManagedBroker, reason: str) -> None:
         """Records a failed start: a full disk, a foreign directory, or too little memory."""
-        charge.failures += 1
-        charge.ended_at_s = self._clock()
+        managed.failures += 1
+        managed.ended_at_s = self._clock()
         log.warning("broker.not_started", broker_id=broker.number, reason=reason)
-        self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=reason[:500])
+        self._record_state(broker.pk, managed, ProcessState.BACKING_OFF, process_pid=None, process_error=reason[:500])
 
-    def _has_successor(self, broker: Broker, charge: ManagedBroker, now_s: float) -> bool:
+    def _has_successor(self, broker: Broker, managed: ManagedBroker, now_s: float) -> bool:
         """True if the process may be stopped: a restart first waits for a standby process or a timeout."""
         if broker.wanted != WantedState.RUNNING or self._standing_command_for is None:
-            _dismiss(charge)
+            _end_successor(managed)
             return True
-        if charge.successor is None:
-            settings_file = charge.process.directory / "settings.json"
+        if managed.successor is None:
+            settings_file = managed.process.directory / "settings.json"
             try:
-                charge.successor = charge.process.prepare(self._standing_command_for(settings_file))
+                managed.successor = managed.process.prepare(self._standing_command_for(settings_file))
             except OSError as error:  # not enough memory for two processes
                 log.warning("broker.no_successor", broker_id=broker.number, reason=str(error))
                 return True
-            charge.stand_by_until_s = now_s + AGENT_STAND_BY_TIMEOUT_S
-            log.info("broker.successor", broker_id=broker.number, pid=charge.successor.child.pid)
-        successor = charge.successor
-        return successor.is_ready or not successor.is_alive or now_s >= charge.stand_by_until_s
+            managed.stand_by_until_s = now_s + AGENT_STAND_BY_TIMEOUT_S
+            log.info("broker.successor", broker_id=broker.number, pid=managed.successor.child.pid)
+        successor = managed.successor
+        return successor.is_ready or not successor.is_alive or now_s >= managed.stand_by_until_s
 
-    def _stop(self, broker: Broker, charge: ManagedBroker, now_s: float) -> None:
-        if not charge.is_stopping:
-            charge.is_stopping = True
-            charge.stop_by_s = now_s + AGENT_STOP_TIMEOUT_S
-            charge.process.ask_to_stop()
-            log.info("broker.stopping", broker_id=broker.number, pid=charge.process.pid)
-            self._tell(broker.pk, charge, ProcessState.STOPPING)
-        elif now_s >= charge.stop_by_s:
-            log.warning("broker.killed", broker_id=broker.number, pid=charge.process.pid)
-            charge.process.kill()
+    def _stop(self, broker: Broker, managed: ManagedBroker, now_s: float) -> None:
+        if not managed.is_stopping:
+            managed.is_stopping = True
+            managed.stop_by_s = now_s + AGENT_STOP_TIMEOUT_S
+            managed.process.terminate()
+            log.info("broker.stopping", broker_id=broker.number, pid=managed.process.pid)
+            self._record_state(broker.pk, managed, ProcessState.STOPPING)
+        elif now_s >= managed.stop_by_s:
+            log.warning("broker.killed", broker_id=broker.number, pid=managed.process.pid)
+            managed.process.kill()
 
-    def _notice_end(self, broker: Broker, charge: ManagedBroker) -> None:
-        if charge.process.pid is None or charge.process.is_running:
+    def _handle_end(self, broker: Broker, managed: ManagedBroker) -> None:
+        if managed.process.pid is None or managed.process.is_running:
             return
-        code = charge.process.exit_code()
-        last_line = charge.process.last_line() if code else ""
-        charge.process.forget()
-        charge.ended_at_s = self._clock()
-        if charge.is_stopping:
-            charge.is_stopping, charge.failures = False, 0
-            self._tell(broker.pk, charge, ProcessState.STOPPED, process_pid=None)
+        code = managed.process.exit_code()
+        last_line = managed.process.last_line() if code else ""
+        managed.process.remove_record()
+        managed.ended_at_s = self._clock()
+        if managed.is_stopping:
+            managed.is_stopping, managed.failures = False, 0
+            self._record_state(broker.pk, managed, ProcessState.STOPPED, process_pid=None)
             return
-        charge.failures = failures_after_end(charge.failures, charge.ended_at_s - charge.started_at_s)
+        managed.failures = failures_after_end(managed.failures, managed.ended_at_s - managed.started_at_s)
         log.warning("broker.ended", broker_id=broker.number, code=code, last_line=last_line)
         with suppress(ControlPlaneAway):
-            self._control_plane.note_restart(broker.pk)
-        self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=last_line)
+            self._control_plane.count_restart(broker.pk)
+        self._record_state(broker.pk, managed, ProcessState.BACKING_OFF, process_pid=None, process_error=last_line)
 
-    def _tell(self, broker_id: str, charge: ManagedBroker, state: ProcessState, **fields: object) -> None:
+    def _record_state(self, broker_id: str, managed: ManagedBroker, state: ProcessState, **fields: object) -> None:
         """Records the observed state if it changed."""
-        if charge.declared is state and not (fields.get("process_pid") or fields.get("process_error")):
+        if managed.recorded_state is state and not (fields.get("process_pid") or fields.get("process_error")):
             return
-        if charge.declared is not state:
+        if managed.recorded_state is not state:
             fields["process_since"] = timezone.now()
-        charge.declared = state
-        charge.undeclared |= {"process_state": state, **fields}
-        self._say(broker_id, charge)
+        managed.recorded_state = state
+        managed.unreported |= {"process_state": state, **fields}
+        self._report_state(broker_id, managed)
 
-    def _say(self, broker_id: str, charge: ManagedBroker) -> None:
-        if not charge.undeclared:
+    def _report_state(self, broker_id: str, managed: ManagedBroker) -> None:
+        if not managed.unreported:
             return
         with suppress(ControlPlaneAway):
-            self._control_plane.note_process(broker_id, charge.undeclared)
-            charge.undeclared = {}
+            self._control_plane.store_process_state(broker_id, managed.unreported)
+            managed.unreported = {}
 
     def _sleep(self) -> None:
         """Sleeps until a notification, an expected change of a process, or the poll interval."""
-        if any(charge.is_stopping or charge.successor for charge in self._charges.values()):
-            self._watch()
+        if any(managed.is_stopping or managed.successor for managed in self._brokers.values()):
+            self._await_change()
             return
         self._control_plane.wait(AGENT_POLL_S)
 
-    def _watch(self) -> None:
+    def _await_change(self) -> None:
         """Waits for the expected change of a process; notifications meanwhile are received afterwards."""
         until_s = self._clock() + AGENT_POLL_S
-        while self._clock() < until_s and not any(map(_has_news, self._charges.values())):
+        while self._clock() < until_s and not any(map(_has_changed, self._brokers.values())):
             time.sleep(AGENT_WATCH_S)
 
 
-def _has_news(charge: ManagedBroker) -> bool:
+def _has_changed(managed: ManagedBroker) -> bool:
     """True if the expected change of a process has happened."""
-    if charge.is_stopping:
-        return not charge.process.is_running
-    successor = charge.successor
+    if managed.is_stopping:
+        return not managed.process.is_running
+    successor = managed.successor
     return successor is not None and (successor.is_ready or not successor.is_alive)
 
 
-def _dismiss(charge: ManagedBroker) -> None:
+def _end_successor(managed: ManagedBroker) -> None:
     """Ends a standby process that is not needed any more."""
-    successor, charge.successor = charge.successor, None
+    successor, managed.successor = managed.successor, None
     if successor is not None:
         successor.end()

@@ -24,12 +24,12 @@ class CpuTimes(NamedTuple):
         return cls(sum(times.values()) - guests_s, times["idle"] + times.get("iowait", 0.0))
 
 
-def busy_percent(before: CpuTimes, after: CpuTimes) -> int | None:
+def busy_percent(earlier: CpuTimes, later: CpuTimes) -> int | None:
     """Returns the percentage of the processors' time that was used; None if hardly any time has passed."""
-    total_s = after.total_s - before.total_s
+    total_s = later.total_s - earlier.total_s
     if total_s < MEASURED_CPU_S_MIN:
         return None
-    busy_s = total_s - (after.idle_s - before.idle_s)
+    busy_s = total_s - (later.idle_s - earlier.idle_s)
     return round(100 * min(1.0, max(0.0, busy_s / total_s)))
 
 

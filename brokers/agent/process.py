@@ -37,7 +37,7 @@ class BrokerProcess:
     before_exec: BeforeExec | None = None
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _adopted: psutil.Process | None = field(default=None, init=False)
-    _is_noted: bool = field(default=False, init=False)
+    _is_recorded: bool = field(default=False, init=False)
 
     @property
     def pid_file(self) -> Path:
@@ -79,20 +79,20 @@ class BrokerProcess:
                 env=broker_variables(),
                 preexec_fn=self.before_exec,
             )
-        self._own(child)
+        self._set_child(child)
 
     def prepare(self, command: Sequence[str]) -> Successor:
         """Starts a standby process."""
         with self._log() as log:
             return Successor(command, log, self.before_exec)
 
-    def succeed(self, successor: Successor) -> None:
+    def replace_with(self, successor: Successor) -> None:
         """Makes the successor the current process after the previous one has ended.
 
         It is recorded before it is called, so that the next agent finds it if this one dies in between.
         """
-        self._own(successor.child)
-        successor.call()
+        self._set_child(successor.child)
+        successor.activate()
 
     def rotate_log(self) -> None:
         """Rotates the log of a running process, including an adopted one."""
@@ -101,16 +101,16 @@ class BrokerProcess:
     def _log(self) -> IO[bytes]:
         return open_log(self.log_file)
 
-    def _own(self, child: subprocess.Popen[bytes]) -> None:
-        self._child, self._adopted, self._is_noted = child, None, False
-        self.note()
+    def _set_child(self, child: subprocess.Popen[bytes]) -> None:
+        self._child, self._adopted, self._is_recorded = child, None, False
+        self.record()
 
-    def note(self) -> None:
+    def record(self) -> None:
         """Records the process atomically. On a full disk the next call retries.
 
         The process serves nevertheless; only a later agent would not find it.
         """
-        if self._child is None or self._is_noted:
+        if self._child is None or self._is_recorded:
             return
         draft = self.pid_file.with_suffix(".draft")
         try:
@@ -123,7 +123,7 @@ class BrokerProcess:
             draft.replace(self.pid_file)
         except (OSError, psutil.NoSuchProcess):
             return  # the process may have ended while standing by, which is detected next
-        self._is_noted = True
+        self._is_recorded = True
 
     def exit_code(self) -> int | None:
         """Returns the exit code; None while the process runs, 0 for an adopted process, whose code is unknown."""
@@ -140,7 +140,7 @@ class BrokerProcess:
     def is_running(self) -> bool:
         return self.pid is not None and self.exit_code() is None
 
-    def ask_to_stop(self) -> None:
+    def terminate(self) -> None:
         """Sends SIGTERM; the broker flushes and ends within seconds."""
         self._signal(signal.SIGTERM)
 
@@ -163,7 +163,7 @@ class BrokerProcess:
             return False
         return True
 
-    def forget(self) -> None:
+    def remove_record(self) -> None:
         """Removes the record of an ended process, so that no agent adopts it."""
         self._child = self._adopted = None
         self.pid_file.unlink(missing_ok=True)
@@ -187,7 +187,7 @@ class BrokerProcess:
             return
 
 
-def _is_same(found: psutil.Process, body: dict[str, object]) -> bool:
+def _is_same(process: psutil.Process, body: dict[str, object]) -> bool:
     if "birth" in body:
-        return identity_of(found.pid) == body["birth"]
-    return abs(found.create_time() - float(str(body["started_at"]))) < START_TIME_SLACK_S
+        return identity_of(process.pid) == body["birth"]
+    return abs(process.create_time() - float(str(body["started_at"]))) < START_TIME_SLACK_S

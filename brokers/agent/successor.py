@@ -20,13 +20,13 @@ class Successor:
     """Standby process that has not been called yet."""
 
     def __init__(self, command: Sequence[str], log: IO[bytes], before_exec: Callable[[], None] | None = None) -> None:
-        self._channel, theirs = socket.socketpair()
+        self._channel, child_end = socket.socketpair()
         self._channel.setblocking(False)
-        self._said = b""
-        with theirs:
+        self._received = b""
+        with child_end:
             self.child = subprocess.Popen(
                 list(command),
-                stdin=theirs.fileno(),
+                stdin=child_end.fileno(),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -41,16 +41,16 @@ class Successor:
     @property
     def is_ready(self) -> bool:
         """True if it has finished its preparation."""
-        if len(self._said) < len(STANDS_BY):
+        if len(self._received) < len(STANDS_BY):
             try:
-                self._said += self._channel.recv(len(STANDS_BY))
+                self._received += self._channel.recv(len(STANDS_BY))
             except BlockingIOError:
                 return False
             except OSError:
                 return False  # it ended
-        return self._said == STANDS_BY
+        return self._received == STANDS_BY
 
-    def call(self) -> subprocess.Popen[bytes]:
+    def activate(self) -> subprocess.Popen[bytes]:
         """Makes the process continue as soon as it is ready. Returns it; from now on the caller owns it."""
         try:
             self._channel.sendall(CALLED)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from brokers.limits import AGENT_BACKOFF_MAX_S, AGENT_BACKOFF_MIN_S, AGENT_STABLE_AFTER_S
 
 
-class Act(StrEnum):
+class ProcessAction(StrEnum):
     NOTHING = "nothing"
     START = "start"
     STOP = "stop"
@@ -29,17 +29,17 @@ class ObservedProcess:
     ended_at_s: float = 0.0
 
 
-def decide(seen: ObservedProcess, now_s: float) -> Act:
+def decide(process: ObservedProcess, now_s: float) -> ProcessAction:
     """Returns the action that is due. A process whose restart was requested is stopped; the next call starts it."""
-    if seen.is_running:
-        if not seen.is_wanted or seen.wanted_restarts != seen.done_restarts:
-            return Act.STOP
-        return Act.NOTHING
-    if not seen.is_wanted:
-        return Act.NOTHING
-    if seen.wanted_restarts != seen.done_restarts:
-        return Act.START
-    return Act.START if now_s >= seen.ended_at_s + backoff_s(seen.failures) else Act.WAIT
+    if process.is_running:
+        if not process.is_wanted or process.wanted_restarts != process.done_restarts:
+            return ProcessAction.STOP
+        return ProcessAction.NOTHING
+    if not process.is_wanted:
+        return ProcessAction.NOTHING
+    if process.wanted_restarts != process.done_restarts:
+        return ProcessAction.START
+    return ProcessAction.START if now_s >= process.ended_at_s + backoff_s(process.failures) else ProcessAction.WAIT
 
 
 def backoff_s(failures: int) -> float:

@@ -28,7 +28,7 @@ from brokers.limits import (
 )
 from brokers.models import Host
 from brokers.operations import agent_documents, agent_reports, joining
-from brokers.operations.agent_access import AgentRefused, agent_actor, authenticate, note_refusal
+from brokers.operations.agent_access import AgentRefused, agent_actor, authenticate, record_refusal
 from tenants.actors import Actor
 from tenants.api import rates
 from tenants.api.base import ANYBODY, ApiView, endpoint
@@ -155,7 +155,7 @@ class _AgentApiView(ApiView):
             return self.run_for_agent(declared, handle)
         except AgentRefused as refusal:
             http = self.request._request
-            note_refusal(refusal, ip=client_ip(http), request_id=getattr(http, "request_id", None))
+            record_refusal(refusal, ip=client_ip(http), request_id=getattr(http, "request_id", None))
             raise
 
     def run_for_agent(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
@@ -164,9 +164,9 @@ class _AgentApiView(ApiView):
     def finalize_response(
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        answer = super().finalize_response(request, response, *args, **kwargs)
-        answer[TIME_HEADER] = str(time.time_ns() // 1_000_000)
-        return answer
+        final_response = super().finalize_response(request, response, *args, **kwargs)
+        final_response[TIME_HEADER] = str(time.time_ns() // 1_000_000)
+        return final_response
 
 
 class AgentView(_AgentApiView):
@@ -235,20 +235,20 @@ class AgentJoin(_AgentApiView):
         Idempotency-Key, because the answer was lost, the request gets the same certificate.
         """
         http = request._request
-        made = joining.join(
+        joined = joining.join(
             token=self.body["token"],
             csr_pem=self.body["csr_pem"],
             host_name=self.body.get("host", ""),
             ip=client_ip(http),
             request_id=getattr(http, "request_id", None),
         )
-        answer = {
-            "host_id": made.host.pk,
-            "host_name": made.host.name,
-            "certificate_pem": made.certificate_pem,
-            "authority_pem": made.authority_pem,
+        body = {
+            "host_id": joined.host.pk,
+            "host_name": joined.host.name,
+            "certificate_pem": joined.certificate_pem,
+            "authority_pem": joined.authority_pem,
         }
-        return Response(answer, status=201)
+        return Response(body, status=201)
 
 
 class WantedOut(serializers.Serializer):
@@ -307,9 +307,9 @@ class AgentCertificates(AgentView):
         """Issue the next certificate of the agent, or one of a broker of its host."""
         purpose, csr_pem = self.body["purpose"], self.body["csr_pem"]
         if purpose == Purpose.AGENT:
-            made = joining.renew(acting=self.actor, host=self.host, csr_pem=csr_pem)
+            certificate_pem = joining.renew(acting=self.actor, host=self.host, csr_pem=csr_pem)
         else:
-            made = agent_documents.issue_for_broker(
+            certificate_pem = agent_documents.issue_for_broker(
                 acting=self.actor,
                 host=self.host,
                 broker_id=self.body.get("broker_id", ""),
@@ -317,4 +317,4 @@ class AgentCertificates(AgentView):
                 csr_pem=csr_pem,
                 now=timezone.now(),
             )
-        return Response({"certificate_pem": made, "authority_pem": joining.authority_pem()}, status=201)
+        return Response({"certificate_pem": certificate_pem, "authority_pem": joining.authority_pem()}, status=201)

@@ -81,16 +81,16 @@ class ClusterMapOut(serializers.Serializer):
     silent = serializers.SerializerMethodField()
 
     @extend_schema_field(ClusterOut)
-    def get_cluster(self, found: ClusterMap) -> dict[str, Any]:
-        return dict(ClusterOut(fetch(selectors.clusters(), pk=found.cluster.pk)).data)
+    def get_cluster(self, cluster_map: ClusterMap) -> dict[str, Any]:
+        return dict(ClusterOut(fetch(selectors.clusters(), pk=cluster_map.cluster.pk)).data)
 
     @extend_schema_field(serializers.ListField(child=serializers.IntegerField(), help_text="Brokers without answer."))
-    def get_silent(self, found: ClusterMap) -> list[int]:
-        return [item.broker_id for item in found.silent]
+    def get_silent(self, cluster_map: ClusterMap) -> list[int]:
+        return [broker.broker_id for broker in cluster_map.silent]
 
     @extend_schema_field(CountsOut(allow_null=True))
-    def get_counts(self, found: ClusterMap) -> dict[str, int] | None:
-        return dict(CountsOut(found.counts).data) if found.is_known else None
+    def get_counts(self, cluster_map: ClusterMap) -> dict[str, int] | None:
+        return dict(CountsOut(cluster_map.counts).data) if cluster_map.is_known else None
 
 
 class PartitionQuery(StrictSerializer):
@@ -114,13 +114,13 @@ class ClusterPartitionOut(serializers.Serializer):
     removing = serializers.ListField(child=serializers.IntegerField())
 
 
-def _zones(**more: Any) -> serializers.ListField:
+def _zones(**options: Any) -> serializers.ListField:
     return serializers.ListField(
         child=Text(max_length=ZONE_CHARS_MAX),
         max_length=ZONES_PER_CLUSTER_MAX,
         required=False,
         help_text="Zones of hosts that its brokers may be on; empty = all.",
-        **more,
+        **options,
     )
 
 
@@ -185,13 +185,13 @@ class ClusterCollection(OperatorView):
         then on instances are placed on it. A dry run returns the brokers that it would have, with their hosts.
         """
         body = dict(self.body)
-        wanted = body.pop("host_ids", [])
-        known = {host.pk: host for host in selectors.hosts().filter(pk__in=set(wanted))}
-        for index, host_id in enumerate(wanted):
-            if host_id not in known:
+        host_ids = body.pop("host_ids", [])
+        hosts_by_id = {host.pk: host for host in selectors.hosts().filter(pk__in=set(host_ids))}
+        for index, host_id in enumerate(host_ids):
+            if host_id not in hosts_by_id:
                 raise Invalid.at(f"/host_ids/{index}", "There is no such host.", code="not_found")
         operation = clusters.add_cluster(
-            acting=self.actor, hosts=[known[host_id] for host_id in wanted], dry_run=self.dry_run, **body
+            acting=self.actor, hosts=[hosts_by_id[host_id] for host_id in host_ids], dry_run=self.dry_run, **body
         )
         return accepted(self, operation)
 
@@ -246,16 +246,16 @@ class ClusterPartitions(OperatorView):
     def get(self, request: Request, cluster_id: str) -> Response:
         """List partitions by state: under-replicated, without a leader, moving."""
         cluster = fetch(selectors.clusters(), pk=cluster_id)
-        asked = self._page_asked()
+        page_request = self._page_asked()
         after = ""
-        if asked["page_token"]:
-            (after,) = pages.decode_token(asked["page_token"], asked["binding"], 1)
-        lines, following = cluster_overview.partition_page(
+        if page_request["page_token"]:
+            (after,) = pages.decode_token(page_request["page_token"], page_request["binding"], 1)
+        partitions, following = cluster_overview.partition_page(
             cluster,
             state=self.query.get("state", "all"),
             broker=self.query.get("broker"),
             after=after,
-            limit=asked["page_size"],
+            limit=page_request["page_size"],
         )
-        token = pages.encode_token([following], asked["binding"]) if following else None
-        return self._page(lines, token, ClusterPartitionOut)
+        token = pages.encode_token([following], page_request["binding"]) if following else None
+        return self._page(partitions, token, ClusterPartitionOut)

@@ -41,11 +41,11 @@ class FleetOperationOut(serializers.ModelSerializer[FleetOperation]):
         )  # fmt: skip
 
     def to_representation(self, operation: FleetOperation) -> dict[str, Any]:
-        shown = super().to_representation(operation)
+        document = super().to_representation(operation)
         if not getattr(self.context.get("view"), "dry_run", False):
-            return shown
+            return document
         is_new = operation.type == FleetOperationType.FORM
-        return {**shown, "id": None, "cluster_id": None if is_new else operation.cluster_id}
+        return {**document, "id": None, "cluster_id": None if is_new else operation.cluster_id}
 
 
 class FleetOperationQuery(StrictSerializer):

@@ -38,8 +38,8 @@ SHOWN_ONCE = ("join_token", "join_command")
 CAPACITY_HELP = "What all brokers of the host together may sell; null is no limit."
 
 
-def _port(**more: Any) -> Integer:
-    return Integer(min_value=LOWEST_PORT, max_value=HIGHEST_PORT, **more)
+def _port(**options: Any) -> Integer:
+    return Integer(min_value=LOWEST_PORT, max_value=HIGHEST_PORT, **options)
 
 
 def _capacity() -> Integer:
@@ -215,12 +215,12 @@ class HostCollection(OperatorView):
 
         Two hosts with one address must not share ports.
         """
-        made = hosts.add_host(acting=self.actor, **self.body)
-        token = shown_token(joining.new_join_token(acting=self.actor, host=made), is_dry_run=self.dry_run)
-        row = fetch(selectors.hosts(), pk=made.pk)
+        host = hosts.add_host(acting=self.actor, **self.body)
+        token = shown_token(joining.new_join_token(acting=self.actor, host=host), is_dry_run=self.dry_run)
+        row = fetch(selectors.hosts(), pk=host.pk)
         for name, value in token.items():
             setattr(row, name, value)
-        return self.one(row, HostMadeOut, status=201, location=f"{API_ROOT}/operator/hosts/{made.pk}")
+        return self.one(row, HostMadeOut, status=201, location=f"{API_ROOT}/operator/hosts/{host.pk}")
 
 
 class HostJoinToken(OperatorView):
@@ -239,12 +239,12 @@ class HostJoinToken(OperatorView):
         return self.one(token, JoinTokenOut, status=201)
 
 
-def shown_token(made: joining.JoinToken, *, is_dry_run: bool) -> dict[str, Any]:
+def shown_token(token: joining.JoinToken, *, is_dry_run: bool) -> dict[str, Any]:
     """Returns the fields of a join token; a dry run has none that could be used."""
     return {
-        "join_token": None if is_dry_run else made.secret,
-        "join_token_expires_at": made.expires_at,
-        "join_command": None if is_dry_run else made.command,
+        "join_token": None if is_dry_run else token.secret,
+        "join_token_expires_at": token.expires_at,
+        "join_command": None if is_dry_run else token.command,
     }
 
 

@@ -23,14 +23,14 @@ from tenants.errors import Invalid
 from tenants.ids import ID_CHARS_MAX
 
 
-def _copy_mb_s(**more: Any) -> Integer:
+def _copy_mb_s(**options: Any) -> Integer:
     return Integer(
         required=False,
         allow_null=True,
         min_value=1,
         max_value=COPY_MB_S_MAX,
         help_text="What each broker may send and receive for it, in MB/s; null is no limit.",
-        **more,
+        **options,
     )
 
 
@@ -156,8 +156,8 @@ class RebalanceCollection(OperatorView):
         """
         at_once = self.body["moves_at_once"]
         if self.body["kind"] == RebalanceKind.DRAIN:
-            broker = fetch(selectors.brokers(), pk=self._named("broker_id"))
-            made = services.plan_drain(
+            broker = fetch(selectors.brokers(), pk=self._required_id("broker_id"))
+            rebalance = services.plan_drain(
                 acting=self.actor,
                 broker=broker,
                 removes=self.body.get("remove_broker", False),
@@ -165,22 +165,22 @@ class RebalanceCollection(OperatorView):
                 copy_mb_s=self.body["copy_mb_s"],
             )
         elif self.body["kind"] == RebalanceKind.LOSS:
-            broker = fetch(selectors.brokers(), pk=self._named("broker_id"))
-            made = services.plan_loss(
+            broker = fetch(selectors.brokers(), pk=self._required_id("broker_id"))
+            rebalance = services.plan_loss(
                 acting=self.actor, broker=broker, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
             )
         else:
-            cluster = fetch(selectors.clusters(), pk=self._named("cluster_id"))
-            made = services.plan_balance(
+            cluster = fetch(selectors.clusters(), pk=self._required_id("cluster_id"))
+            rebalance = services.plan_balance(
                 acting=self.actor, cluster=cluster, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
             )
-        return self.one(made, RebalanceOut, status=201, location=f"{API_ROOT}/operator/rebalances/{made.pk}")
+        return self.one(rebalance, RebalanceOut, status=201, location=f"{API_ROOT}/operator/rebalances/{rebalance.pk}")
 
-    def _named(self, field: str) -> str:
-        named = str(self.body.get(field, ""))
-        if not named:
+    def _required_id(self, field: str) -> str:
+        id = str(self.body.get(field, ""))
+        if not id:
             raise Invalid.at(f"/{field}", f"A {self.body['kind']} needs it.", code="required")
-        return named
+        return id
 
 
 class RebalanceResource(OperatorView):
@@ -250,15 +250,15 @@ class RebalanceReassignments(OperatorView):
         return self.page(rows, ReassignmentOut, order=("position", "id"))
 
 
-class _Act(OperatorView):
+class _RebalanceAction(OperatorView):
     """Action on a rebalance."""
 
-    def act(self, rebalance_id: str, service: Any, **more: Any) -> Response:
-        result = service(acting=self.actor, rebalance=fetch(selectors.rebalances(), pk=rebalance_id), **more)
+    def act(self, rebalance_id: str, service: Any, **options: Any) -> Response:
+        result = service(acting=self.actor, rebalance=fetch(selectors.rebalances(), pk=rebalance_id), **options)
         return self.one(result, RebalanceOut, status=202, location=f"{API_ROOT}/operator/rebalances/{result.pk}")
 
 
-class RebalanceStart(_Act):
+class RebalanceStart(_RebalanceAction):
     @endpoint("start_rebalance", Scope.OPERATOR, body=StartIn, returns=RebalanceOut, status=202, errors=(404, 409, 503))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Start a plan; a cluster runs one at a time.
@@ -268,28 +268,28 @@ class RebalanceStart(_Act):
         return self.act(rebalance_id, services.start, confirmed=self.body.get("confirm_broker"))
 
 
-class RebalancePause(_Act):
+class RebalancePause(_RebalanceAction):
     @endpoint("pause_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Pause a rebalance: no further move begins; running copies are completed."""
         return self.act(rebalance_id, services.pause)
 
 
-class RebalanceResume(_Act):
+class RebalanceResume(_RebalanceAction):
     @endpoint("resume_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Resume a paused rebalance."""
         return self.act(rebalance_id, services.resume)
 
 
-class RebalanceUndo(_Act):
+class RebalanceUndo(_RebalanceAction):
     @endpoint("undo_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Cancel running moves and move everything back."""
         return self.act(rebalance_id, services.undo)
 
 
-class RebalanceAbandon(_Act):
+class RebalanceAbandon(_RebalanceAction):
     @endpoint("abandon_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Abandon a rebalance: running moves are cancelled, completed moves stay.
@@ -299,7 +299,7 @@ class RebalanceAbandon(_Act):
         return self.act(rebalance_id, services.abandon)
 
 
-class RebalanceDiscard(_Act):
+class RebalanceDiscard(_RebalanceAction):
     @endpoint("discard_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Discard a plan that was not started."""

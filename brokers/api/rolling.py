@@ -51,7 +51,7 @@ class RollingRestartCollection(OperatorView):
     def post(self, request: Request) -> Response:
         """Restart all brokers of a cluster, the next one when all replicas are in sync again."""
         cluster = fetch(selectors.clusters(), pk=self.body["cluster_id"])
-        return _answer(self, rolling_restart.start(acting=self.actor, cluster=cluster))
+        return _accepted(self, rolling_restart.start(acting=self.actor, cluster=cluster))
 
 
 class RollingRestartResource(OperatorView):
@@ -61,32 +61,32 @@ class RollingRestartResource(OperatorView):
         return self.one(fetch(selectors.rolling_restarts(), pk=restart_id), RollingRestartOut)
 
 
-class _Act(OperatorView):
+class _RestartAction(OperatorView):
     def act(self, restart_id: str, service: Any) -> Response:
-        return _answer(self, service(acting=self.actor, restart=fetch(selectors.rolling_restarts(), pk=restart_id)))
+        return _accepted(self, service(acting=self.actor, restart=fetch(selectors.rolling_restarts(), pk=restart_id)))
 
 
-class RollingRestartPause(_Act):
+class RollingRestartPause(_RestartAction):
     @endpoint("pause_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
     def post(self, request: Request, restart_id: str) -> Response:
         """Pause a rolling restart: no further broker is stopped."""
         return self.act(restart_id, rolling_restart.pause)
 
 
-class RollingRestartResume(_Act):
+class RollingRestartResume(_RestartAction):
     @endpoint("resume_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
     def post(self, request: Request, restart_id: str) -> Response:
         """Resume a paused rolling restart."""
         return self.act(restart_id, rolling_restart.resume)
 
 
-class RollingRestartCancel(_Act):
+class RollingRestartCancel(_RestartAction):
     @endpoint("cancel_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
     def post(self, request: Request, restart_id: str) -> Response:
         """Cancel a rolling restart; a restarting broker comes back by itself."""
         return self.act(restart_id, rolling_restart.cancel)
 
 
-def _answer(view: ApiView, found: RollingRestart) -> Response:
-    location = f"{API_ROOT}/operator/rolling_restarts/{found.pk}"
-    return view.one(found, RollingRestartOut, status=202, location=location)
+def _accepted(view: ApiView, restart: RollingRestart) -> Response:
+    location = f"{API_ROOT}/operator/rolling_restarts/{restart.pk}"
+    return view.one(restart, RollingRestartOut, status=202, location=location)

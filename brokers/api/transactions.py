@@ -86,8 +86,8 @@ class ScanOut(serializers.Serializer):
         many=True, help_text="Coordinators that did not answer: then nothing is said to hang."
     )
 
-    def get_next(self, found: hanging.Scan) -> str | None:
-        return found.following or None
+    def get_next(self, scan: hanging.Scan) -> str | None:
+        return scan.following or None
 
 
 class AbortIn(StrictSerializer):
@@ -126,25 +126,25 @@ class TransactionAbort(OperatorView):
         into that partition only. Transactions that do not hang are refused.
         """
         cluster = fetch(selectors.clusters(), pk=cluster_id)
-        place = {name: self.body.get(name) for name in ("topic", "partition", "producer_id", "first_offset")}
+        partition_fields = {name: self.body.get(name) for name in ("topic", "partition", "producer_id", "first_offset")}
         if "id" in self.body:
-            for name in place:
+            for name in partition_fields:
                 if name in self.body:
                     raise Invalid.at(f"/{name}", "With `id` nothing else is given.", code="not_taken")
             hanging.abort_overdue(
                 acting=self.actor, cluster=cluster, transactional_id=self.body["id"], dry_run=self.dry_run
             )
             return self.nothing()
-        for name, value in place.items():
+        for name, value in partition_fields.items():
             if value is None:
                 raise Invalid.at(f"/{name}", "Give this or `id`.", code="needed")
         hanging.abort_orphan(
             acting=self.actor,
             cluster=cluster,
-            topic=place["topic"],
-            partition=place["partition"],
-            producer_id=place["producer_id"],
-            transaction_start_offset=place["first_offset"],
+            topic=partition_fields["topic"],
+            partition=partition_fields["partition"],
+            producer_id=partition_fields["producer_id"],
+            transaction_start_offset=partition_fields["first_offset"],
             dry_run=self.dry_run,
         )
         return self.nothing()

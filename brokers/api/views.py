@@ -45,7 +45,7 @@ class ClusterListOut(serializers.ListSerializer):
 
     def to_representation(self, data: Any) -> list[Any]:
         rows = list(data)
-        self.child.context["rooms"] = selectors.rooms_of(rows)
+        self.child.context["rooms"] = selectors.capacities_of(rows)
         return super().to_representation(rows)
 
 
@@ -72,8 +72,8 @@ class ClusterOut(serializers.ModelSerializer[Cluster]):
 
     @extend_schema_field(RoomOut)
     def get_room(self, cluster: Cluster) -> dict[str, int]:
-        room = self.context.get("rooms", {}).get(cluster.pk) or selectors.room_of(cluster)
-        return dict(RoomOut(room).data)
+        capacity = self.context.get("rooms", {}).get(cluster.pk) or selectors.capacity_of(cluster)
+        return dict(RoomOut(capacity).data)
 
 
 class BrokerOut(serializers.ModelSerializer[Broker]):
@@ -155,8 +155,8 @@ class BrokerCollection(OperatorView):
         body = dict(self.body)
         cluster = fetch(selectors.clusters(), pk=body.pop("cluster_id"))
         host = fetch(selectors.hosts(), pk=body.pop("host_id"))
-        made = membership.add_broker(acting=self.actor, cluster=cluster, host=host, dry_run=self.dry_run, **body)
-        return self.one(made, BrokerOut, status=201, location=f"{API_ROOT}/operator/brokers/{made.pk}")
+        broker = membership.add_broker(acting=self.actor, cluster=cluster, host=host, dry_run=self.dry_run, **body)
+        return self.one(broker, BrokerOut, status=201, location=f"{API_ROOT}/operator/brokers/{broker.pk}")
 
 
 class BrokerResource(OperatorView):

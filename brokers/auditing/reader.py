@@ -17,7 +17,7 @@ from brokers.auditing.rows import rows_of
 from brokers.auditing.source import FetchedEvents
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane.scatter import Target, targets
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.models import AuditOffset, Cluster
 from instances.models import Instance
 from tenants import audit
@@ -32,13 +32,13 @@ log = structlog.get_logger(__name__)
 ROUNDS_PER_TASK_MAX: Final = 20
 
 
-def read_everywhere() -> int:
+def read_all_clusters() -> int:
     """Reads all clusters and returns the number of new events. An unreachable cluster does not delay the others."""
     count = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("audit.cluster_failed", cluster_id=cluster.pk):
             try:
-                with only_one(f"audit of {cluster.pk}"):
+                with exclusive_lock(f"audit of {cluster.pk}"):
                     count += _catch_up(cluster)
             except Busy:
                 log.debug("audit.busy", cluster_id=cluster.pk)
@@ -56,41 +56,41 @@ def _catch_up(cluster: Cluster) -> int:
     brokers = targets(cluster, CLUSTER_USER)
     if not brokers:
         return 0
-    led = source.leaders(brokers)
+    leader_by_partition = source.leaders(brokers)
     count = 0
     for _ in range(ROUNDS_PER_TASK_MAX):
-        if not led:
+        if not leader_by_partition:
             break
-        fetched = source.fetch(brokers, led, _positions(cluster, led))
-        count += _apply(cluster, brokers, fetched)
+        fetched_by_partition = source.fetch(brokers, leader_by_partition, _positions(cluster, leader_by_partition))
+        count += _apply(cluster, brokers, fetched_by_partition)
         # Partitions that have more records, or were reset to their start.
-        led = {
-            partition: led[partition]
-            for partition, events in fetched.items()
-            if events.is_out_of_range or events.next_offset < events.end_offset
+        leader_by_partition = {
+            partition: leader_by_partition[partition]
+            for partition, fetched in fetched_by_partition.items()
+            if fetched.is_out_of_range or fetched.next_offset < fetched.end_offset
         }
     return count
 
 
-def _positions(cluster: Cluster, led: Iterable[int]) -> dict[int, int]:
+def _positions(cluster: Cluster, partitions: Iterable[int]) -> dict[int, int]:
     stored = dict(AuditOffset.objects.filter(cluster=cluster).values_list("partition", "next_offset"))
-    return {partition: stored.get(partition, 0) for partition in led}
+    return {partition: stored.get(partition, 0) for partition in partitions}
 
 
 @transaction.atomic
-def _apply(cluster: Cluster, brokers: Mapping[int, Target], fetched: Mapping[int, FetchedEvents]) -> int:
+def _apply(cluster: Cluster, brokers: Mapping[int, Target], fetched_by_partition: Mapping[int, FetchedEvents]) -> int:
     count = 0
-    for partition, of_partition in sorted(fetched.items()):
-        if of_partition.is_out_of_range:
-            _set_to_beginning(cluster, brokers, partition)
+    for partition, fetched in sorted(fetched_by_partition.items()):
+        if fetched.is_out_of_range:
+            _reset_offset(cluster, brokers, partition)
             continue
-        if not of_partition.events and not of_partition.next_offset:
+        if not fetched.events and not fetched.next_offset:
             continue
         row, _ = AuditOffset.objects.select_for_update().get_or_create(cluster=cluster, partition=partition)
-        if of_partition.next_offset <= row.next_offset:
+        if fetched.next_offset <= row.next_offset:
             continue
-        count += _write(of_partition, row)
-        row.next_offset = of_partition.next_offset
+        count += _write(fetched, row)
+        row.next_offset = fetched.next_offset
         row.save(update_fields=("next_offset",))
     return count
 
@@ -120,7 +120,7 @@ def _known(ids: set[str]) -> set[str]:
     return set(rows.values_list("request_id", flat=True))
 
 
-def _set_to_beginning(cluster: Cluster, brokers: Mapping[int, Target], partition: int) -> None:
+def _reset_offset(cluster: Cluster, brokers: Mapping[int, Target], partition: int) -> None:
     """Resets the offset of a partition whose log does not contain it.
 
     Either events were deleted by retention before they were read, or the log was truncated in a crash, and events with

@@ -15,8 +15,8 @@ from kafka.record import MemoryRecords
 from brokers.contract.audit import AUDIT_TOPIC, AuditEvent
 from brokers.contract.partitions import NO_LEADER
 from brokers.dataplane.offsets import bounds_at
-from brokers.dataplane.scatter import Target, by_target, first_answer, scatter
-from brokers.dataplane.topics import metadata
+from brokers.dataplane.scatter import Target, first_response, pair_with_targets, scatter
+from brokers.dataplane.topics import metadata_request
 from tenants.containment import contained
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ class FetchedEvents:
 
 def leaders(brokers: Mapping[int, Target]) -> dict[int, int]:
     """Returns the leader by partition, for partitions with a leader. Raises `Unavailable` if no broker answers."""
-    (topic,) = first_answer(brokers.values(), lambda: metadata([AUDIT_TOPIC])).topics
+    (topic,) = first_response(brokers.values(), lambda: metadata_request([AUDIT_TOPIC])).topics
     if topic.error_code:
         return {}
     return {
@@ -57,16 +57,16 @@ def leaders(brokers: Mapping[int, Target]) -> dict[int, int]:
 
 
 def fetch(
-    brokers: Mapping[int, Target], led: Mapping[int, int], positions: Mapping[int, int]
+    brokers: Mapping[int, Target], leader_by_partition: Mapping[int, int], positions: Mapping[int, int]
 ) -> dict[int, FetchedEvents]:
     """Fetches a bounded amount of events from `positions` on. Partitions of silent brokers are absent."""
     by_leader: dict[int, dict[int, int]] = defaultdict(dict)
     for partition, offset in positions.items():
-        by_leader[led[partition]][partition] = offset
-    requests = {leader: _request(of_leader) for leader, of_leader in by_leader.items()}
+        by_leader[leader_by_partition[partition]][partition] = offset
+    requests = {leader: _request(offsets) for leader, offsets in by_leader.items()}
     result = {}
-    for _, answer in scatter(by_target(brokers, requests)).answers:
-        for topic in answer.responses if not answer.error_code else ():
+    for _, response in scatter(pair_with_targets(brokers, requests)).responses:
+        for topic in response.responses if not response.error_code else ():
             for partition in topic.partitions:
                 if partition.error_code == OFFSET_OUT_OF_RANGE:
                     result[partition.partition_index] = FetchedEvents(is_out_of_range=True)
@@ -78,16 +78,16 @@ def fetch(
 
 def bounds(brokers: Mapping[int, Target], partition: int) -> tuple[int, int] | None:
     """Returns first and next offset of a partition; None if its leader does not answer."""
-    place = (AUDIT_TOPIC, partition)
-    first = bounds_at(brokers, [place], EARLIEST).get(place)
-    end = bounds_at(brokers, [place], LATEST).get(place)
+    topic_partition = (AUDIT_TOPIC, partition)
+    first = bounds_at(brokers, [topic_partition], EARLIEST).get(topic_partition)
+    end = bounds_at(brokers, [topic_partition], LATEST).get(topic_partition)
     return None if first is None or end is None else (first, end)
 
 
 def _request(offsets: Mapping[int, int]) -> Any:
-    kind = FetchRequest.FetchTopic
+    topic_class = FetchRequest.FetchTopic
     partitions = [
-        kind.FetchPartition(
+        topic_class.FetchPartition(
             partition=partition,
             current_leader_epoch=-1,
             fetch_offset=offset,
@@ -104,38 +104,38 @@ def _request(offsets: Mapping[int, int]) -> Any:
         isolation_level=0,
         session_id=0,
         session_epoch=-1,
-        topics=[kind(topic=AUDIT_TOPIC, partitions=partitions)],
+        topics=[topic_class(topic=AUDIT_TOPIC, partitions=partitions)],
         forgotten_topics_data=[],
         rack_id="",
         version=FETCH_VERSION,
     )
 
 
-def _fetched(partition: int, position: int, answer: Any) -> FetchedEvents:
+def _fetched(partition: int, position: int, response: Any) -> FetchedEvents:
     events: list[tuple[int, AuditEvent]] = []
     next_offset = position
-    for batch_end, batch in _batches(bytes(answer.records or b"")):
+    for batch_end, batch in _batches(bytes(response.records or b"")):
         if batch_end <= position:
             continue
         next_offset = batch_end
-        # What cannot be read stays so: it must not block the events after it.
+        # An unreadable batch must not block the events after it.
         with contained("audit.unreadable", partition=partition, next_offset=batch_end):
             for offset, event in _events(partition, batch):
                 if offset >= position:
                     events.append((offset, event))
-    return FetchedEvents(events=tuple(events), next_offset=next_offset, end_offset=answer.high_watermark)
+    return FetchedEvents(events=tuple(events), next_offset=next_offset, end_offset=response.high_watermark)
 
 
 def _batches(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields each complete batch with the offset behind it; the last batch may be truncated."""
-    at = 0
-    while at + _HEADER.size <= len(data):
-        base_offset, length, last_offset_delta = _HEADER.unpack_from(data, at)
-        end = at + _LENGTH_END + length
+    position = 0
+    while position + _HEADER.size <= len(data):
+        base_offset, length, last_offset_delta = _HEADER.unpack_from(data, position)
+        end = position + _LENGTH_END + length
         if end > len(data) or length <= 0:
             return
-        yield base_offset + last_offset_delta + 1, data[at:end]
-        at = end
+        yield base_offset + last_offset_delta + 1, data[position:end]
+        position = end
 
 
 def _events(partition: int, data: bytes) -> Iterator[tuple[int, AuditEvent]]:

@@ -66,15 +66,15 @@ class AgentCredentials:
     @classmethod
     def parse(cls, header: str) -> AgentCredentials | None:
         """Returns the credentials in a header; None if it has another form."""
-        scheme, _, rest = header.partition(" ")
-        found = _FIELDS.fullmatch(rest) if scheme == SCHEME else None
-        if found is None:
+        scheme, _, parameters = header.partition(" ")
+        match = _FIELDS.fullmatch(parameters) if scheme == SCHEME else None
+        if match is None:
             return None
         try:
-            signature = urlsafe_b64decode(found[3])
+            signature = urlsafe_b64decode(match[3])
         except ValueError:
             return None
-        return cls(serial=found[1], sequence=int(found[2]), signature=signature)
+        return cls(serial=match[1], sequence=int(match[2]), signature=signature)
 
 
 def signed_text(*, method: str, target: str, sequence: int, body: bytes) -> bytes:

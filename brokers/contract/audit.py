@@ -86,14 +86,14 @@ class AuditEvent:
     def to_json(self) -> bytes:
         """Encodes the event in about `EVENT_BYTES_MAX`, with the items that fit and the number of the others."""
         items: list[str] = []
-        left, work = EVENT_BYTES_MAX, ENCODED_BYTES_MAX
+        remaining_bytes, encoding_budget_bytes = EVENT_BYTES_MAX, ENCODED_BYTES_MAX
         for item in self.items[:ITEMS_MAX]:
-            if work < 0:
+            if encoding_budget_bytes < 0:
                 break
             text, encoded_bytes = _item_json(item)
-            work -= encoded_bytes
-            left -= len(text) + 1
-            if left < 0:
+            encoding_budget_bytes -= encoded_bytes
+            remaining_bytes -= len(text) + 1
+            if remaining_bytes < 0:
                 break
             items.append(text)
         head = {

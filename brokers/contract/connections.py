@@ -16,7 +16,7 @@ UNSENT_BYTES_PER_TENANT_MAX: Final = 4 * UNSENT_BYTES_PER_INSTANCE_MAX
 CREATIONS_PER_TENANT_PART: Final = 0.5
 CREATIONS_PER_INSTANCE_PER_S_MAX: Final = 500
 # Memory of an instance's large requests while they are received; only its oldest request may exceed the maximum. The
-# minimum is available whatever other tenants use, and fits a Produce of the largest message by default.
+# minimum is available regardless of other tenants, and fits a Produce of the largest message by default.
 RECEIVED_BYTES_PER_INSTANCE_MAX: Final = 33_554_432
 RECEIVED_BYTES_PER_TENANT_MAX: Final = 4 * RECEIVED_BYTES_PER_INSTANCE_MAX
 RECEIVED_BYTES_PER_INSTANCE_MIN: Final = 2_097_152

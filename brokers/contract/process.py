@@ -70,6 +70,6 @@ class BrokerProcessSettings:
     @classmethod
     def read(cls, file: Path) -> BrokerProcessSettings:
         body = json.loads(file.read_text())
-        known = {key: value for key, value in body.items() if key in cls.__dataclass_fields__}
-        known["data_dirs"] = tuple(known["data_dirs"])
-        return cls(**known)
+        values = {key: value for key, value in body.items() if key in cls.__dataclass_fields__}
+        values["data_dirs"] = tuple(values["data_dirs"])
+        return cls(**values)

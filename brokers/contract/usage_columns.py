@@ -42,15 +42,15 @@ class ReportColumns(NamedTuple):
 
 def to_record(head: ReportHead, counters: Sequence[CounterValue]) -> bytes:
     """Returns the record of these counters, of which there must be at least one."""
-    *named, sizes, requests = zip(*counters, strict=True)
-    places = {name: place for place, name in enumerate(dict.fromkeys(chain(*named)))}
-    columns = [array(_PLACE, [places[name] for name in names]) for names in named]
+    *name_columns, sizes, requests = zip(*counters, strict=True)
+    positions = {name: position for position, name in enumerate(dict.fromkeys(chain(*name_columns)))}
+    columns = [array(_PLACE, [positions[name] for name in names]) for names in name_columns]
     columns += [array(_COUNT, sizes), array(_COUNT, requests)]
     if sys.byteorder == "big":
         for column in columns:
             column.byteswap()
     texts = [b2a_base64(column, newline=False).decode() for column in columns]
-    record = [VERSION, *head, list(places), *texts]
+    record = [VERSION, *head, list(positions), *texts]
     # Lone surrogates, which UTF-8 has no bytes for, become what `counted_name` makes of them.
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
@@ -82,8 +82,8 @@ def values_of(columns: ReportColumns) -> list[tuple[Any, ...]]:
         for column in (*numbers, *counts):
             column.byteswap()
     names = dict(enumerate(columns.names))
-    named = [[names.get(place) for place in column] for column in numbers]
-    return list(zip(*named, *counts, strict=True))
+    name_columns = [[names.get(position) for position in column] for column in numbers]
+    return list(zip(*name_columns, *counts, strict=True))
 
 
 def events_in(raw: bytes) -> list[UsageEvent]:

@@ -43,8 +43,8 @@ def scram_salt(instance_id: str, name: str, mechanism: int) -> bytes:
     unique per user, as RFC 5802 requires, because no two users share an instance and a name. It is computed in the same
     way for users that do not exist: any other function would disclose which names exist.
     """
-    named = f"penstock scram salt/{instance_id}/{MECHANISM_NAMES[mechanism]}/{name}"
-    return hashlib.sha256(named.encode()).digest()[:SALT_BYTES]
+    salt_input = f"penstock scram salt/{instance_id}/{MECHANISM_NAMES[mechanism]}/{name}"
+    return hashlib.sha256(salt_input.encode()).digest()[:SALT_BYTES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Secret:
 class UserDocument:
     """Document at `/ckafka/instances/<id>/users/<name>`.
 
-    A superuser may do everything in its instance, whatever the ACLs are. `expires_at_ms` is wall time, None for never.
+    A superuser may do everything in its instance, regardless of its ACLs. `expires_at_ms` is wall time, None for never.
     """
 
     name: str

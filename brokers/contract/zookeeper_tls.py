@@ -19,14 +19,14 @@ class ZooKeeperTls:
 
     def kazoo_options(self) -> dict[str, Any]:
         """Returns the arguments for kazoo's client."""
-        own = self.certificate_file or None
+        certificate = self.certificate_file or None
         return {
             "use_ssl": True,
             "verify_certs": True,
             "check_hostname": True,
             "ca": self.ca_file,
-            "certfile": own,
-            "keyfile": own,
+            "certfile": certificate,
+            "keyfile": certificate,
         }
 
 

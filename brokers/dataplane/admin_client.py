@@ -28,8 +28,8 @@ from tenants.errors import (
     Unavailable,
 )
 
-# Kafka error code -> (class, our stable code). Other errors are internal or environmental, and answer 503.
-MEANINGS: dict[int, tuple[type[DomainError], str]] = {
+# Kafka error code -> (class, our stable code). Other errors are internal or environmental, and become a 503.
+DOMAIN_ERRORS: dict[int, tuple[type[DomainError], str]] = {
     3: (NotFound, "not_found"),
     10: (Invalid, "message_too_large"),
     17: (Invalid, "invalid_name"),
@@ -57,9 +57,9 @@ MEANINGS: dict[int, tuple[type[DomainError], str]] = {
     100: (NotFound, "not_found"),
 }
 # Kafka error code -> JSON pointer of the field that the error is about.
-PLACES = {17: "/name", 36: "/name", 37: "/partitions", 38: "/replication_factor", 40: "/config", 92: "/name"}
+POINTERS = {17: "/name", 36: "/name", 37: "/partitions", 38: "/replication_factor", 40: "/config", 92: "/name"}
 
-NO_ANSWER = "No broker of the instance answers at the moment. Nothing is lost."
+NO_BROKER_ANSWERS = "No broker of the instance answers at the moment. Nothing is lost."
 
 
 @cache
@@ -73,9 +73,9 @@ def links() -> Links:
     return _links(os.getpid())
 
 
-def ask_as_instance(instance_id: str, request: Any, **options: Any) -> Any:
+def send_as_instance(instance_id: str, request: Any, **options: Any) -> Any:
     """Sends one request as the instance's owner. Raises `Unavailable` if no broker answers."""
-    return ask(cluster_of(instance_id), instance_id, request, **options)
+    return send_request(cluster_of(instance_id), instance_id, request, **options)
 
 
 def cluster_of(instance_id: str) -> Cluster:
@@ -86,73 +86,74 @@ def cluster_of(instance_id: str) -> Cluster:
     return placed.cluster
 
 
-def ask_as_cluster(cluster: Cluster, request: Any, **options: Any) -> Any:
+def send_as_cluster(cluster: Cluster, request: Any, **options: Any) -> Any:
     """Sends one request as the cluster's own user, with internal names. Raises `Unavailable` if no broker answers."""
-    return ask(cluster, CLUSTER_USER, request, **options)
+    return send_request(cluster, CLUSTER_USER, request, **options)
 
 
-def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = None, **options: Any) -> Any:
+def send_request(cluster: Cluster, username: str, request: Any, *, broker: int | None = None, **options: Any) -> Any:
     """Sends a request to one broker, or to any: over an idle link, otherwise to one broker after another until one
     answers, unresponsive ones last. Raises `Unavailable` if none does.
 
-    This is for writes; `scatter.ask_any` is for reads. A link that died while idle costs a second attempt. All requests
-    here may be repeated: the creation of an existing object or the deletion of a missing one is an error, not damage.
+    This is for writes; `scatter.send_to_any_broker` is for reads. A link that died while idle costs a second attempt.
+    All requests here may be repeated: the creation of an existing object or the deletion of a missing one is an error,
+    not damage.
     """
-    answer, lost, _ = _in_turn(cluster, username, request, broker, options)
-    if answer is None:
-        raise Unavailable(NO_ANSWER, retry_after_s=1) from lost
-    return answer
+    response, failure, _ = _try_brokers(cluster, username, request, broker, options)
+    if response is None:
+        raise Unavailable(NO_BROKER_ANSWERS, retry_after_s=1) from failure
+    return response
 
 
-def change(instance_id: str, request: Any) -> tuple[Any, bool]:
+def send_change(instance_id: str, request: Any) -> tuple[Any, bool]:
     """Sends a change requested by a tenant as the instance's owner.
 
-    Returns the answer, and True if an earlier attempt may have been executed. If no broker answers, raises
+    Returns the response, and True if an earlier attempt may have been executed. If no broker answers, raises
     `OutcomeUnknown` if a broker received the request, otherwise `Unavailable`.
     """
-    answer, lost, may_be_done = _in_turn(cluster_of(instance_id), instance_id, request, None, {})
-    if answer is not None:
-        return answer, may_be_done
-    raise (OutcomeUnknown() if may_be_done else Unavailable(NO_ANSWER, retry_after_s=1)) from lost
+    response, failure, may_be_executed = _try_brokers(cluster_of(instance_id), instance_id, request, None, {})
+    if response is not None:
+        return response, may_be_executed
+    raise (OutcomeUnknown() if may_be_executed else Unavailable(NO_BROKER_ANSWERS, retry_after_s=1)) from failure
 
 
-def _in_turn(
+def _try_brokers(
     cluster: Cluster, username: str, request: Any, broker: int | None, options: dict[str, Any]
 ) -> tuple[Any, LinkDown | None, bool]:
-    """Returns (answer or None, the failures if there is no answer, True if an unanswered request reached a broker)."""
+    """Returns (response or None, the failures without a response, True if an unanswered request reached a broker)."""
     key = (cluster.pk, username, broker)
-    idle = links().take(key)
-    if idle is not None and (unresponsive_brokers.holds(idle.address) or not idle.is_alive):
+    idle = links().acquire(key)
+    if idle is not None and (unresponsive_brokers.is_unresponsive(idle.address) or not idle.is_alive):
         idle.close()
         idle = None
     was_sent = False
     if idle is not None:
         try:
-            return _asked(key, idle, request, options), None, False
+            return _call_and_release(key, idle, request, options), None, False
         except LinkDown as error:
             was_sent = error.was_sent
     reasons: list[str] = []
     for row in _brokers(cluster, broker):
         try:
             link = Link(row.internal_address, username, cluster.read_control_secret(), row.certified_as)
-            return _asked(key, link, request, options), None, was_sent
+            return _call_and_release(key, link, request, options), None, was_sent
         except LinkDown as error:
             reasons.append(str(error))
             was_sent = was_sent or error.was_sent
     return None, LinkDown("; ".join(reasons) or "the cluster has no brokers"), was_sent
 
 
-def _asked(key: Any, link: Link, request: Any, options: dict[str, Any]) -> Any:
-    answer = link.call(request, **options)
-    links().give_back(key, link)
-    return answer
+def _call_and_release(key: Any, link: Link, request: Any, options: dict[str, Any]) -> Any:
+    response = link.call(request, **options)
+    links().release(key, link)
+    return response
 
 
 def _brokers(cluster: Cluster, broker: int | None) -> Iterable[Broker]:
     rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number")
     if broker is not None:
         rows = rows.filter(number=broker)
-    return sorted(rows, key=lambda row: unresponsive_brokers.holds(row.internal_address))
+    return sorted(rows, key=lambda row: unresponsive_brokers.is_unresponsive(row.internal_address))
 
 
 def require_ok(error_code: int, message: str | None = None) -> None:
@@ -161,18 +162,18 @@ def require_ok(error_code: int, message: str | None = None) -> None:
     `message` is the broker's, which already uses the tenant's names.
     """
     if error_code:
-        raise meaning_of(error_code, message)
+        raise domain_error_of(error_code, message)
 
 
-def meaning_of(error_code: int, message: str | None = None) -> DomainError:
+def domain_error_of(error_code: int, message: str | None = None) -> DomainError:
     """Returns the domain error for a Kafka error code other than 0."""
     error_class = for_code(error_code)
     detail = (message or error_class.description or error_class.__name__).strip()
-    meaning = MEANINGS.get(error_code)
-    if meaning is None:
+    class_and_code = DOMAIN_ERRORS.get(error_code)
+    if class_and_code is None:
         return Unavailable(
             Message(gettext_noop("The brokers answered: %(words)s"), words=f"{detail} ({error_code})"), retry_after_s=1
         )
-    pointer = PLACES.get(error_code)
-    errors = [FieldError(pointer=pointer, detail=detail, code=meaning[1])] if pointer else []
-    return meaning[0](detail, code=meaning[1], errors=errors)
+    pointer = POINTERS.get(error_code)
+    errors = [FieldError(pointer=pointer, detail=detail, code=class_and_code[1])] if pointer else []
+    return class_and_code[0](detail, code=class_and_code[1], errors=errors)

@@ -30,27 +30,27 @@ def _read(raw: bytes) -> tuple[tuple[str, int], ...]:
     (version,) = _INT16.unpack_from(raw, 0)
     if version < 0:
         raise _Unreadable
-    at = _INT16.size
-    topics, at = _count(raw, at, _INT16.size + _INT32.size)
+    position = _INT16.size
+    topics, position = _read_array_length(raw, position, _INT16.size + _INT32.size)
     result: list[tuple[str, int]] = []
     for _ in range(topics):
-        (length,) = _INT16.unpack_from(raw, at)
-        at += _INT16.size
-        if length < 0 or at + length > len(raw):
+        (length,) = _INT16.unpack_from(raw, position)
+        position += _INT16.size
+        if length < 0 or position + length > len(raw):
             raise _Unreadable
-        topic = raw[at : at + length].decode()
-        at += length
-        partitions, at = _count(raw, at, _INT32.size)
-        indexes = struct.unpack_from(f">{partitions}i", raw, at)
-        at += partitions * _INT32.size
+        topic = raw[position : position + length].decode()
+        position += length
+        partitions, position = _read_array_length(raw, position, _INT32.size)
+        indexes = struct.unpack_from(f">{partitions}i", raw, position)
+        position += partitions * _INT32.size
         result += [(topic, index) for index in indexes]
     return tuple(sorted(result))
 
 
-def _count(raw: bytes, at: int, least_bytes: int) -> tuple[int, int]:
+def _read_array_length(raw: bytes, position: int, element_bytes_min: int) -> tuple[int, int]:
     """Returns the length of an array whose elements take at least `least_bytes`, and where they begin."""
-    (count,) = _INT32.unpack_from(raw, at)
-    at += _INT32.size
-    if count < 0 or count * least_bytes > len(raw) - at:
+    (count,) = _INT32.unpack_from(raw, position)
+    position += _INT32.size
+    if count < 0 or count * element_bytes_min > len(raw) - position:
         raise _Unreadable
-    return count, at
+    return count, position

@@ -9,8 +9,8 @@ from typing import Any
 
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
-from brokers.dataplane.admin_client import ask_as_instance, change, require_ok
-from brokers.dataplane.scatter import ask_any
+from brokers.dataplane.admin_client import require_ok, send_as_instance, send_change
+from brokers.dataplane.scatter import send_to_any_broker
 from quotas.addresses import CONNECTION_CREATION_RATE
 from quotas.interfaces import AddressQuota, ClientQuota, EntityPart
 
@@ -20,15 +20,15 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ANY_NAME = 2
 
 
-class QuotaAdminClient:
+class KafkaQuotaAdminClient:
     """Implements `quotas.interfaces.ClientQuotaAdminClient`."""
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
-        entries = _described(instance_id)
+        entries = _describe(instance_id)
         return [_quota(entry) for entry in entries if all(part.entity_type != IP for part in entry.entity)]
 
     def describe_addresses(self, instance_id: str) -> Sequence[AddressQuota]:
-        return [_address_quota(entry) for entry in _described(instance_id, IP)]
+        return [_address_quota(entry) for entry in _describe(instance_id, IP)]
 
     def alter(
         self,
@@ -61,21 +61,21 @@ def _alter(
     request = AlterClientQuotasRequest(
         entries=[entry_class(entity=entity, ops=ops)], validate_only=validate_only, version=ALTER_VERSION
     )
-    answer = ask_as_instance(instance_id, request) if validate_only else change(instance_id, request)[0]
-    (result,) = answer.entries
+    response = send_as_instance(instance_id, request) if validate_only else send_change(instance_id, request)[0]
+    (result,) = response.entries
     require_ok(result.error_code, result.error_message)
 
 
-def _described(instance_id: str, *kinds: str) -> Sequence[Any]:
+def _describe(instance_id: str, *kinds: str) -> Sequence[Any]:
     """Returns the entries of entities with exactly these kinds of parts; all entries without `kinds`."""
     component = DescribeClientQuotasRequest.ComponentData
     components = [component(entity_type=kind, match_type=ANY_NAME, match=None) for kind in kinds]
-    answer = ask_any(
+    response = send_to_any_broker(
         instance_id,
         lambda: DescribeClientQuotasRequest(components=components, strict=bool(kinds), version=DESCRIBE_VERSION),
     )
-    require_ok(answer.error_code, answer.error_message)
-    return answer.entries or ()
+    require_ok(response.error_code, response.error_message)
+    return response.entries or ()
 
 
 def _quota(entry: Any) -> ClientQuota:

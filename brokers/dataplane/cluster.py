@@ -20,8 +20,8 @@ from kafka.protocol.admin.topics import (
 )
 
 from brokers.contract.partitions import PartitionKey
-from brokers.dataplane.admin_client import ask_as_cluster, require_ok
-from brokers.dataplane.topics import TIMEOUT_MS, metadata
+from brokers.dataplane.admin_client import require_ok, send_as_cluster
+from brokers.dataplane.topics import TIMEOUT_MS, metadata_request
 from brokers.models import Cluster
 
 ALTER_REASSIGNMENTS_VERSION = 0
@@ -92,21 +92,21 @@ class ClusterAdminClient:
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
         """Returns the view of the named topics, or of all."""
-        named = None if topics is None else sorted(set(topics))
-        answer = ask_as_cluster(self._cluster, metadata(named))
+        names = None if topics is None else sorted(set(topics))
+        response = send_as_cluster(self._cluster, metadata_request(names))
         return ClusterView(
-            brokers=frozenset(broker.node_id for broker in answer.brokers),
-            controller=answer.controller_id,
+            brokers=frozenset(broker.node_id for broker in response.brokers),
+            controller=response.controller_id,
             partitions={
                 (topic.name, partition.partition_index): PartitionView(
                     leader=partition.leader_id, replicas=tuple(partition.replica_nodes), isr=tuple(partition.isr_nodes)
                 )
-                for topic in answer.topics
+                for topic in response.topics
                 if not topic.error_code
                 for partition in topic.partitions
             },
-            gone=frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC),
-            topic_ids={topic.name: str(topic.topic_id) for topic in answer.topics if not topic.error_code},
+            gone=frozenset(topic.name for topic in response.topics if topic.error_code == UNKNOWN_TOPIC),
+            topic_ids={topic.name: str(topic.topic_id) for topic in response.topics if not topic.error_code},
         )
 
     def reassign(self, targets: Mapping[PartitionKey, Sequence[int] | None]) -> dict[PartitionKey, str]:
@@ -133,11 +133,11 @@ class ClusterAdminClient:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=TIMEOUT_MS, topics=topics, version=ALTER_REASSIGNMENTS_VERSION
         )
-        answer = ask_as_cluster(self._cluster, request)
-        require_ok(answer.error_code, answer.error_message)
+        response = send_as_cluster(self._cluster, request)
+        require_ok(response.error_code, response.error_message)
         return {
             (topic.name, partition.partition_index): _reason(partition)
-            for topic in answer.responses
+            for topic in response.responses
             for partition in topic.partitions
             if partition.error_code not in (0, NO_REASSIGNMENT)
         }
@@ -147,15 +147,15 @@ class ClusterAdminClient:
         request = ListPartitionReassignmentsRequest(
             timeout_ms=TIMEOUT_MS, topics=None, version=LIST_REASSIGNMENTS_VERSION
         )
-        answer = ask_as_cluster(self._cluster, request)
-        require_ok(answer.error_code, answer.error_message)
+        response = send_as_cluster(self._cluster, request)
+        require_ok(response.error_code, response.error_message)
         return {
             (topic.name, partition.partition_index): Ongoing(
                 replicas=tuple(partition.replicas),
                 adding=tuple(partition.adding_replicas),
                 removing=tuple(partition.removing_replicas),
             )
-            for topic in answer.topics
+            for topic in response.topics
             for partition in topic.partitions
         }
 
@@ -179,11 +179,11 @@ class ClusterAdminClient:
         request = ElectLeadersRequest(
             election_type=election_type, topic_partitions=topics, timeout_ms=TIMEOUT_MS, version=ELECT_LEADERS_VERSION
         )
-        answer = ask_as_cluster(self._cluster, request)
-        require_ok(answer.error_code)
+        response = send_as_cluster(self._cluster, request)
+        require_ok(response.error_code)
         return {
             (topic.topic, partition.partition_id): _reason(partition)
-            for topic in answer.replica_election_results
+            for topic in response.replica_election_results
             for partition in topic.partition_result
             if partition.error_code not in (0, ELECTION_NOT_NEEDED)
         }
@@ -193,13 +193,13 @@ class ClusterAdminClient:
         topic_class = DescribeLogDirsRequest.DescribableLogDirTopic
         topics = None if keys is None else [topic_class(topic=t, partitions=p) for t, p in _by_topic(keys).items()]
         request = DescribeLogDirsRequest(topics=topics, version=DESCRIBE_LOG_DIRS_VERSION)
-        answer = ask_as_cluster(self._cluster, request, broker=broker)
-        require_ok(answer.error_code)
+        response = send_as_cluster(self._cluster, request, broker=broker)
+        require_ok(response.error_code)
         return {
             (topic.name, partition.partition_index): ReplicaSize(
                 size_bytes=partition.partition_size, lag=partition.offset_lag
             )
-            for directory in answer.results
+            for directory in response.results
             if not directory.error_code
             for topic in directory.topics
             for partition in topic.partitions

@@ -15,7 +15,7 @@ from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane.admin_client import cluster_of, require_ok
-from brokers.dataplane.scatter import Target, first_answer, scatter, targets
+from brokers.dataplane.scatter import Target, first_response, scatter, targets
 from brokers.limits import COORDINATOR_PATIENCE_S, COORDINATOR_RETRY_S
 from brokers.models import Cluster
 from instances.naming import internal_scoped
@@ -25,8 +25,8 @@ FIND_COORDINATOR_VERSION = 4
 GROUP, TRANSACTION = 0, 1
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 CONCURRENT_TRANSACTIONS = 51
-PASSING = frozenset({LOADING, NOT_AVAILABLE, NOT_COORDINATOR})
-TROUBLES = {
+RETRIABLE_ERRORS = frozenset({LOADING, NOT_AVAILABLE, NOT_COORDINATOR})
+ERROR_TEXTS = {
     LOADING: "its coordinator is loading",
     NOT_AVAILABLE: "it has no coordinator at the moment",
     NOT_COORDINATOR: "its coordinator is moving",
@@ -40,18 +40,22 @@ def find(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, 
     """
     if not internal_ids:
         return {}
-    wanted = list(internal_ids)
-    answer = first_answer(
+    keys = list(internal_ids)
+    response = first_response(
         targets(cluster, CLUSTER_USER).values(),
-        lambda: FindCoordinatorRequest(key_type=kind, coordinator_keys=wanted, version=FIND_COORDINATOR_VERSION),
+        lambda: FindCoordinatorRequest(key_type=kind, coordinator_keys=keys, version=FIND_COORDINATOR_VERSION),
     )
-    return {coordinator.key: coordinator.node_id for coordinator in answer.coordinators if not coordinator.error_code}
+    return {coordinator.key: coordinator.node_id for coordinator in response.coordinators if not coordinator.error_code}
 
 
 def of_instance(cluster: Cluster, instance_id: str, kind: int, ids: Sequence[str]) -> dict[str, int]:
     """Returns broker numbers by the tenant's id."""
-    internal = {internal_scoped(instance_id, name): name for name in ids}
-    return {internal[key]: number for key, number in find(cluster, kind, list(internal)).items() if key in internal}
+    names_by_internal_id = {internal_scoped(instance_id, name): name for name in ids}
+    return {
+        names_by_internal_id[key]: number
+        for key, number in find(cluster, kind, list(names_by_internal_id)).items()
+        if key in names_by_internal_id
+    }
 
 
 def by_broker(ids: Mapping[str, int]) -> dict[int, list[str]]:
@@ -62,76 +66,76 @@ def by_broker(ids: Mapping[str, int]) -> dict[int, list[str]]:
     return result
 
 
-def ask_coordinator(
+def send_to_coordinator(
     instance_id: str,
     kind: int,
     name: str,
-    make: Callable[[], Any],
+    new_request: Callable[[], Any],
     error_of: Callable[[Any], int],
     *,
-    passing: frozenset[int] = PASSING,
+    retriable: frozenset[int] = RETRIABLE_ERRORS,
 ) -> Any:
     """Sends a request to the coordinator of one id as the instance's owner, and retries while it moves.
 
-    `error_of` returns the coordinator's error in an answer. Raises the remaining error after the time limit.
+    `error_of` returns the coordinator's error in a response. Raises the remaining error after the time limit.
     """
     cluster = cluster_of(instance_id)
-    return ask_until_complete(
+    return send_until_complete(
         cluster,
         targets(cluster, instance_id),
         kind,
         internal_scoped(instance_id, name),
-        make,
+        new_request,
         error_of,
-        passing=passing,
+        retriable=retriable,
     )
 
 
-def ask_until_complete(
+def send_until_complete(
     cluster: Cluster,
     brokers: Mapping[int, Target],
     kind: int,
     internal_id: str,
-    make: Callable[[], Any],
+    new_request: Callable[[], Any],
     error_of: Callable[[Any], int],
     *,
-    passing: frozenset[int] = PASSING,
+    retriable: frozenset[int] = RETRIABLE_ERRORS,
 ) -> Any:
-    """Sends a request like `ask_coordinator`, with the identities of the targets `brokers`, by broker number.
+    """Sends a request like `send_to_coordinator`, with the identities of the targets `brokers`, by broker number.
 
     Raises `OutcomeUnknown` after the time limit if a coordinator that has not answered may have the request.
     """
-    ends_s = time.monotonic() + COORDINATOR_PATIENCE_S
+    deadline_s = time.monotonic() + COORDINATOR_PATIENCE_S
     error_code = NOT_AVAILABLE
-    may_be_done = False
+    may_be_executed = False
     while True:
-        target = brokers.get(_coordinator(cluster, kind, internal_id, may_be_done))
+        target = brokers.get(_coordinator(cluster, kind, internal_id, may_be_executed))
         if target is not None:
-            result = scatter([(target, make())], is_write=True)
-            may_be_done = may_be_done or result.may_be_done
-            if result.answers:
-                answer = result.answers[0][1]
-                error_code = error_of(answer)
-                if error_code not in passing:
-                    return answer
-        if time.monotonic() >= ends_s:
+            result = scatter([(target, new_request())], is_write=True)
+            may_be_executed = may_be_executed or result.may_be_executed
+            if result.responses:
+                response = result.responses[0][1]
+                error_code = error_of(response)
+                if error_code not in retriable:
+                    return response
+        if time.monotonic() >= deadline_s:
             break
         time.sleep(COORDINATOR_RETRY_S)
-    if may_be_done:
+    if may_be_executed:
         raise OutcomeUnknown
-    if error_code in TROUBLES:
+    if error_code in ERROR_TEXTS:
         raise Unavailable(
-            Message(gettext_noop("Not at the moment: %(why)s."), why=TROUBLES[error_code]), retry_after_s=1
+            Message(gettext_noop("Not at the moment: %(why)s."), why=ERROR_TEXTS[error_code]), retry_after_s=1
         )
     require_ok(error_code)
     raise AssertionError("an answer that is no error would have been returned")
 
 
-def _coordinator(cluster: Cluster, kind: int, internal_id: str, may_be_done: bool) -> int:
+def _coordinator(cluster: Cluster, kind: int, internal_id: str, may_be_executed: bool) -> int:
     """Returns the broker's number, -1 without one. Raises `OutcomeUnknown` or `Unavailable` if no broker answers."""
     try:
         return find(cluster, kind, [internal_id]).get(internal_id, -1)
     except Unavailable as error:
-        if may_be_done:
+        if may_be_executed:
             raise OutcomeUnknown from error
         raise

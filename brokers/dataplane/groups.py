@@ -17,8 +17,8 @@ from kafka.protocol.admin.groups import DeleteGroupsRequest, DescribeGroupsReque
 from brokers.dataplane import coordinators, offsets
 from brokers.dataplane.admin_client import cluster_of, require_ok
 from brokers.dataplane.assignments import decode_assignment
-from brokers.dataplane.coordinators import GROUP, TROUBLES
-from brokers.dataplane.offsets import GROUP_NOT_FOUND, INVALID_GROUP, NON_EMPTY_GROUP, NOT_EMPTY_WORDS
+from brokers.dataplane.coordinators import ERROR_TEXTS, GROUP
+from brokers.dataplane.offsets import GROUP_NOT_FOUND, INVALID_GROUP, NON_EMPTY_GROUP, NON_EMPTY_GROUP_TEXT
 from brokers.dataplane.scatter import Target, scatter, targets
 from brokers.limits import GROUPS_CACHE_S
 from instances.groups.interfaces import (
@@ -42,7 +42,7 @@ CONSUMER = "consumer"
 NO_SUCH_GROUP = frozenset({GROUP_NOT_FOUND, INVALID_GROUP})  # a name that no group may have does not exist
 
 
-class Groups:
+class KafkaGroupAdminClient:
     """Implements `instances.groups.interfaces.GroupAdminClient`."""
 
     def groups(self, instance_id: str) -> GroupList:
@@ -69,40 +69,39 @@ class Groups:
     def bounds(
         self, instance_id: str, partitions: Iterable[Partition], at_ms_or_position: int = LATEST, *, fresh: bool = False
     ) -> Mapping[Partition, int]:
-        wanted = sorted(set(partitions))
-        key = (
-            f"groups:{instance_id}:bounds:{at_ms_or_position}:{hashlib.sha256(repr(wanted).encode()).hexdigest()[:32]}"
-        )
+        unique_partitions = sorted(set(partitions))
+        digest = hashlib.sha256(repr(unique_partitions).encode()).hexdigest()[:32]
+        key = f"groups:{instance_id}:bounds:{at_ms_or_position}:{digest}"
         cached: dict[Partition, int] | None = None if fresh else cache.get(key)
         if cached is None:
-            cached = offsets.bounds(instance_id, wanted, at_ms_or_position)
+            cached = offsets.bounds(instance_id, unique_partitions, at_ms_or_position)
             cache.set(key, cached, GROUPS_CACHE_S)
         return cached
 
     def commit(
-        self, instance_id: str, group: str, wanted: Sequence[CommittedOffset]
+        self, instance_id: str, group: str, commits: Sequence[CommittedOffset]
     ) -> Mapping[Partition, DomainError]:
         try:
-            return offsets.commit(instance_id, group, wanted)
+            return offsets.commit(instance_id, group, commits)
         finally:
             _forget(instance_id, group)
 
     def delete_group(self, instance_id: str, group: str) -> None:
         tries = 0
 
-        def make() -> Any:
+        def new_request() -> Any:
             nonlocal tries
             tries += 1
             return DeleteGroupsRequest(groups_names=[group], version=DELETE_GROUPS_VERSION)
 
-        def error_of(answer: Any) -> int:
-            return int(answer.results[0].error_code)
+        def error_of(response: Any) -> int:
+            return int(response.results[0].error_code)
 
         try:
-            code = error_of(coordinators.ask_coordinator(instance_id, GROUP, group, make, error_of))
-            # A group that is missing at a second attempt was deleted by the first, whose answer came too late.
+            code = error_of(coordinators.send_to_coordinator(instance_id, GROUP, group, new_request, error_of))
+            # A group that is missing at a second attempt was deleted by the first, whose response came too late.
             if code != GROUP_NOT_FOUND or tries == 1:
-                require_ok(code, NOT_EMPTY_WORDS if code == NON_EMPTY_GROUP else None)
+                require_ok(code, NON_EMPTY_GROUP_TEXT if code == NON_EMPTY_GROUP else None)
         finally:
             _forget(instance_id, group)
 
@@ -131,17 +130,17 @@ def _list(instance_id: str) -> GroupList:
     ])  # fmt: skip
     groups: dict[str, GroupListing] = {}
     silent = {broker.broker_id: broker for broker in result.silent}
-    for number, answer in result.answers:
-        if answer.error_code:
-            reason = TROUBLES.get(answer.error_code, f"refuses with error {answer.error_code}")
-            silent[number] = BrokerUnresponsive(broker_id=number, reason=reason)
-        for group in answer.groups:
+    for broker_id, response in result.responses:
+        if response.error_code:
+            reason = ERROR_TEXTS.get(response.error_code, f"refuses with error {response.error_code}")
+            silent[broker_id] = BrokerUnresponsive(broker_id=broker_id, reason=reason)
+        for group in response.groups:
             groups[group.group_id] = GroupListing(
-                id=group.group_id, protocol_type=group.protocol_type, state=group.group_state, coordinator=number
+                id=group.group_id, protocol_type=group.protocol_type, state=group.group_state, coordinator=broker_id
             )
     return GroupList(
         groups=tuple(groups[name] for name in sorted(groups)),
-        silent=tuple(silent[number] for number in sorted(silent)),
+        silent=tuple(silent[broker_id] for broker_id in sorted(silent)),
     )
 
 
@@ -150,60 +149,70 @@ def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
     brokers = targets(cluster, instance_id)
     placements = coordinators.of_instance(cluster, instance_id, GROUP, ids)
     requests: list[tuple[Target, Any]] = []
-    for number, names in coordinators.by_broker(placements).items():
-        if number in brokers:
+    for broker_id, names in coordinators.by_broker(placements).items():
+        if broker_id in brokers:
             describe = DescribeGroupsRequest(
                 groups=names, include_authorized_operations=False, version=DESCRIBE_GROUPS_VERSION
             )
-            requests += [(brokers[number], describe), (brokers[number], offsets.fetch_request(names))]
+            requests += [(brokers[broker_id], describe), (brokers[broker_id], offsets.fetch_request(names))]
     descriptions: dict[str, GroupDescription] = {}
     committed: dict[str, tuple[CommittedOffset, ...]] = {}
-    troubles: dict[str, str] = {}
-    for number, answer in scatter(requests).answers:
-        if answer.API_KEY == DescribeGroupsRequest.API_KEY:
-            _take_descriptions(number, answer, descriptions, troubles)
+    failure_reasons: dict[str, str] = {}
+    for broker_id, response in scatter(requests).responses:
+        if response.API_KEY == DescribeGroupsRequest.API_KEY:
+            _collect_descriptions(broker_id, response, descriptions, failure_reasons)
         else:
-            _take_offsets(answer, committed, troubles)
+            _collect_offsets(response, committed, failure_reasons)
     return {
         group: GroupSummary(
             description=descriptions.get(group),
             offsets=committed.get(group),
-            trouble=_trouble(group, placements, troubles, known=group in descriptions and group in committed),
+            trouble=_failure_reason(
+                group, placements, failure_reasons, is_known=group in descriptions and group in committed
+            ),
         )
         for group in ids
     }
 
 
-def _take_descriptions(
-    number: int, answer: Any, descriptions: dict[str, GroupDescription], troubles: dict[str, str]
+def _collect_descriptions(
+    broker_id: int, response: Any, descriptions: dict[str, GroupDescription], failure_reasons: dict[str, str]
 ) -> None:
-    for group in answer.groups:
+    for group in response.groups:
         if group.error_code in NO_SUCH_GROUP:
-            descriptions[group.group_id] = _description(group, number, state=DEAD)
+            descriptions[group.group_id] = _description(group, broker_id, state=DEAD)
         elif group.error_code:
-            troubles[group.group_id] = TROUBLES.get(group.error_code, f"the brokers answered {group.error_code}")
+            failure_reasons[group.group_id] = ERROR_TEXTS.get(
+                group.error_code, f"the brokers answered {group.error_code}"
+            )
         else:
-            descriptions[group.group_id] = _description(group, number, state=group.group_state)
+            descriptions[group.group_id] = _description(group, broker_id, state=group.group_state)
 
 
-def _take_offsets(answer: Any, committed: dict[str, tuple[CommittedOffset, ...]], troubles: dict[str, str]) -> None:
-    for group in answer.groups:
+def _collect_offsets(
+    response: Any, committed: dict[str, tuple[CommittedOffset, ...]], failure_reasons: dict[str, str]
+) -> None:
+    for group in response.groups:
         if group.error_code in NO_SUCH_GROUP:
             committed[group.group_id] = ()
         elif group.error_code:
-            troubles[group.group_id] = TROUBLES.get(group.error_code, f"the brokers answered {group.error_code}")
+            failure_reasons[group.group_id] = ERROR_TEXTS.get(
+                group.error_code, f"the brokers answered {group.error_code}"
+            )
         else:
             committed[group.group_id] = offsets.committed(group)
 
 
-def _trouble(group: str, placements: Mapping[str, int], troubles: Mapping[str, str], *, known: bool) -> str:
-    """Returns why a part of a group is unknown, in words that follow "not known:"; "" if all is `known`."""
-    if known:
+def _failure_reason(
+    group: str, placements: Mapping[str, int], failure_reasons: Mapping[str, str], *, is_known: bool
+) -> str:
+    """Returns why a part of a group is unknown, in words that follow "not known:"; "" if everything is known."""
+    if is_known:
         return ""
-    if group in troubles:
-        return troubles[group]
+    if group in failure_reasons:
+        return failure_reasons[group]
     if group not in placements:
-        return TROUBLES[coordinators.NOT_AVAILABLE]
+        return ERROR_TEXTS[coordinators.NOT_AVAILABLE]
     return Message(gettext_noop("broker %(id)s does not answer"), id=placements[group])
 
 

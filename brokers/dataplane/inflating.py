@@ -50,36 +50,36 @@ def inflate(codec: int, data: memoryview, bytes_max: int) -> bytes:
 
 def _gzip(data: memoryview, bytes_max: int) -> bytes:
     parts: list[bytes] = []
-    total, rest = 0, bytes(data)
-    while rest:
+    total, remaining = 0, bytes(data)
+    while remaining:
         member = zlib.decompressobj(wbits=GZIP_WBITS)
-        part = member.decompress(rest, bytes_max - total + 1)
+        part = member.decompress(remaining, bytes_max - total + 1)
         total += len(part)
         if total > bytes_max or len(parts) >= GZIP_MEMBERS_MAX:
             raise TooLarge("gzip")
         if not member.eof:
             raise DamagedBatch("gzip data ends too early")
         parts.append(part)
-        rest = member.unused_data
+        remaining = member.unused_data
     return b"".join(parts)
 
 
 def _snappy(data: memoryview, bytes_max: int) -> bytes:
     if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return _snappy_block(data, bytes_max)
-    out = bytearray()
-    at, blocks = XERIAL_HEADER_BYTES, 0
-    while at < len(data):
-        (length,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size
+    decompressed = bytearray()
+    position, blocks = XERIAL_HEADER_BYTES, 0
+    while position < len(data):
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += _LENGTH.size
         blocks += 1
-        if length < 0 or at + length > len(data):
+        if length < 0 or position + length > len(data):
             raise DamagedBatch("a block of snappy is cut off")
         if blocks > bytes_max // SNAPPY_BLOCK_BYTES_MIN:
             raise TooLarge("snappy")
-        out += _snappy_block(data[at : at + length], bytes_max - len(out))
-        at += length
-    return bytes(out)
+        decompressed += _snappy_block(data[position : position + length], bytes_max - len(decompressed))
+        position += length
+    return bytes(decompressed)
 
 
 def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
@@ -90,31 +90,31 @@ def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
 
 def _lz4(data: memoryview, bytes_max: int) -> bytes:
     frame = lz4.frame.LZ4FrameDecompressor()
-    out: bytes = frame.decompress(data, max_length=bytes_max + 1)
-    if len(out) > bytes_max:
+    decompressed: bytes = frame.decompress(data, max_length=bytes_max + 1)
+    if len(decompressed) > bytes_max:
         raise TooLarge("lz4")
     if not frame.eof:
         raise DamagedBatch("an lz4 frame ends too early")
-    return out
+    return decompressed
 
 
-def with_right_checksum(frame: bytes) -> bytes:
+def with_corrected_checksum(frame: bytes) -> bytes:
     """Corrects an lz4 frame of message format 0, whose writers computed the header checksum over too many bytes."""
     if len(frame) < LZ4_HEADER_BYTES:
         return frame
-    at = LZ4_HEADER_BYTES - 1 + (8 if frame[4] & LZ4_CONTENT_LENGTH else 0)
-    checksum = xxhash.xxh32(frame[4:at]).intdigest() >> 8 & 0xFF
-    return frame[:at] + bytes([checksum]) + frame[at + 1 :]
+    position = LZ4_HEADER_BYTES - 1 + (8 if frame[4] & LZ4_CONTENT_LENGTH else 0)
+    checksum = xxhash.xxh32(frame[4:position]).intdigest() >> 8 & 0xFF
+    return frame[:position] + bytes([checksum]) + frame[position + 1 :]
 
 
 def _zstd(data: memoryview, bytes_max: int) -> bytes:
-    out = bytearray()
+    decompressed = bytearray()
     with zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX).stream_reader(data) as reader:
         while part := reader.read(ZSTD_STEP_BYTES):
-            out += part
-            if len(out) > bytes_max:
+            decompressed += part
+            if len(decompressed) > bytes_max:
                 raise TooLarge("zstd")
-    return bytes(out)
+    return bytes(decompressed)
 
 
 _INFLATERS: Final[dict[int, Callable[[Any, int], bytes]]] = {GZIP: _gzip, SNAPPY: _snappy, LZ4: _lz4, ZSTD: _zstd}

@@ -10,7 +10,7 @@ from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane import coordinators, offsets
 from brokers.dataplane.coordinators import GROUP
 from brokers.dataplane.groups import LIST_GROUPS_VERSION
-from brokers.dataplane.scatter import by_target, scatter, targets
+from brokers.dataplane.scatter import pair_with_targets, scatter, targets
 from brokers.models import Cluster
 from instances.groups.interfaces import LATEST, CommittedOffset, Partition
 from instances.naming import internal_topic, split_internal
@@ -32,18 +32,18 @@ class ClusterLags:
             (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION))
             for target in self._targets.values()
         ]
-        result = {group.group_id for _, answer in scatter(requests).answers for group in answer.groups}
+        result = {group.group_id for _, response in scatter(requests).responses for group in response.groups}
         return sorted(group for group in result if split_internal(group)[0] is not None)
 
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
         """Returns the committed offsets of groups by internal names."""
         placements = coordinators.by_broker(coordinators.find(self._cluster, GROUP, ids))
         requests = {number: offsets.fetch_request(names) for number, names in placements.items()}
-        answers = scatter(by_target(self._targets, requests)).answers
+        responses = scatter(pair_with_targets(self._targets, requests)).responses
         return {
             group.group_id: offsets.committed(group)
-            for _, answer in answers
-            for group in answer.groups
+            for _, response in responses
+            for group in response.groups
             if not group.error_code
         }
 
@@ -51,10 +51,10 @@ class ClusterLags:
         """Returns the tenant's names by internal topic, for topics with commits of these groups of an instance."""
         placements = coordinators.by_broker(coordinators.of_instance(self._cluster, instance_id, GROUP, groups))
         requests = {number: offsets.fetch_request(names) for number, names in placements.items()}
-        answers = scatter(by_target(targets(self._cluster, instance_id), requests)).answers
-        names = {topic.name for _, answer in answers for group in answer.groups for topic in group.topics}
+        responses = scatter(pair_with_targets(targets(self._cluster, instance_id), requests)).responses
+        names = {topic.name for _, response in responses for group in response.groups for topic in group.topics}
         return {internal_topic(instance_id, name): name for name in names}
 
-    def ends(self, places: Iterable[Partition]) -> Mapping[Partition, int]:
+    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
         """Returns log end offsets by internal names."""
-        return offsets.bounds_at(self._targets, places, LATEST)
+        return offsets.bounds_at(self._targets, partitions, LATEST)

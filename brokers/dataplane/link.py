@@ -39,8 +39,8 @@ class LinkDown(Exception):
     was_sent = False
 
 
-class LinkLate(LinkDown):
-    """No answer in time: repeating the request to the same broker would take as long."""
+class LinkTimeout(LinkDown):
+    """No response in time: repeating the request to the same broker would take as long."""
 
 
 class Link:
@@ -65,10 +65,10 @@ class Link:
             self._socket = socket.create_connection(address, ADMIN_CLIENT_CONNECT_TIMEOUT_S)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if peer is not None:
-                self._socket = internal_tls.secured(self._socket, peer)
+                self._socket = internal_tls.wrap_socket(self._socket, peer)
         except OSError as error:
             if isinstance(error, TimeoutError):
-                unresponsive_brokers.note(address)
+                unresponsive_brokers.mark_unresponsive(address)
             raise LinkDown(f"no connection to {address[0]}:{address[1]}") from error
         try:
             if peer is None:
@@ -88,18 +88,18 @@ class Link:
         """True if the peer has neither closed nor broken an idle link, as far as known."""
         try:
             self._socket.settimeout(0)
-            self._socket.recv(1)  # an unrequested byte of an answer is not needed
+            self._socket.recv(1)  # a byte of an unrequested response is not needed
         except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
             return False
-        return False  # end of stream, or an unrequested answer
+        return False  # end of stream, or an unrequested response
 
     def call(self, request: Any, *, timeout_s: float = ADMIN_CLIENT_ANSWER_TIMEOUT_S) -> Any:
-        """Sends one request (with its version) and reads the answer. Raises `LinkDown`; the link is then closed."""
+        """Sends one request (with its version) and reads the response. Raises `LinkDown`; the link is then closed."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         request.with_header(correlation_id=self._correlation_id, client_id=self._client_id)
-        answer_class = ResponseClassRegistry.get_response_class(request.header)
+        response_class = ResponseClassRegistry.get_response_class(request.header)
         was_sent = False
         try:
             self._socket.settimeout(timeout_s)
@@ -108,40 +108,40 @@ class Link:
             size = _SIZE.unpack(self._read(_SIZE.size))[0]
             if not 0 < size <= ADMIN_CLIENT_ANSWER_BYTES_MAX:
                 raise LinkDown(f"an answer of {size} bytes")
-            answer = answer_class.decode(self._read(size), header=True)
-            if answer.header.correlation_id != self._correlation_id:
+            response = response_class.decode(self._read(size), header=True)
+            if response.header.correlation_id != self._correlation_id:
                 raise LinkDown("an answer to another request")
         except (OSError, ValueError, struct.error) as error:
             self.close()
-            error_class = LinkLate if isinstance(error, TimeoutError) else LinkDown
-            if error_class is LinkLate:
-                unresponsive_brokers.note(self.address)
-            down = error_class(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}")
-            down.was_sent = was_sent
-            raise down from error
+            error_class = LinkTimeout if isinstance(error, TimeoutError) else LinkDown
+            if error_class is LinkTimeout:
+                unresponsive_brokers.mark_unresponsive(self.address)
+            failure = error_class(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}")
+            failure.was_sent = was_sent
+            raise failure from error
         except LinkDown as error:
             self.close()
             error.was_sent = was_sent
             raise
         unresponsive_brokers.clear(self.address)
-        return answer
+        return response
 
     def close(self) -> None:
         self._socket.close()
 
     def _authenticate(self, username: str, mechanism: str, token: bytes) -> None:
-        hello = self.call(
+        handshake = self.call(
             SaslHandshakeRequest(mechanism=mechanism, version=SASL_HANDSHAKE_VERSION),
             timeout_s=ADMIN_CLIENT_HELLO_TIMEOUT_S,
         )
-        answer = hello
-        if not hello.error_code:
-            answer = self.call(
+        response = handshake
+        if not handshake.error_code:
+            response = self.call(
                 SaslAuthenticateRequest(auth_bytes=token, version=SASL_AUTHENTICATE_VERSION),
                 timeout_s=ADMIN_CLIENT_HELLO_TIMEOUT_S,
             )
-        if answer.error_code:
-            raise LinkDown(f"authentication as {username} was refused with error {answer.error_code}")
+        if response.error_code:
+            raise LinkDown(f"authentication as {username} was refused with error {response.error_code}")
 
     def _read(self, size: int) -> bytes:
         parts, missing = [], size
@@ -155,33 +155,33 @@ class Link:
 
 
 class Links:
-    """Idle links by key, removed while in use. The oldest are closed beyond `most`."""
+    """Idle links by key, removed while in use. The oldest are closed beyond `idle_max`."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, idle_max: int) -> None:
+        self._idle_max = idle_max
         self._idle: dict[Any, list[Link]] = {}
         self._order: list[tuple[Any, Link]] = []
         self._lock = threading.Lock()
 
-    def take(self, key: Any) -> Link | None:
+    def acquire(self, key: Any) -> Link | None:
         """Removes and returns an idle link; None if there is none."""
         with self._lock:
-            waiting = self._idle.get(key)
-            if not waiting:
+            idle = self._idle.get(key)
+            if not idle:
                 return None
-            link = waiting.pop()
+            link = idle.pop()
             self._order.remove((key, link))
             return link
 
-    def give_back(self, key: Any, link: Link) -> None:
+    def release(self, key: Any, link: Link) -> None:
         """Returns a working link to the pool."""
         with self._lock:
             self._idle.setdefault(key, []).append(link)
             self._order.append((key, link))
-            while len(self._order) > self._most:
-                old_key, old = self._order.pop(0)
-                self._idle[old_key].remove(old)
-                old.close()
+            while len(self._order) > self._idle_max:
+                oldest_key, oldest = self._order.pop(0)
+                self._idle[oldest_key].remove(oldest)
+                oldest.close()
 
     def close(self) -> None:
         """Closes all idle links."""

@@ -37,18 +37,18 @@ SLACK: Final = 1.25
 # Batches with more records are not shown: finding the last of them would take too long.
 BATCH_RECORDS_MAX: Final = 500_000
 # Number of successive empty responses after which a partition counts as unavailable.
-EMPTY_ANSWERS_MAX: Final = 3
+EMPTY_RESPONSES_MAX: Final = 3
 
-# Decompresses a batch. Raises `DamagedBatch`, `TooLarge`, and `WorkUsedUp` if the page's budget is used up.
+# Decompresses a batch. Raises `DamagedBatch`, `TooLarge`, and `BudgetExhausted` if the page's budget is used up.
 Inflate = Callable[[Batch], "bytes | memoryview"]
 
 
-class WorkUsedUp(Exception):
+class BudgetExhausted(Exception):
     """The page has used up its budget."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class FetchRange:
     """Next range that a cursor needs: from `offset` to below `stop`; the response may contain more."""
 
     offset: int
@@ -75,11 +75,11 @@ class PartitionCursor:
         self.index, self.direction = index, direction
         self.start, self.end, self.stable = start, end, stable
         self.position = self.began = min(max(position, start), end)
-        self.is_lost = False
+        self.is_unavailable = False
         self.unreadable: list[Unreadable] = []
         self._window = window
         self._bytes_per_offset = float(RECORD_BYTES_GUESS)
-        self._empty_answers = 0
+        self._empty_responses = 0
         self._loaded: deque[_Loaded] = deque()
         self._after_loaded = self.position
         self._head: Record | None = None
@@ -93,36 +93,42 @@ class PartitionCursor:
     @property
     def needs_data(self) -> bool:
         """True if records must be fetched before `peek` can return one."""
-        return self._head is None and not self._loaded and not self.is_finished and not self.is_lost
+        return self._head is None and not self._loaded and not self.is_finished and not self.is_unavailable
 
-    def ask(self) -> Ask:
+    def next_range(self) -> FetchRange:
         """Returns the range to fetch next; only to be called while data is needed."""
         isolation = READ_COMMITTED
         if self.direction == NEWER:
             if self.position >= self.stable:
                 isolation = READ_UNCOMMITTED
-            return Ask(self.position, self.end, isolation, self._bytes_of(self._window))
+            return FetchRange(self.position, self.end, isolation, self._bytes_of(self._window))
         fitting = int(PARTITION_BYTES_MAX / (self._bytes_per_offset * SLACK))
         window = max(1, min(self._window, fitting))
         low = max(self.start, self.position - window)
         if self.position > self.stable:
             low, isolation = max(low, self.stable), READ_UNCOMMITTED
-        return Ask(low, self.position, isolation, self._bytes_of(self.position - low))
+        return FetchRange(low, self.position, isolation, self._bytes_of(self.position - low))
 
-    def take(self, ask: Ask, batches: Sequence[Batch], size_bytes: int, aborted: Sequence[tuple[int, int]]) -> None:
-        """Adds the answer to `ask`; `aborted` are (producer id, first offset) of aborted transactions."""
+    def add_batches(
+        self, requested: FetchRange, batches: Sequence[Batch], size_bytes: int, aborted: Sequence[tuple[int, int]]
+    ) -> None:
+        """Adds the response to `requested`; `aborted` are (producer id, first offset) of aborted transactions."""
         if not batches:
-            self._empty_answers += 1
-            self.is_lost = self._empty_answers >= EMPTY_ANSWERS_MAX
+            self._empty_responses += 1
+            self.is_unavailable = self._empty_responses >= EMPTY_RESPONSES_MAX
             return
-        self._empty_answers = 0
+        self._empty_responses = 0
         covered = batches[-1].last_offset + 1
         self._bytes_per_offset = max(1.0, size_bytes / max(1, covered - batches[0].base_offset))
-        if self.direction == OLDER and covered < ask.stop:
-            self._window = max(1, min((ask.stop - ask.offset) // 2, max(1, covered - ask.offset)))
+        if self.direction == OLDER and covered < requested.stop:
+            self._window = max(1, min((requested.stop - requested.offset) // 2, max(1, covered - requested.offset)))
             return
-        is_decided = ask.isolation == READ_COMMITTED
-        loaded = self._decided(batches, aborted) if is_decided else [_Loaded(batch, None) for batch in batches]
+        is_decided = requested.isolation == READ_COMMITTED
+        loaded = (
+            self._with_transaction_states(batches, aborted)
+            if is_decided
+            else [_Loaded(batch, None) for batch in batches]
+        )
         if self.direction == NEWER:
             self._loaded.extend(
                 loaded_batch for loaded_batch in loaded if loaded_batch.batch.last_offset >= self.position
@@ -132,7 +138,7 @@ class PartitionCursor:
             self._loaded.extend(
                 loaded_batch for loaded_batch in reversed(loaded) if loaded_batch.batch.base_offset < self.position
             )
-            self._after_loaded = ask.offset
+            self._after_loaded = requested.offset
         self._window = min(self._window * 2, WINDOW_MAX)
         if not self._loaded:
             self._advance(self._after_loaded)
@@ -140,19 +146,19 @@ class PartitionCursor:
     def peek(self, inflate: Inflate) -> Record | None:
         """Returns the next record without consuming it; None if more data is needed.
 
-        Raises `WorkUsedUp`.
+        Raises `BudgetExhausted`.
         """
         while self._head is None and self._loaded:
             loaded = self._loaded[0]
             try:
                 if self._records is None:
-                    self._records = self._open(loaded, inflate)
+                    self._records = self._read_batch(loaded, inflate)
                 self._head = next(self._records, None)
             except (DamagedBatch, TooLarge) as error:
                 reason = TOO_LARGE if isinstance(error, TooLarge) else DAMAGED
-                self._leave_out(loaded.batch, reason)
+                self._add_unreadable(loaded.batch, reason)
             if self._head is None:
-                self._close(loaded.batch)
+                self._finish_batch(loaded.batch)
             else:
                 self._head.transaction = self._transaction(loaded)
         return self._head
@@ -172,18 +178,18 @@ class PartitionCursor:
 
     def _bytes_of(self, offsets: int) -> int:
         """Returns the bytes to request so that the wanted offsets probably arrive."""
-        wanted = int(offsets * self._bytes_per_offset * SLACK)
-        return min(max(wanted, PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
+        expected = int(offsets * self._bytes_per_offset * SLACK)
+        return min(max(expected, PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
 
-    def _open(self, loaded: _Loaded, inflate: Inflate) -> Iterator[Record]:
+    def _read_batch(self, loaded: _Loaded, inflate: Inflate) -> Iterator[Record]:
         batch = loaded.batch
         if batch.count > BATCH_RECORDS_MAX:
             raise TooLarge("records")
-        found = records(self.index, batch, inflate(batch), newest_first=self.direction == OLDER)
-        first, stop = (self.position, self.end) if self.direction == NEWER else (self.start, self.position)
-        return (record for record in found if first <= record.offset < stop)
+        batch_records = records(self.index, batch, inflate(batch), newest_first=self.direction == OLDER)
+        first, end = (self.position, self.end) if self.direction == NEWER else (self.start, self.position)
+        return (record for record in batch_records if first <= record.offset < end)
 
-    def _close(self, batch: Batch) -> None:
+    def _finish_batch(self, batch: Batch) -> None:
         """Continues after a batch that has been read."""
         self._records = None
         self._loaded.popleft()
@@ -198,7 +204,7 @@ class PartitionCursor:
         else:
             self.position = max(min(self.position, position), self.start)
 
-    def _leave_out(self, batch: Batch, reason: str) -> None:
+    def _add_unreadable(self, batch: Batch, reason: str) -> None:
         self.unreadable.append(
             Unreadable(
                 partition=self.index, offset=batch.base_offset, last_offset=batch.last_offset, reason=reason
@@ -210,14 +216,14 @@ class PartitionCursor:
             return None
         return Transaction(producer_id=loaded.batch.producer_id, state=loaded.state)
 
-    def _decided(self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> list[_Loaded]:
+    def _with_transaction_states(self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> list[_Loaded]:
         """Assigns states by the list of aborted transactions, like a consumer with read_committed."""
-        waiting = deque(sorted(aborted, key=lambda entry: entry[1]))
+        pending = deque(sorted(aborted, key=lambda entry: entry[1]))
         open_aborted: set[int] = set()
         result = []
         for batch in batches:
-            while waiting and waiting[0][1] <= batch.last_offset:
-                open_aborted.add(waiting.popleft()[0])
+            while pending and pending[0][1] <= batch.last_offset:
+                open_aborted.add(pending.popleft()[0])
             is_aborted = batch.producer_id in open_aborted
             if batch.is_control:
                 open_aborted.discard(batch.producer_id)
@@ -232,8 +238,8 @@ def markers_of(partition: int, batches: Sequence[Batch]) -> list[tuple[int, int,
         if not batch.is_control or batch.is_damaged:
             continue
         try:
-            found = list(records(partition, batch, batch.payload))
+            markers = list(records(partition, batch, batch.payload))
         except DamagedBatch:
             continue
-        result += [(batch.producer_id, record.offset, record.marker or "") for record in found]
+        result += [(batch.producer_id, record.offset, record.marker or "") for record in markers]
     return result

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from brokers.dataplane.inflating import TooLarge
-from brokers.dataplane.message_cursor import Ask, PartitionCursor, WorkUsedUp
+from brokers.dataplane.message_cursor import BudgetExhausted, FetchRange, PartitionCursor
 from brokers.dataplane.record_batches import CODEC_MASK, Batch
 from instances.messages import limits
 from instances.messages.interfaces import NEWER, Page, PageRequest, Record
 
 # A page whose budget is used up still scans this many records, so that the next one does not begin at the same place.
-LEAST_SCANNED: Final = 500
+SCANNED_MIN: Final = 500
 WAIT_S_MIN: Final = 0.005
 
 
@@ -31,8 +31,8 @@ class Fetched:
 
 
 @dataclass(slots=True, kw_only=True)
-class Answer:
-    """Results by partition; missing ones did not answer. `throttle_ms` is the delay that the instance must wait."""
+class FetchResult:
+    """Results by partition; missing ones did not respond. `throttle_ms` is the delay that the instance must wait."""
 
     partitions: Mapping[int, Fetched] = field(default_factory=dict)
     throttle_ms: int = 0
@@ -41,7 +41,7 @@ class Answer:
 class PartitionSource(Protocol):
     """Partitions of one topic, read from their leaders."""
 
-    def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
+    def fetch(self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float) -> FetchResult:
         """Returns the available data without waiting for more."""
         ...
 
@@ -57,27 +57,27 @@ class PageReader:
         self,
         source: PartitionSource,
         cursors: Sequence[PartitionCursor],
-        wanted: PageRequest,
+        request: PageRequest,
         direction: str,
         now_s: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
         self._source = source
         self._cursors = cursors
-        self._wanted = wanted
+        self._request = request
         self._direction = direction
         self._now_s = now_s
         self._sleep = sleep
-        self._ends_s = now_s() + (limits.SCAN_S_MAX if wanted.is_filtered else limits.READ_S_MAX)
+        self._ends_s = now_s() + (limits.SCAN_S_MAX if request.is_filtered else limits.READ_S_MAX)
         self._read_bytes = 0
         self._inflated_bytes = 0
         self._scanned = 0
-        self._is_used_up = False
+        self._is_exhausted = False
         self.throttled = False
 
     @property
-    def _least_scanned(self) -> int:
-        return 1 if self._wanted.is_costly else LEAST_SCANNED
+    def _scanned_min(self) -> int:
+        return 1 if self._request.is_costly else SCANNED_MIN
 
     @property
     def has_progress(self) -> bool:
@@ -86,48 +86,48 @@ class PageReader:
 
     def read(self) -> Page:
         """Returns the page, possibly empty with advanced positions."""
-        found: list[Record] = []
+        records: list[Record] = []
         shown_bytes = 0
-        while len(found) < self._wanted.limit:
-            self._note_work()
-            if self._is_used_up and self.has_progress and (found or self._scanned >= self._least_scanned):
+        while len(records) < self._request.limit:
+            self._check_budget()
+            if self._is_exhausted and self.has_progress and (records or self._scanned >= self._scanned_min):
                 break
             ready, waiting = self._heads()
-            if waiting and not self._is_used_up:
+            if waiting and not self._is_exhausted:
                 self._fetch(waiting)
                 continue
             if not ready:
                 break
             cursor, record = self._next(ready)
-            if not self._belongs(record):
+            if not self._matches_filter(record):
                 cursor.pop()
             else:
-                size_bytes = self._wanted.shown_bytes(record)
-                if found and shown_bytes + size_bytes > limits.PAGE_SHOWN_BYTES_MAX:
+                size_bytes = self._request.shown_bytes(record)
+                if records and shown_bytes + size_bytes > limits.PAGE_SHOWN_BYTES_MAX:
                     break
                 shown_bytes += size_bytes
-                found.append(cursor.pop())
+                records.append(cursor.pop())
             self._scanned += 1
-        return self._page(found)
+        return self._page(records)
 
-    def _page(self, found: list[Record]) -> Page:
-        known = [cursor for cursor in self._cursors if not cursor.is_lost]
+    def _page(self, records: list[Record]) -> Page:
+        available = [cursor for cursor in self._cursors if not cursor.is_unavailable]
         return Page(
             direction=self._direction,
-            records=found,
+            records=records,
             scanned=self._scanned,
             read_bytes=self._read_bytes,
             began={cursor.index: cursor.began for cursor in self._cursors},
             reached={cursor.index: cursor.position for cursor in self._cursors},
-            is_end=len(known) == len(self._cursors) and all(cursor.is_finished for cursor in known),
-            unavailable=[cursor.index for cursor in self._cursors if cursor.is_lost],
+            is_end=len(available) == len(self._cursors) and all(cursor.is_finished for cursor in available),
+            unavailable=[cursor.index for cursor in self._cursors if cursor.is_unavailable],
             unreadable=[batch for cursor in self._cursors for batch in cursor.unreadable],
         )
 
-    def _belongs(self, record: Record) -> bool:
+    def _matches_filter(self, record: Record) -> bool:
         if record.marker is not None:
-            return not self._wanted.is_filtered
-        return self._wanted.accepts(record)
+            return not self._request.is_filtered
+        return self._request.accepts(record)
 
     def _heads(self) -> tuple[list[tuple[PartitionCursor, Record]], list[PartitionCursor]]:
         """Returns cursors with their next records, and cursors that need data first."""
@@ -149,62 +149,62 @@ class PageReader:
     def _peek(self, cursor: PartitionCursor) -> Record | None:
         try:
             return cursor.peek(self._inflate)
-        except WorkUsedUp:
-            self._is_used_up = True
+        except BudgetExhausted:
+            self._is_exhausted = True
             return None
 
     def _inflate(self, batch: Batch) -> bytes | memoryview:
         """Decompresses a batch: the first of a page may have any size, later ones the remaining budget."""
         if not batch.attributes & CODEC_MASK:
             return batch.body(limits.INFLATED_BYTES_MAX)
-        left = limits.INFLATED_BYTES_MAX - self._inflated_bytes
+        remaining = limits.INFLATED_BYTES_MAX - self._inflated_bytes
         try:
-            body = batch.body(left)
+            body = batch.body(remaining)
         except TooLarge:
             if self._inflated_bytes:
-                raise WorkUsedUp from None
+                raise BudgetExhausted from None
             self._inflated_bytes = limits.INFLATED_BYTES_MAX  # this budget was spent in vain
             raise
         self._inflated_bytes += len(body)
         return body
 
-    def _note_work(self) -> None:
+    def _check_budget(self) -> None:
         if (
             self._scanned >= limits.SCANNED_RECORDS_MAX
             or self._read_bytes >= limits.READ_BYTES_MAX
             or self._now_s() >= self._ends_s
         ):
-            self._is_used_up = True
+            self._is_exhausted = True
 
     def _fetch(self, waiting: Sequence[PartitionCursor]) -> None:
-        asks = {cursor.index: cursor.ask() for cursor in waiting}
-        left_s = self._ends_s - self._now_s()
-        answer = self._source.fetch(asks, limits.READ_BYTES_MAX - self._read_bytes, max(left_s, WAIT_S_MIN))
+        ranges = {cursor.index: cursor.next_range() for cursor in waiting}
+        remaining_s = self._ends_s - self._now_s()
+        result = self._source.fetch(ranges, limits.READ_BYTES_MAX - self._read_bytes, max(remaining_s, WAIT_S_MIN))
         for cursor in waiting:
-            ask, fetched = asks[cursor.index], answer.partitions.get(cursor.index)
+            fetch_range, fetched = ranges[cursor.index], result.partitions.get(cursor.index)
             if fetched is None:
-                cursor.is_lost = not answer.throttle_ms
+                cursor.is_unavailable = not result.throttle_ms
             elif fetched.is_out_of_range:
-                self._renew(cursor)
+                self._refresh_bounds(cursor)
             else:
                 self._read_bytes += fetched.size_bytes
-                if fetched.batches or not answer.throttle_ms:
-                    cursor.take(ask, fetched.batches, fetched.size_bytes, fetched.aborted)
-        if answer.throttle_ms:
-            self._wait(answer.throttle_ms / 1000)
+                if fetched.batches or not result.throttle_ms:
+                    cursor.add_batches(fetch_range, fetched.batches, fetched.size_bytes, fetched.aborted)
+        if result.throttle_ms:
+            self._wait(result.throttle_ms / 1000)
 
-    def _renew(self, cursor: PartitionCursor) -> None:
+    def _refresh_bounds(self, cursor: PartitionCursor) -> None:
         """Refreshes the bounds after offsets expired."""
         bounds = self._source.bounds(cursor.index)
         if bounds is None or bounds[0] <= cursor.start:
-            cursor.is_lost = True
+            cursor.is_unavailable = True
         else:
             cursor.set_bounds(*bounds)
 
     def _wait(self, wait_s: float) -> None:
         self.throttled = True
         if self._now_s() + wait_s >= self._ends_s:
-            self._is_used_up = True
+            self._is_exhausted = True
         else:
             self._sleep(max(wait_s, WAIT_S_MIN))
 

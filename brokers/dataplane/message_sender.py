@@ -13,9 +13,9 @@ from kafka.partitioner.default import murmur2
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from brokers.dataplane.admin_client import meaning_of
+from brokers.dataplane.admin_client import domain_error_of
 from brokers.dataplane.message_source import NO_LEADER, TopicSource
-from brokers.dataplane.scatter import by_target, scatter
+from brokers.dataplane.scatter import pair_with_targets, scatter
 from brokers.dataplane.topics import TIMEOUT_MS
 from brokers.limits import ADMIN_CLIENT_ANSWER_TIMEOUT_S
 from instances.messages.interfaces import NewMessage, SendResult
@@ -34,51 +34,53 @@ _HASH_MASK = 0x7FFFFFFF
 
 def send(source: TopicSource, messages: Sequence[NewMessage]) -> list[SendResult]:
     """Implements `instances.messages.interfaces.MessageAdminClient`. Raises `Invalid` for an unknown partition."""
-    placed = _placed(source, messages)
+    indexes_by_partition = _indexes_by_partition(source, messages)
     by_leader: dict[int, dict[int, list[int]]] = defaultdict(dict)
-    for partition, numbers in placed.items():
-        by_leader[source.leaders[partition]][partition] = numbers
+    for partition, indexes in indexes_by_partition.items():
+        by_leader[source.leaders[partition]][partition] = indexes
     requests = {
         leader: _request(
-            source.topic, {index: [messages[number] for number in numbers] for index, numbers in of.items()}
+            source.topic, {index: [messages[number] for number in indexes] for index, indexes in of.items()}
         )
         for leader, of in by_leader.items()
         if leader in source.targets
     }
-    scattered = scatter(
-        by_target(source.targets, requests), deadline_s=ADMIN_CLIENT_ANSWER_TIMEOUT_S, is_write=True
+    scatter_result = scatter(
+        pair_with_targets(source.targets, requests), deadline_s=ADMIN_CLIENT_ANSWER_TIMEOUT_S, is_write=True
     )  # fmt: skip
-    if not scattered.answers:
-        if scattered.may_be_done:
+    if not scatter_result.responses:
+        if scatter_result.may_be_executed:
             raise OutcomeUnknown
         raise _no_leader()
-    answered = {
+    responses = {
         partition.index: partition
-        for _, answer in scattered.answers
-        for topic in answer.responses
+        for _, response in scatter_result.responses
+        for topic in response.responses
         for partition in topic.partition_responses
     }
     results: list[SendResult | None] = [None] * len(messages)
-    for partition, numbers in placed.items():
+    for partition, indexes in indexes_by_partition.items():
         was_sent = source.leaders[partition] in requests
-        for place, number in enumerate(numbers):
-            results[number] = _result(partition, answered.get(partition), place, was_sent)
+        for position, number in enumerate(indexes):
+            results[number] = _result(partition, responses.get(partition), position, was_sent)
     return [result for result in results if result is not None]
 
 
-def _placed(source: TopicSource, messages: Sequence[NewMessage]) -> dict[int, list[int]]:
+def _indexes_by_partition(source: TopicSource, messages: Sequence[NewMessage]) -> dict[int, list[int]]:
     """Returns the indexes of messages by partition, in order.
 
     Messages without key and partition go to one random partition, as with Kafka's sticky partitioner.
     """
     count = len(source.leaders)
-    led = sorted(index for index, leader in source.leaders.items() if leader != NO_LEADER) or sorted(source.leaders)
-    sticky = random.choice(led)  # noqa: S311
+    with_leader = sorted(index for index, leader in source.leaders.items() if leader != NO_LEADER) or sorted(
+        source.leaders
+    )
+    sticky_partition = random.choice(with_leader)  # noqa: S311
     result: dict[int, list[int]] = defaultdict(list)
     for number, message in enumerate(messages):
         partition = message.partition
         if partition is None:
-            partition = sticky if message.key is None else (murmur2(message.key) & _HASH_MASK) % count
+            partition = sticky_partition if message.key is None else (murmur2(message.key) & _HASH_MASK) % count
         elif partition not in source.leaders:
             detail = Message(gettext_noop("The topic has %(n)s partitions, from 0 on."), n=count)
             pointer = f"/messages/{number}/partition"
@@ -112,14 +114,14 @@ def _batch(messages: Sequence[NewMessage]) -> bytes:
     return bytes(builder.buffer())
 
 
-def _result(partition: int, answer: Any, place: int, was_sent: bool) -> SendResult:
-    if answer is not None and not answer.error_code:
-        return SendResult(partition=partition, offset=int(answer.base_offset) + place)
-    if (answer is None and was_sent) or (answer is not None and answer.error_code in MAYBE_STORED):
+def _result(partition: int, response: Any, position: int, was_sent: bool) -> SendResult:
+    if response is not None and not response.error_code:
+        return SendResult(partition=partition, offset=int(response.base_offset) + position)
+    if (response is None and was_sent) or (response is not None and response.error_code in MAYBE_STORED):
         return SendResult(partition=partition, error=OutcomeUnknown())
-    if answer is None or answer.error_code in NOT_LEADER:
+    if response is None or response.error_code in NOT_LEADER:
         return SendResult(partition=partition, error=_no_leader())
-    return SendResult(partition=partition, error=meaning_of(answer.error_code, answer.error_message))
+    return SendResult(partition=partition, error=domain_error_of(response.error_code, response.error_message))
 
 
 def _no_leader() -> Unavailable:

@@ -15,12 +15,12 @@ from brokers.contract.process import MESSAGES_CLIENT_ID
 from brokers.dataplane import transactions
 from brokers.dataplane.admin_client import cluster_of, require_ok
 from brokers.dataplane.link import CLIENT_ID
-from brokers.dataplane.message_cursor import READ_COMMITTED, READ_UNCOMMITTED, Ask
-from brokers.dataplane.message_pages import Answer, Fetched
+from brokers.dataplane.message_cursor import READ_COMMITTED, READ_UNCOMMITTED, FetchRange
+from brokers.dataplane.message_pages import Fetched, FetchResult
 from brokers.dataplane.offsets import LIST_OFFSETS_VERSION
 from brokers.dataplane.record_batches import batches
-from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
-from brokers.dataplane.topics import NO_SUCH_TOPIC, metadata
+from brokers.dataplane.scatter import Target, first_response, pair_with_targets, scatter, targets
+from brokers.dataplane.topics import NO_SUCH_TOPIC, metadata_request
 from instances.groups.interfaces import EARLIEST, LATEST
 from tenants.errors import Message, NotFound
 
@@ -49,11 +49,11 @@ class TopicSource:
 
     def _leaders(self) -> dict[int, int]:
         """Returns the leader by partition, NO_LEADER if there is none at the moment."""
-        (found,) = first_answer(self._targets.values(), lambda: metadata([self.topic])).topics
-        if found.error_code in NO_SUCH_TOPIC or found.is_internal:
+        (description,) = first_response(self._targets.values(), lambda: metadata_request([self.topic])).topics
+        if description.error_code in NO_SUCH_TOPIC or description.is_internal:
             raise NotFound(Message(gettext_noop('There is no topic "%(name)s".'), name=self.topic))
-        require_ok(found.error_code)
-        return {partition.partition_index: partition.leader_id for partition in found.partitions}
+        require_ok(description.error_code)
+        return {partition.partition_index: partition.leader_id for partition in description.partitions}
 
     @property
     def targets(self) -> Mapping[int, Target]:
@@ -73,10 +73,12 @@ class TopicSource:
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:
         """Implements `message_pages.PartitionSource`."""
-        found = self.all_bounds([partition]).get(partition)
-        return None if found is None else (found.start, found.end, found.stable)
+        bounds = self.all_bounds([partition]).get(partition)
+        return None if bounds is None else (bounds.start, bounds.end, bounds.stable)
 
-    def offsets(self, partitions: Iterable[int], at: int, isolation: int = READ_UNCOMMITTED) -> dict[int, int]:
+    def offsets(
+        self, partitions: Iterable[int], at_ms_or_position: int, isolation: int = READ_UNCOMMITTED
+    ) -> dict[int, int]:
         """Returns the offsets at a timestamp in ms, EARLIEST or LATEST; NO_OFFSET if no record is that new."""
         topic_class = ListOffsetsRequest.ListOffsetsTopic
         requests = {
@@ -88,7 +90,7 @@ class TopicSource:
                         name=self.topic,
                         partitions=[
                             topic_class.ListOffsetsPartition(
-                                partition_index=index, current_leader_epoch=-1, timestamp=at
+                                partition_index=index, current_leader_epoch=-1, timestamp=at_ms_or_position
                             )
                             for index in indexes
                         ],
@@ -100,48 +102,48 @@ class TopicSource:
         }
         return {
             partition.partition_index: partition.offset
-            for _, answer in scatter(by_target(self._targets, requests)).answers
-            for topic in answer.topics
+            for _, response in scatter(pair_with_targets(self._targets, requests)).responses
+            for topic in response.topics
             for partition in topic.partitions
             if not partition.error_code
         }
 
-    def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
+    def fetch(self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float) -> FetchResult:
         """Implements `message_pages.PartitionSource`. Raises `NotFound` if the topic was deleted meanwhile."""
         requests = []
-        for leader, indexes in self._by_leader(asks).items():
+        for leader, indexes in self._by_leader(ranges).items():
             for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
-                wanted = {index: asks[index] for index in indexes if asks[index].isolation == isolation}
-                if wanted and leader in self._targets:
-                    requests.append((self._targets[leader], self._fetch_request(wanted, isolation, bytes_max)))
-        result = Answer(partitions={})
-        found: dict[int, Fetched] = {}
-        for _, answer in scatter(requests, deadline_s=timeout_s).answers:
-            result.throttle_ms = max(result.throttle_ms, answer.throttle_time_ms)
-            for topic in answer.responses:
+                leader_ranges = {index: ranges[index] for index in indexes if ranges[index].isolation == isolation}
+                if leader_ranges and leader in self._targets:
+                    requests.append((self._targets[leader], self._fetch_request(leader_ranges, isolation, bytes_max)))
+        result = FetchResult(partitions={})
+        fetched_partitions: dict[int, Fetched] = {}
+        for _, response in scatter(requests, deadline_s=timeout_s).responses:
+            result.throttle_ms = max(result.throttle_ms, response.throttle_time_ms)
+            for topic in response.responses:
                 for partition in topic.partitions:
                     if partition.error_code == UNKNOWN_TOPIC:
                         self._leaders()
                     fetched = _fetched(partition)
                     if fetched is not None:
-                        found[partition.partition_index] = fetched
-        result.partitions = found
+                        fetched_partitions[partition.partition_index] = fetched
+        result.partitions = fetched_partitions
         return result
 
-    def open_since(self, partitions: Iterable[int]) -> dict[int, dict[int, int]]:
+    def open_transaction_starts(self, partitions: Iterable[int]) -> dict[int, dict[int, int]]:
         """Returns the first offset of each open transaction, by partition and producer id.
 
         Partitions whose leaders do not answer are missing.
         """
-        plain = {number: _uncharged(target) for number, target in self._targets.items()}
-        known = transactions.producers(plain, [(self.topic, index) for index in partitions])
+        uncharged = {number: _uncharged(target) for number, target in self._targets.items()}
+        producers = transactions.producers(uncharged, [(self.topic, index) for index in partitions])
         return {
             index: {
                 state.producer_id: state.transaction_start_offset
                 for state in states
                 if state.transaction_start_offset is not None
             }
-            for (_, index), states in known.items()
+            for (_, index), states in producers.items()
         }
 
     def _by_leader(self, partitions: Iterable[int]) -> dict[int, list[int]]:
@@ -150,17 +152,17 @@ class TopicSource:
             result[self.leaders[index]].append(index)
         return result
 
-    def _fetch_request(self, asks: Mapping[int, Ask], isolation: int, bytes_max: int) -> Any:
+    def _fetch_request(self, ranges: Mapping[int, FetchRange], isolation: int, bytes_max: int) -> Any:
         topic_class = FetchRequest.FetchTopic
         partitions = [
             topic_class.FetchPartition(
                 partition=index,
                 current_leader_epoch=-1,
-                fetch_offset=ask.offset,
+                fetch_offset=fetch_range.offset,
                 log_start_offset=-1,
-                partition_max_bytes=ask.bytes_max,
+                partition_max_bytes=fetch_range.bytes_max,
             )
-            for index, ask in asks.items()
+            for index, fetch_range in ranges.items()
         ]
         return FetchRequest(
             replica_id=-1,

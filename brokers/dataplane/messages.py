@@ -8,7 +8,13 @@ from collections.abc import Iterable, Sequence
 
 from django.utils.translation import gettext_noop
 
-from brokers.dataplane.message_cursor import PARTITION_BYTES_MAX, READ_UNCOMMITTED, Ask, PartitionCursor, markers_of
+from brokers.dataplane.message_cursor import (
+    PARTITION_BYTES_MAX,
+    READ_UNCOMMITTED,
+    FetchRange,
+    PartitionCursor,
+    markers_of,
+)
 from brokers.dataplane.message_pages import PageReader, window_of
 from brokers.dataplane.message_sender import send
 from brokers.dataplane.message_source import NO_LEADER, NO_OFFSET, Bounds, TopicSource
@@ -35,27 +41,27 @@ from tenants.errors import FieldError, Invalid, Message, Unavailable
 PARTITIONS_NAMED_MAX = 10
 
 
-class Messages:
+class KafkaMessageAdminClient:
     """Implements `instances.messages.interfaces.MessageAdminClient`."""
 
-    def read(self, instance_id: str, topic: str, wanted: PageRequest) -> Page:
+    def read(self, instance_id: str, topic: str, page_request: PageRequest) -> Page:
         source = TopicSource(instance_id, topic)
-        partitions = _chosen(source, wanted)
+        partitions = _requested_partitions(source, page_request)
         bounds = source.all_bounds(index for index in partitions if source.leaders[index] != NO_LEADER)
-        silent = [index for index in partitions if index not in bounds]
+        leaderless = [index for index in partitions if index not in bounds]
         if not bounds:
-            raise _no_leader(silent)
-        direction = _direction(wanted)
-        cursors = _cursors(source, wanted, direction, bounds)
-        reader = PageReader(source, cursors, wanted, direction, time.monotonic, time.sleep)
+            raise _no_leader(leaderless)
+        direction = _direction(page_request)
+        cursors = _cursors(source, page_request, direction, bounds)
+        reader = PageReader(source, cursors, page_request, direction, time.monotonic, time.sleep)
         page = reader.read()
         if not page.is_end and not page.records and not reader.has_progress:
             raise _nothing_read(reader, page)
         _resolve_transactions(source, cursors, page.records)
-        unavailable = tuple(sorted({*silent, *page.unavailable}))
+        unavailable = tuple(sorted({*leaderless, *page.unavailable}))
         return Page(
             direction=page.direction, records=page.records, scanned=page.scanned, read_bytes=page.read_bytes,
-            began=page.began, reached=page.reached, is_end=page.is_end and not silent, unavailable=unavailable,
+            began=page.began, reached=page.reached, is_end=page.is_end and not leaderless, unavailable=unavailable,
             unreadable=page.unreadable,
         )  # fmt: skip
 
@@ -66,13 +72,13 @@ class Messages:
         return send(TopicSource(instance_id, topic, DEMO_CLIENT_ID), messages)
 
 
-def _chosen(source: TopicSource, wanted: PageRequest) -> list[int]:
+def _requested_partitions(source: TopicSource, page_request: PageRequest) -> list[int]:
     count = len(source.leaders)
-    if wanted.partition is not None:
-        if wanted.partition not in source.leaders:
+    if page_request.partition is not None:
+        if page_request.partition not in source.leaders:
             detail = Message(gettext_noop("The topic has %(n)s partitions, from 0 on."), n=count)
             raise _wrong_partition(detail, "no_such_partition")
-        return [wanted.partition]
+        return [page_request.partition]
     if count > limits.PAGE_PARTITIONS_MAX:
         detail = Message(
             gettext_noop("The topic has %(n)s partitions, and a page reads at most %(most)s: name one."),
@@ -87,9 +93,11 @@ def _wrong_partition(detail: str, code: str) -> Invalid:
     return Invalid(detail, code=code, errors=[FieldError(parameter="partition", detail=detail, code=code)])
 
 
-def _no_leader(silent: Sequence[int]) -> Unavailable:
-    shown = ", ".join(map(str, silent[:PARTITIONS_NAMED_MAX])) + (" …" if len(silent) > PARTITIONS_NAMED_MAX else "")
-    detail = Message(gettext_noop("No broker leads partition %(list)s at the moment. Nothing is lost."), list=shown)
+def _no_leader(partitions: Sequence[int]) -> Unavailable:
+    named = ", ".join(map(str, partitions[:PARTITIONS_NAMED_MAX])) + (
+        " …" if len(partitions) > PARTITIONS_NAMED_MAX else ""
+    )
+    detail = Message(gettext_noop("No broker leads partition %(list)s at the moment. Nothing is lost."), list=named)
     return Unavailable(detail, code="partition_without_leader", retry_after_s=2)
 
 
@@ -105,43 +113,55 @@ def _nothing_read(reader: PageReader, page: Page) -> Unavailable:
     return Unavailable("The brokers of the instance take too long to answer. Nothing is lost.", retry_after_s=1)
 
 
-def _direction(wanted: PageRequest) -> str:
-    if wanted.positions is not None:
-        return wanted.positions.direction
-    return OLDER if wanted.start.kind == NEWEST else NEWER
+def _direction(page_request: PageRequest) -> str:
+    if page_request.positions is not None:
+        return page_request.positions.direction
+    return OLDER if page_request.start.kind == NEWEST else NEWER
 
 
 def _cursors(
-    source: TopicSource, wanted: PageRequest, direction: str, bounds: dict[int, Bounds]
+    source: TopicSource, page_request: PageRequest, direction: str, bounds: dict[int, Bounds]
 ) -> list[PartitionCursor]:
-    begins = _begins(source, wanted, direction, bounds)
-    window = window_of(wanted.limit, len(bounds), wanted.is_filtered)
+    positions = _start_positions(source, page_request, direction, bounds)
+    window = window_of(page_request.limit, len(bounds), page_request.is_filtered)
     return [
         PartitionCursor(
-            index, start=found.start, end=found.end, stable=found.stable, position=begins[index], direction=direction,
+            index,
+            start=partition_bounds.start,
+            end=partition_bounds.end,
+            stable=partition_bounds.stable,
+            position=positions[index],
+            direction=direction,
             window=window,
         )
-        for index, found in sorted(bounds.items())
-    ]  # fmt: skip
+        for index, partition_bounds in sorted(bounds.items())
+    ]
 
 
-def _begins(source: TopicSource, wanted: PageRequest, direction: str, bounds: dict[int, Bounds]) -> dict[int, int]:
+def _start_positions(
+    source: TopicSource, page_request: PageRequest, direction: str, bounds: dict[int, Bounds]
+) -> dict[int, int]:
     """Returns positions by partition. Partitions unknown to the token (new, or without leader before) start anew."""
-    known = {} if wanted.positions is None else wanted.positions.offsets
-    result = {index: known[index] for index in bounds if index in known}
-    missing = {index: found for index, found in bounds.items() if index not in known}
+    token_offsets = {} if page_request.positions is None else page_request.positions.offsets
+    result = {index: token_offsets[index] for index in bounds if index in token_offsets}
+    missing = {index: partition_bounds for index, partition_bounds in bounds.items() if index not in token_offsets}
     if not missing:
         return result
-    kind, at = wanted.start.kind, wanted.start.at
+    kind, at = page_request.start.kind, page_request.start.at
     if kind == OFFSET:
         return result | dict.fromkeys(missing, at)
     if kind == TIME:
-        found = source.offsets(missing, at)
+        offsets_at_time = source.offsets(missing, at)
         return result | {
-            index: found[index] if found.get(index, NO_OFFSET) != NO_OFFSET else limit.end
-            for index, limit in missing.items()
+            index: offsets_at_time[index]
+            if offsets_at_time.get(index, NO_OFFSET) != NO_OFFSET
+            else partition_bounds.end
+            for index, partition_bounds in missing.items()
         }
-    return result | {index: limit.end if kind == NEWEST else limit.start for index, limit in missing.items()}
+    return result | {
+        index: partition_bounds.end if kind == NEWEST else partition_bounds.start
+        for index, partition_bounds in missing.items()
+    }
 
 
 def _resolve_transactions(source: TopicSource, cursors: Iterable[PartitionCursor], records: Sequence[Record]) -> None:
@@ -155,45 +175,46 @@ def _resolve_transactions(source: TopicSource, cursors: Iterable[PartitionCursor
             undecided[record.partition].append(record)
     if not undecided:
         return
-    open_since = source.open_since(undecided)
-    by_index = {cursor.index: cursor for cursor in cursors}
-    for index, waiting in undecided.items():
-        opened = open_since.get(index)
-        if opened is None:
+    starts = source.open_transaction_starts(undecided)
+    cursors_by_index = {cursor.index: cursor for cursor in cursors}
+    for index, undecided_records in undecided.items():
+        first_offsets = starts.get(index)
+        if first_offsets is None:
             continue
-        for record in waiting:
+        for record in undecided_records:
             assert record.transaction is not None
-            if record.offset >= opened.get(record.transaction.producer_id, record.offset + 1):
+            if record.offset >= first_offsets.get(record.transaction.producer_id, record.offset + 1):
                 record.transaction.state = OPEN
-        _decide_by_markers(source, by_index[index], [record for record in waiting if record.transaction.state is None])  # type: ignore[union-attr]
+        still_undecided = [record for record in undecided_records if record.transaction.state is None]  # type: ignore[union-attr]
+        _decide_by_markers(source, cursors_by_index[index], still_undecided)
 
 
-def _decide_by_markers(source: TopicSource, cursor: PartitionCursor, waiting: Sequence[Record]) -> None:
-    if not waiting:
+def _decide_by_markers(source: TopicSource, cursor: PartitionCursor, records: Sequence[Record]) -> None:
+    if not records:
         return
-    first = min(record.offset for record in waiting)
+    first = min(record.offset for record in records)
     markers = _markers_from(source, cursor.index, first + 1)
-    for record in waiting:
+    for record in records:
         assert record.transaction is not None
-        ends = [
+        later_markers = [
             (offset, kind)
             for producer_id, offset, kind in markers
             if producer_id == record.transaction.producer_id and offset > record.offset
         ]
-        if ends:
-            record.transaction.state = ABORTED if min(ends)[1] == ABORT else COMMITTED
+        if later_markers:
+            record.transaction.state = ABORTED if min(later_markers)[1] == ABORT else COMMITTED
 
 
 def _markers_from(source: TopicSource, index: int, offset: int) -> list[tuple[int, int, str]]:
     """Returns the markers of a partition from an offset on, within `MARKER_SCAN_BYTES_MAX`."""
     result: list[tuple[int, int, str]] = []
-    left = limits.MARKER_SCAN_BYTES_MAX
-    while left > 0:
-        ask = Ask(offset, offset, READ_UNCOMMITTED, min(left, PARTITION_BYTES_MAX))
-        fetched = source.fetch({index: ask}, left, limits.READ_S_MAX).partitions.get(index)
+    remaining_bytes = limits.MARKER_SCAN_BYTES_MAX
+    while remaining_bytes > 0:
+        fetch_range = FetchRange(offset, offset, READ_UNCOMMITTED, min(remaining_bytes, PARTITION_BYTES_MAX))
+        fetched = source.fetch({index: fetch_range}, remaining_bytes, limits.READ_S_MAX).partitions.get(index)
         if fetched is None or not fetched.batches:
             break
         result += markers_of(index, fetched.batches)
         offset = fetched.batches[-1].last_offset + 1
-        left -= max(fetched.size_bytes, 1)
+        remaining_bytes -= max(fetched.size_bytes, 1)
     return result

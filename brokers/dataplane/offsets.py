@@ -13,10 +13,10 @@ from kafka.protocol.consumer.group import (
 )
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
-from brokers.dataplane.admin_client import cluster_of, meaning_of, require_ok
-from brokers.dataplane.coordinators import GROUP, PASSING, ask_coordinator
-from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
-from brokers.dataplane.topics import metadata
+from brokers.dataplane.admin_client import cluster_of, domain_error_of, require_ok
+from brokers.dataplane.coordinators import GROUP, RETRIABLE_ERRORS, send_to_coordinator
+from brokers.dataplane.scatter import Target, first_response, pair_with_targets, scatter, targets
+from brokers.dataplane.topics import metadata_request
 from instances.groups.interfaces import CommittedOffset, Partition
 from tenants.errors import DomainError
 
@@ -30,8 +30,8 @@ NOT_EMPTY_CODES = frozenset({25, 27, 82, 22})
 GROUP_NOT_FOUND = 69
 INVALID_GROUP = 24
 NON_EMPTY_GROUP = 68
-NOT_EMPTY_WORDS = "The group has running members. Stop them first; Kafka refuses it otherwise."
-WORDS = {86: "Members of the group read this topic."}
+NON_EMPTY_GROUP_TEXT = "The group has running members. Stop them first; Kafka refuses it otherwise."
+ERROR_TEXTS = {86: "Members of the group read this topic."}
 
 
 def fetch_request(ids: Sequence[str]) -> Any:
@@ -75,7 +75,7 @@ def commit(instance_id: str, group: str, offsets: Sequence[CommittedOffset]) -> 
             )
         )
 
-    def make() -> Any:
+    def new_request() -> Any:
         return OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=NO_GENERATION,
@@ -85,10 +85,10 @@ def commit(instance_id: str, group: str, offsets: Sequence[CommittedOffset]) -> 
             version=OFFSET_COMMIT_VERSION,
         )
 
-    answer = ask_coordinator(instance_id, GROUP, group, make, _coordinator_error)
-    results = _results(answer)
+    response = send_to_coordinator(instance_id, GROUP, group, new_request, _coordinator_error)
+    results = _results(response)
     if any(code in NOT_EMPTY_CODES for code in results.values()):
-        require_ok(NON_EMPTY_GROUP, NOT_EMPTY_WORDS)
+        require_ok(NON_EMPTY_GROUP, NON_EMPTY_GROUP_TEXT)
     return _refused(results)
 
 
@@ -102,12 +102,12 @@ def delete(instance_id: str, group: str, partitions: Sequence[Partition]) -> dic
         for name, indexes in by_topic(partitions).items()
     ]
 
-    def make() -> Any:
+    def new_request() -> Any:
         return OffsetDeleteRequest(group_id=group, topics=topics, version=OFFSET_DELETE_VERSION)
 
-    answer = ask_coordinator(instance_id, GROUP, group, make, lambda found: int(found.error_code))
-    require_ok(answer.error_code, NOT_EMPTY_WORDS if answer.error_code == NON_EMPTY_GROUP else None)
-    return _refused(_results(answer))
+    response = send_to_coordinator(instance_id, GROUP, group, new_request, lambda reply: int(reply.error_code))
+    require_ok(response.error_code, NON_EMPTY_GROUP_TEXT if response.error_code == NON_EMPTY_GROUP else None)
+    return _refused(_results(response))
 
 
 def bounds(instance_id: str, partitions: Iterable[Partition], at_ms_or_position: int) -> dict[Partition, int]:
@@ -116,25 +116,27 @@ def bounds(instance_id: str, partitions: Iterable[Partition], at_ms_or_position:
 
 
 def bounds_at(
-    found: Mapping[int, Target], partitions: Iterable[Partition], at_ms_or_position: int
+    brokers: Mapping[int, Target], partitions: Iterable[Partition], at_ms_or_position: int
 ) -> dict[Partition, int]:
     """Returns the bounds with the identities of the given targets."""
-    wanted = set(partitions)
-    if not wanted:
+    wanted_partitions = set(partitions)
+    if not wanted_partitions:
         return {}
-    names = sorted({topic for topic, _ in wanted})
-    metadata_reply = first_answer(found.values(), lambda: metadata(names))
+    names = sorted({topic for topic, _ in wanted_partitions})
+    metadata_response = first_response(brokers.values(), lambda: metadata_request(names))
     by_leader: dict[int, list[Partition]] = defaultdict(list)
-    for topic in metadata_reply.topics:
+    for topic in metadata_response.topics:
         for partition in topic.partitions if not topic.error_code else ():
-            if (topic.name, partition.partition_index) in wanted:
+            if (topic.name, partition.partition_index) in wanted_partitions:
                 by_leader[partition.leader_id].append((topic.name, partition.partition_index))
-    requests = {leader: _list_offsets(led, at_ms_or_position) for leader, led in by_leader.items()}
-    answers = scatter(by_target(found, requests)).answers
+    requests = {
+        leader: _list_offsets(leader_partitions, at_ms_or_position) for leader, leader_partitions in by_leader.items()
+    }
+    responses = scatter(pair_with_targets(brokers, requests)).responses
     return {
         (topic.name, partition.partition_index): partition.offset
-        for _, answer in answers
-        for topic in answer.topics
+        for _, response in responses
+        for topic in response.topics
         for partition in topic.partitions
         if not partition.error_code
     }
@@ -165,18 +167,18 @@ def _list_offsets(partitions: Iterable[Partition], at_ms_or_position: int) -> An
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics, version=LIST_OFFSETS_VERSION)
 
 
-def _results(answer: Any) -> dict[Partition, int]:
+def _results(response: Any) -> dict[Partition, int]:
     return {
         (topic.name, partition.partition_index): partition.error_code
-        for topic in answer.topics
+        for topic in response.topics
         for partition in topic.partitions
     }
 
 
-def _coordinator_error(answer: Any) -> int:
+def _coordinator_error(response: Any) -> int:
     """Returns the error of a broker that is not the coordinator, which it reports for every partition."""
-    return next((code for code in _results(answer).values() if code in PASSING), 0)
+    return next((code for code in _results(response).values() if code in RETRIABLE_ERRORS), 0)
 
 
 def _refused(results: Mapping[Partition, int]) -> dict[Partition, DomainError]:
-    return {place: meaning_of(code, WORDS.get(code)) for place, code in results.items() if code}
+    return {partition: domain_error_of(code, ERROR_TEXTS.get(code)) for partition, code in results.items() if code}

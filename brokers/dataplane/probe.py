@@ -14,18 +14,18 @@ from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from brokers.dataplane.admin_client import ask_as_instance, require_ok
-from brokers.dataplane.topics import CREATE_TOPICS_VERSION, TIMEOUT_MS, deletion, metadata
+from brokers.dataplane.admin_client import require_ok, send_as_instance
+from brokers.dataplane.topics import CREATE_TOPICS_VERSION, TIMEOUT_MS, delete_topics_request, metadata_request
 from brokers.limits import PROBE_DEADLINE_S
 from tenants.errors import DomainError, NotFound
 
 PROBE_TOPIC = "penstock-probe"
 PRODUCE_VERSION = 9
 FETCH_VERSION = 11
-LOOK_EVERY_S = 0.01
+RETRY_INTERVAL_S = 0.01
 ALREADY_EXISTS = 36
 # Retriable errors between the creation of the topic and the leader's knowledge of it.
-PASSING = frozenset({3, 5, 6, 74, 75, 100})
+RETRIABLE_ERRORS = frozenset({3, 5, 6, 74, 75, 100})
 
 
 class ProbeFailed(Exception):
@@ -38,7 +38,7 @@ def first_message(instance_id: str) -> float:
     deadline_s = started_s + PROBE_DEADLINE_S
     value = uuid.uuid4().bytes
     try:
-        _make_topic(instance_id)
+        _create_topic(instance_id)
         leader = _leader(instance_id, deadline_s)
         offset = _produce(instance_id, leader, value, deadline_s)
         _fetch(instance_id, leader, offset, value, deadline_s)
@@ -49,31 +49,31 @@ def first_message(instance_id: str) -> float:
 
 def clean_up(instance_id: str) -> None:
     """Deletes the probe's topic; a missing topic is not an error."""
-    (result,) = ask_as_instance(instance_id, deletion([PROBE_TOPIC])).responses
+    (result,) = send_as_instance(instance_id, delete_topics_request([PROBE_TOPIC])).responses
     try:
         require_ok(result.error_code)
     except NotFound:
         return
 
 
-def _make_topic(instance_id: str) -> None:
-    wanted = CreateTopicsRequest.CreatableTopic(
+def _create_topic(instance_id: str) -> None:
+    topic = CreateTopicsRequest.CreatableTopic(
         name=PROBE_TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[]
     )
     request = CreateTopicsRequest(
-        topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=False, version=CREATE_TOPICS_VERSION
+        topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False, version=CREATE_TOPICS_VERSION
     )
-    (result,) = ask_as_instance(instance_id, request).topics
+    (result,) = send_as_instance(instance_id, request).topics
     if result.error_code != ALREADY_EXISTS:
         require_ok(result.error_code, result.error_message)
 
 
 def _leader(instance_id: str, deadline_s: float) -> int:
     while True:
-        (topic,) = ask_as_instance(instance_id, metadata([PROBE_TOPIC])).topics
+        (topic,) = send_as_instance(instance_id, metadata_request([PROBE_TOPIC])).topics
         if not topic.error_code and topic.partitions and topic.partitions[0].leader_id >= 0:
             return int(topic.partitions[0].leader_id)
-        _again(topic.error_code, deadline_s, "its topic has no leader")
+        _wait_to_retry(topic.error_code, deadline_s, "its topic has no leader")
 
 
 def _produce(instance_id: str, leader: int, value: bytes, deadline_s: float) -> int:
@@ -88,21 +88,21 @@ def _produce(instance_id: str, leader: int, value: bytes, deadline_s: float) -> 
         request = ProduceRequest(
             transactional_id=None, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data], version=PRODUCE_VERSION
         )
-        answer = ask_as_instance(instance_id, request, broker=leader)
-        (partition,) = answer.responses[0].partition_responses
+        response = send_as_instance(instance_id, request, broker=leader)
+        (partition,) = response.responses[0].partition_responses
         if not partition.error_code:
             return int(partition.base_offset)
-        _again(partition.error_code, deadline_s, "the first message was refused")
+        _wait_to_retry(partition.error_code, deadline_s, "the first message was refused")
 
 
 def _fetch(instance_id: str, leader: int, offset: int, value: bytes, deadline_s: float) -> None:
     while True:
-        answer = ask_as_instance(instance_id, _fetch_request(offset), broker=leader)
-        (partition,) = answer.responses[0].partitions
+        response = send_as_instance(instance_id, _fetch_request(offset), broker=leader)
+        (partition,) = response.responses[0].partitions
         records = bytes(partition.records or b"")
         if not partition.error_code and any(value == record.value for record in _records(records)):
             return
-        _again(partition.error_code, deadline_s, "the first message did not come back")
+        _wait_to_retry(partition.error_code, deadline_s, "the first message did not come back")
 
 
 def _fetch_request(offset: int) -> Any:
@@ -137,10 +137,10 @@ def _records(raw: bytes) -> list[Any]:
     return result
 
 
-def _again(error_code: int, deadline_s: float, what: str) -> None:
+def _wait_to_retry(error_code: int, deadline_s: float, what: str) -> None:
     """Pauses before another attempt, unless the error is final or time is over."""
-    if error_code and error_code not in PASSING:
+    if error_code and error_code not in RETRIABLE_ERRORS:
         require_ok(error_code)
     if time.monotonic() >= deadline_s:
         raise ProbeFailed(f"{what} (error {error_code})" if error_code else what)
-    time.sleep(LOOK_EVERY_S)
+    time.sleep(RETRY_INTERVAL_S)

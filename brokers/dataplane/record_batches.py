@@ -14,7 +14,7 @@ from typing import Final
 
 import crc32c
 
-from brokers.dataplane.inflating import LZ4, DamagedBatch, inflate, with_right_checksum
+from brokers.dataplane.inflating import LZ4, DamagedBatch, inflate, with_corrected_checksum
 from instances.messages.interfaces import ABORT, COMMIT, OTHER_MARKER, Record
 from instances.messages.limits import HEADERS_SHOWN_MAX
 
@@ -80,24 +80,24 @@ class Batch:
         if data is None:
             raise DamagedBatch("nothing is compressed")
         if self.magic == 0 and codec == LZ4:
-            data = with_right_checksum(bytes(data))
+            data = with_corrected_checksum(bytes(data))
         return inflate(codec, memoryview(data), bytes_max)
 
 
 def batches(raw: bytes) -> Iterator[Batch]:
     """Yields the complete batches of a partition's data; a truncated last one is omitted."""
-    view, at = memoryview(raw), 0
-    while at + _MAGIC_AT < len(view):
-        _, length = _ENTRY.unpack_from(view, at)
-        end = at + _ENTRY.size + length
+    view, position = memoryview(raw), 0
+    while position + _MAGIC_AT < len(view):
+        _, length = _ENTRY.unpack_from(view, position)
+        end = position + _ENTRY.size + length
         if length <= 0 or end > len(view):
             return
-        entry = view[at:end]
+        entry = view[position:end]
         batch = _batch(entry) if entry[_MAGIC_AT] == 2 else _old_batch(entry)
         if batch is None:
             return
         yield batch
-        at = end
+        position = end
 
 
 def _batch(entry: memoryview) -> Batch | None:
@@ -117,13 +117,13 @@ def _old_batch(entry: memoryview) -> Batch | None:
     if len(entry) < _OLD.size:
         return None
     offset, _, crc, magic, attributes = _OLD.unpack_from(entry)
-    at, timestamp_ms = _OLD.size, NO_TIMESTAMP
-    if magic == 1 and len(entry) >= at + _LONG.size:
-        (timestamp_ms,) = _LONG.unpack_from(entry, at)
-        at += _LONG.size
+    position, timestamp_ms = _OLD.size, NO_TIMESTAMP
+    if magic == 1 and len(entry) >= position + _LONG.size:
+        (timestamp_ms,) = _LONG.unpack_from(entry, position)
+        position += _LONG.size
     return Batch(
         base_offset=offset, last_offset=offset, magic=magic, attributes=attributes, first_timestamp_ms=timestamp_ms,
-        max_timestamp_ms=timestamp_ms, producer_id=NO_PRODUCER, count=1, payload=entry[at:],
+        max_timestamp_ms=timestamp_ms, producer_id=NO_PRODUCER, count=1, payload=entry[position:],
         is_damaged=magic not in (0, 1) or zlib.crc32(entry[_OLD_CHECKED_FROM:]) != crc,
     )  # fmt: skip
 
@@ -149,30 +149,30 @@ def _records(partition: int, batch: Batch, body: bytes, newest_first: bool) -> I
 
 def _starts(body: bytes, count: int) -> array[int]:
     """Returns the positions of the records in order of their offsets."""
-    starts, at, size = array("I"), 0, len(body)
+    starts, position, size = array("I"), 0, len(body)
     for _ in range(count):
-        starts.append(at)
-        length, at = varint(body, at)
-        at += length
-        if length <= 0 or at > size:
+        starts.append(position)
+        length, position = varint(body, position)
+        position += length
+        if length <= 0 or position > size:
             raise DamagedBatch("a record is cut off")
     return starts
 
 
-def _record(partition: int, batch: Batch, body: bytes, at: int) -> Record:
-    length, at = varint(body, at)
-    end = at + length
-    timestamp_delta, at = varint(body, at + 1)
-    offset_delta, at = varint(body, at)
-    key, at = _bytes(body, at, end)
-    value, at = _bytes(body, at, end)
-    header_count, at = varint(body, at)
+def _record(partition: int, batch: Batch, body: bytes, position: int) -> Record:
+    length, position = varint(body, position)
+    end = position + length
+    timestamp_delta, position = varint(body, position + 1)
+    offset_delta, position = varint(body, position)
+    key, position = _bytes(body, position, end)
+    value, position = _bytes(body, position, end)
+    header_count, position = varint(body, position)
     headers: list[tuple[bytes, bytes | None]] = []
     for _ in range(min(header_count, HEADERS_SHOWN_MAX)):
-        name, at = _bytes(body, at, end)
-        header_value, at = _bytes(body, at, end)
+        name, position = _bytes(body, position, end)
+        header_value, position = _bytes(body, position, end)
         headers.append((name or b"", header_value))
-    if at > end:
+    if position > end:
         raise DamagedBatch("a field is cut off")
     is_append_time, is_marker = batch.is_append_time, batch.is_control
     return Record(
@@ -197,10 +197,10 @@ def _wrapped(partition: int, batch: Batch, body: bytes, newest_first: bool) -> I
     inner = list(batches(body))
     if not inner or any(message.is_damaged for message in inner):
         raise DamagedBatch("no message is compressed, or one has a wrong checksum")
-    shift = batch.last_offset - inner[-1].last_offset if batch.magic == 1 else 0
+    base_offset = batch.last_offset - inner[-1].last_offset if batch.magic == 1 else 0
     for message in reversed(inner) if newest_first else inner:
         timestamp_ms = batch.max_timestamp_ms if batch.is_append_time else message.max_timestamp_ms
-        yield _old_record(partition, message, message.last_offset + shift, batch.is_append_time, timestamp_ms)
+        yield _old_record(partition, message, message.last_offset + base_offset, batch.is_append_time, timestamp_ms)
 
 
 def _old_record(partition: int, message: Batch, offset: int, is_append_time: bool, timestamp_ms: int) -> Record:
@@ -211,39 +211,39 @@ def _old_record(partition: int, message: Batch, offset: int, is_append_time: boo
     )  # fmt: skip
 
 
-def _old_fields(payload: memoryview, at: int) -> tuple[bytes | None, bytes | None]:
+def _old_fields(payload: memoryview, position: int) -> tuple[bytes | None, bytes | None]:
     result: list[bytes | None] = []
     for _ in ("key", "value"):
-        (length,) = _INT.unpack_from(payload, at)
-        at += _INT.size
-        if length > len(payload) - at:
+        (length,) = _INT.unpack_from(payload, position)
+        position += _INT.size
+        if length > len(payload) - position:
             raise DamagedBatch("a message is cut off")
-        result.append(None if length < 0 else bytes(payload[at : at + length]))
-        at += max(length, 0)
+        result.append(None if length < 0 else bytes(payload[position : position + length]))
+        position += max(length, 0)
     return result[0], result[1]
 
 
-def _bytes(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    length, at = varint(body, at)
+def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = varint(body, position)
     if length < 0:
-        return None, at
-    if at + length > end:
+        return None, position
+    if position + length > end:
         raise DamagedBatch("a field is cut off")
-    return body[at : at + length], at + length
+    return body[position : position + length], position + length
 
 
-def varint(body: bytes, at: int) -> tuple[int, int]:
+def varint(body: bytes, position: int) -> tuple[int, int]:
     """Returns a zigzag varint and the position after it. Raises `IndexError` and `DamagedBatch`."""
-    byte = body[at]
+    byte = body[position]
     if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at + 1
-    value, shift, first = byte & 0x7F, 7, at
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value, shift, first = byte & 0x7F, 7, position
     while True:
-        at += 1
-        byte = body[at]
+        position += 1
+        byte = body[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at + 1
+            return (value >> 1) ^ -(value & 1), position + 1
         shift += 7
-        if at - first >= VARINT_BYTES_MAX:
+        if position - first >= VARINT_BYTES_MAX:
             raise DamagedBatch("a number without an end")

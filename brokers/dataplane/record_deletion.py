@@ -14,9 +14,9 @@ from typing import Any
 from django.utils.translation import gettext_noop
 from kafka.protocol.admin.topics import DeleteRecordsRequest
 
-from brokers.dataplane.admin_client import NO_ANSWER, cluster_of, meaning_of, require_ok
-from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
-from brokers.dataplane.topics import NO_SUCH_TOPIC, TIMED_OUT, metadata
+from brokers.dataplane.admin_client import NO_BROKER_ANSWERS, cluster_of, domain_error_of, require_ok
+from brokers.dataplane.scatter import Target, first_response, pair_with_targets, scatter, targets
+from brokers.dataplane.topics import NO_SUCH_TOPIC, TIMED_OUT, metadata_request
 from brokers.limits import DELETE_RECORDS_DEADLINE_S, DELETE_RECORDS_PATIENCE_S, DELETE_RECORDS_RETRY_S
 from instances.topics.purging import policy_violation
 from tenants.errors import DomainError, Invalid, Message, NotFound, OutcomeUnknown, Unavailable
@@ -24,35 +24,35 @@ from tenants.errors import DomainError, Invalid, Message, NotFound, OutcomeUnkno
 DELETE_RECORDS_VERSION = 2
 OFFSET_OUT_OF_RANGE = 1
 LEADER_NOT_AVAILABLE, NOT_LEADER, POLICY_VIOLATION = 5, 6, 44
-PASSING = frozenset({LEADER_NOT_AVAILABLE, NOT_LEADER, TIMED_OUT})
+RETRIABLE_ERRORS = frozenset({LEADER_NOT_AVAILABLE, NOT_LEADER, TIMED_OUT})
 
 
 def delete_records(instance_id: str, topic: str, offsets: Mapping[int, int]) -> Mapping[int, DomainError]:
     """Implements `instances.interfaces.delete_records`."""
     brokers = targets(cluster_of(instance_id), instance_id)
-    ends_s = time.monotonic() + DELETE_RECORDS_PATIENCE_S
-    left, errors = dict(offsets), {}
+    deadline_s = time.monotonic() + DELETE_RECORDS_PATIENCE_S
+    remaining, errors = dict(offsets), {}
     unfinished: dict[int, DomainError] = {}
-    while left:
-        answered, unanswered = _ask_leaders(brokers, topic, left)
+    while remaining:
+        codes, unanswered = _send_to_leaders(brokers, topic, remaining)
         suspect = {index: error for index, error in unfinished.items() if isinstance(error, OutcomeUnknown)}
         unfinished = unanswered | suspect
-        for partition, code in answered.items():
-            if code not in PASSING:
-                del left[partition]
+        for partition, code in codes.items():
+            if code not in RETRIABLE_ERRORS:
+                del remaining[partition]
                 if code:
-                    errors[partition] = _meaning(code)
-        if not left or time.monotonic() > ends_s:
+                    errors[partition] = _error_of(code)
+        if not remaining or time.monotonic() > deadline_s:
             break
         time.sleep(DELETE_RECORDS_RETRY_S)
-    return errors | {partition: unfinished[partition] for partition in left}
+    return errors | {partition: unfinished[partition] for partition in remaining}
 
 
-def _ask_leaders(
+def _send_to_leaders(
     brokers: Mapping[int, Target], topic: str, offsets: Mapping[int, int]
 ) -> tuple[dict[int, int], dict[int, DomainError]]:
     """Sends one round of requests; returns error codes by partition, and errors of partitions without result."""
-    (description,) = first_answer(brokers.values(), lambda: metadata([topic])).topics
+    (description,) = first_response(brokers.values(), lambda: metadata_request([topic])).topics
     if description.error_code in NO_SUCH_TOPIC:
         raise NotFound(Message(gettext_noop('There is no topic "%(name)s".'), name=topic))
     require_ok(description.error_code)
@@ -60,22 +60,22 @@ def _ask_leaders(
     for partition in description.partitions:
         if partition.partition_index in offsets:
             by_leader[partition.leader_id][partition.partition_index] = offsets[partition.partition_index]
-    requests = {leader: _request(topic, led) for leader, led in by_leader.items()}
-    scattered = scatter(by_target(brokers, requests), deadline_s=DELETE_RECORDS_DEADLINE_S, is_write=True)
+    requests = {leader: _request(topic, leader_offsets) for leader, leader_offsets in by_leader.items()}
+    scatter_result = scatter(pair_with_targets(brokers, requests), deadline_s=DELETE_RECORDS_DEADLINE_S, is_write=True)
     codes = {
         partition.partition_index: partition.error_code
-        for _, answer in scattered.answers
-        for result in answer.topics
+        for _, response in scatter_result.responses
+        for result in response.topics
         for partition in result.partitions
     }
-    silent = {broker.broker_id for broker in scattered.silent} if scattered.may_be_done else set()
+    silent = {broker.broker_id for broker in scatter_result.silent} if scatter_result.may_be_executed else set()
     unfinished: dict[int, DomainError] = {}
-    for leader, led in by_leader.items():
-        for partition in led:
+    for leader, leader_offsets in by_leader.items():
+        for partition in leader_offsets:
             is_suspect = leader in silent or codes.get(partition) == TIMED_OUT
-            unfinished[partition] = OutcomeUnknown() if is_suspect else Unavailable(NO_ANSWER, retry_after_s=1)
+            unfinished[partition] = OutcomeUnknown() if is_suspect else Unavailable(NO_BROKER_ANSWERS, retry_after_s=1)
     for partition in offsets.keys() - unfinished.keys():
-        unfinished[partition] = Unavailable(NO_ANSWER, retry_after_s=1)
+        unfinished[partition] = Unavailable(NO_BROKER_ANSWERS, retry_after_s=1)
     return codes, unfinished
 
 
@@ -92,11 +92,11 @@ def _request(topic: str, offsets: Mapping[int, int]) -> Any:
     )
 
 
-def _meaning(code: int) -> DomainError:
+def _error_of(code: int) -> DomainError:
     if code == POLICY_VIOLATION:
         return policy_violation()
     if code == OFFSET_OUT_OF_RANGE:
         return Invalid(
             Message(gettext_noop("The offset lies past the end of the partition.")), code="offset_out_of_range"
         )
-    return meaning_of(code)
+    return domain_error_of(code)

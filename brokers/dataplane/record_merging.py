@@ -69,11 +69,11 @@ def pack(stored: Sequence[StoredRecord], batch_bytes_max: int) -> Iterator[Copie
 
     A batch is compressed if any of its records was.
     """
-    wanted_bytes = min(batch_bytes_max, COPY_BATCH_BYTES_MAX)
+    limit_bytes = min(batch_bytes_max, COPY_BATCH_BYTES_MAX)
     group: list[StoredRecord] = []
     size = 0
     for record in stored:
-        if group and (size + len(record.fields) > wanted_bytes or len(group) >= COPY_BATCH_RECORDS_MAX):
+        if group and (size + len(record.fields) > limit_bytes or len(group) >= COPY_BATCH_RECORDS_MAX):
             yield _batch(group)
             group, size = [], 0
         group.append(record)
@@ -87,11 +87,11 @@ _VARINT_BYTES: Final = 10
 
 
 def _committed(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> Iterator[Batch]:
-    waiting = deque(sorted(aborted, key=lambda entry: entry[1]))
+    pending = deque(sorted(aborted, key=lambda entry: entry[1]))
     open_aborted: set[int] = set()
     for batch in batches:
-        while waiting and waiting[0][1] <= batch.last_offset:
-            open_aborted.add(waiting.popleft()[0])
+        while pending and pending[0][1] <= batch.last_offset:
+            open_aborted.add(pending.popleft()[0])
         if batch.is_control:
             open_aborted.discard(batch.producer_id)
         elif not (batch.is_transactional and batch.producer_id in open_aborted):
@@ -105,19 +105,19 @@ def _records(batch: Batch) -> Iterator[StoredRecord]:
         for old in records(0, batch, body):
             yield StoredRecord(old.offset, old.timestamp_ms, _old_fields(old.key, old.value), is_compressed)
         return
-    at = 0
+    position = 0
     for _ in range(batch.count):
-        length, at = varint(body, at)
-        end = at + length
+        length, position = varint(body, position)
+        end = position + length
         if length <= 0 or end > len(body):
             raise DamagedBatch("a record is cut off")
-        timestamp_delta, place = varint(body, at + 1)
-        offset_delta, place = varint(body, place)
-        if place > end:
+        timestamp_delta, fields_position = varint(body, position + 1)
+        offset_delta, fields_position = varint(body, fields_position)
+        if fields_position > end:
             raise DamagedBatch("a field is cut off")
         timestamp_ms = batch.max_timestamp_ms if batch.is_append_time else batch.first_timestamp_ms + timestamp_delta
-        yield StoredRecord(batch.base_offset + offset_delta, timestamp_ms, body[place:end], is_compressed)
-        at = end
+        yield StoredRecord(batch.base_offset + offset_delta, timestamp_ms, body[fields_position:end], is_compressed)
+        position = end
 
 
 def _old_fields(key: bytes | None, value: bytes | None) -> bytes:
@@ -128,9 +128,9 @@ def _old_fields(key: bytes | None, value: bytes | None) -> bytes:
 def _batch(group: Sequence[StoredRecord]) -> CopiedBatch:
     first_ms = group[0].timestamp_ms
     body = bytearray()
-    for number, record in enumerate(group):
-        numbers = encoded_varint(record.timestamp_ms - first_ms) + encoded_varint(number)
-        body += encoded_varint(1 + len(numbers) + len(record.fields)) + b"\0" + numbers + record.fields
+    for index, record in enumerate(group):
+        deltas = encoded_varint(record.timestamp_ms - first_ms) + encoded_varint(index)
+        body += encoded_varint(1 + len(deltas) + len(record.fields)) + b"\0" + deltas + record.fields
     payload, attributes = bytes(body), 0
     if any(record.is_compressed for record in group):
         compressed = zstandard.compress(payload)
@@ -138,11 +138,13 @@ def _batch(group: Sequence[StoredRecord]) -> CopiedBatch:
             payload, attributes = compressed, ZSTD
     max_ms = max(record.timestamp_ms for record in group)
     count = len(group)
-    checked = _AFTER_CRC.pack(
+    crc_protected = _AFTER_CRC.pack(
         attributes, count - 1, first_ms, max_ms, NO_PRODUCER, NO_EPOCH, NO_PRODUCER, count
     )  # fmt: skip
-    rest = _BEFORE_CRC.pack(NO_EPOCH, MAGIC) + _CRC.pack(crc32c.crc32c(checked + payload)) + checked + payload
-    data = _OFFSET_AND_LENGTH.pack(0, len(rest)) + rest
+    after_length = (
+        _BEFORE_CRC.pack(NO_EPOCH, MAGIC) + _CRC.pack(crc32c.crc32c(crc_protected + payload)) + crc_protected + payload
+    )
+    data = _OFFSET_AND_LENGTH.pack(0, len(after_length)) + after_length
     return CopiedBatch(data=data, records=count, next_offset=group[-1].offset + 1)
 
 

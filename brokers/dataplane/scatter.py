@@ -1,4 +1,4 @@
-"""Concurrent requests to several brokers with one deadline; brokers without an answer are part of the result.
+"""Concurrent requests to several brokers with one deadline; brokers that do not respond are part of the result.
 
 Addresses are read in the caller's thread (rows belong to its transaction); the threads here only wait on sockets.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from brokers.choices import WantedState
 from brokers.contract.process_identity import ProcessIdentity
 from brokers.dataplane.admin_client import cluster_of, links
-from brokers.dataplane.link import CLIENT_ID, Link, LinkDown, LinkLate
+from brokers.dataplane.link import CLIENT_ID, Link, LinkDown, LinkTimeout
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS_PER_BROKER, SILENT_PATIENCE_S
 from brokers.models import Broker, Cluster
@@ -47,15 +47,15 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scattered:
-    """Pairs (broker number, answer) in the order of the requests, and the brokers that did not answer.
+class ScatterResult:
+    """Pairs (broker number, response) in the order of the requests, and the brokers that did not respond.
 
-    `may_be_done` is True if one of these may have received its request.
+    `may_be_executed` is True if one of these may have received its request.
     """
 
-    answers: tuple[tuple[int, Any], ...]
+    responses: tuple[tuple[int, Any], ...]
     silent: tuple[BrokerUnresponsive, ...]
-    may_be_done: bool = False
+    may_be_executed: bool = False
 
 
 @cache
@@ -83,83 +83,91 @@ def targets(cluster: Cluster, username: str, client_id: str = CLIENT_ID) -> dict
 
 
 def scatter(
-    asked: Sequence[tuple[Target, Any]], *, deadline_s: float = SCATTER_DEADLINE_S, is_write: bool = False
-) -> Scattered:
-    """Sends one request to each target (which may repeat) and returns the answers within the deadline.
+    requests: Sequence[tuple[Target, Any]], *, deadline_s: float = SCATTER_DEADLINE_S, is_write: bool = False
+) -> ScatterResult:
+    """Sends one request to each target (which may repeat) and returns the responses within the deadline.
 
-    A recently silent broker gets less time for reads, so that the other answers do not wait for it each time.
+    A recently silent broker gets less time for reads, so that the other responses do not wait for it each time.
     """
-    suspected = {target.number for target, _ in asked if not is_write and unresponsive_brokers.holds(target.address)}
-    sent = [(target, _submit(target, request, deadline_s)) for target, request in asked]
-    begun_s = time.monotonic()
-    wait([future for target, future in sent if target.number not in suspected], timeout=deadline_s)
-    left_s = max(0.0, begun_s + SILENT_PATIENCE_S - time.monotonic())
-    wait([future for target, future in sent if target.number in suspected], timeout=left_s)
-    answers: list[tuple[int, Any]] = []
+    suspected = {
+        target.number for target, _ in requests if not is_write and unresponsive_brokers.is_unresponsive(target.address)
+    }
+    in_flight = [(target, _submit(target, request, deadline_s)) for target, request in requests]
+    started_s = time.monotonic()
+    wait([future for target, future in in_flight if target.number not in suspected], timeout=deadline_s)
+    remaining_s = max(0.0, started_s + SILENT_PATIENCE_S - time.monotonic())
+    wait([future for target, future in in_flight if target.number in suspected], timeout=remaining_s)
+    responses: list[tuple[int, Any]] = []
     silent: dict[int, BrokerUnresponsive] = {}
-    may_be_done = False
-    for target, future in sent:
-        answer = _outcome(target, future)
-        if answer is None:
-            may_be_done = may_be_done or _was_sent(future)
+    may_be_executed = False
+    for target, future in in_flight:
+        response = _response_or_none(target, future)
+        if response is None:
+            may_be_executed = may_be_executed or _was_sent(future)
             silent[target.number] = BrokerUnresponsive(broker_id=target.number, reason="does not answer")
         else:
-            answers.append((target.number, answer))
-    return Scattered(answers=tuple(answers), silent=tuple(silent.values()), may_be_done=may_be_done)
+            responses.append((target.number, response))
+    return ScatterResult(responses=tuple(responses), silent=tuple(silent.values()), may_be_executed=may_be_executed)
 
 
-def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s: float = SCATTER_DEADLINE_S) -> Any:
-    """Returns the first answer: if a broker takes longer than `SCATTER_HEDGE_S`, the next one is asked as well.
+def first_response(
+    candidates: Iterable[Target], new_request: Callable[[], Any], *, deadline_s: float = SCATTER_DEADLINE_S
+) -> Any:
+    """Returns the first response. If a broker takes longer than `SCATTER_HEDGE_S`, the next one is queried as well.
 
-    `make` creates a new request each time. Raises `Unavailable` if no broker answers within the deadline.
+    `new_request` creates a new request each time. Raises `Unavailable` if no broker answers within the deadline.
     """
-    ends_s = time.monotonic() + deadline_s
-    open_: dict[Future[Any], Target] = {}
-    waiting = sorted(asked, key=lambda target: unresponsive_brokers.holds(target.address))
-    while waiting or open_:
-        left_s = ends_s - time.monotonic()
-        if left_s <= 0:
+    end_s = time.monotonic() + deadline_s
+    in_flight: dict[Future[Any], Target] = {}
+    untried = sorted(candidates, key=lambda target: unresponsive_brokers.is_unresponsive(target.address))
+    while untried or in_flight:
+        remaining_s = end_s - time.monotonic()
+        if remaining_s <= 0:
             break
-        if waiting:
-            target = waiting.pop(0)
-            open_[_submit(target, make(), deadline_s)] = target
-        patience_s = min(left_s, SCATTER_HEDGE_S) if waiting else left_s
-        done, _ = wait(open_, timeout=patience_s, return_when=FIRST_COMPLETED)
+        if untried:
+            target = untried.pop(0)
+            in_flight[_submit(target, new_request(), deadline_s)] = target
+        timeout_s = min(remaining_s, SCATTER_HEDGE_S) if untried else remaining_s
+        done, _ = wait(in_flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
         for future in done:
-            answer = _outcome(open_.pop(future), future)
-            if answer is not None:
-                for late in open_:
-                    late.cancel()
-                return answer
+            response = _response_or_none(in_flight.pop(future), future)
+            if response is not None:
+                for other in in_flight:
+                    other.cancel()
+                return response
     raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
 
 
-def ask_any(instance_id: str, make: Callable[[], Any]) -> Any:
+def send_to_any_broker(instance_id: str, new_request: Callable[[], Any]) -> Any:
     """Sends a read request to any broker of an instance as the instance's owner.
 
     Raises `Conflict` while the instance has no cluster, and `Unavailable`.
     """
-    return first_answer(targets(cluster_of(instance_id), instance_id).values(), make)
+    return first_response(targets(cluster_of(instance_id), instance_id).values(), new_request)
 
 
-def by_target(found: Mapping[int, Target], wanted: Mapping[int, Any]) -> list[tuple[Target, Any]]:
-    """Returns (target, request) for each request in `wanted`, by broker number, if the broker has a target."""
-    return [(found[number], request) for number, request in sorted(wanted.items()) if number in found]
+def pair_with_targets(targets_by_broker: Mapping[int, Target], requests: Mapping[int, Any]) -> list[tuple[Target, Any]]:
+    """Returns (target, request) for each request in `requests`, by broker number, if the broker has a target."""
+    return [
+        (targets_by_broker[number], request)
+        for number, request in sorted(requests.items())
+        if number in targets_by_broker
+    ]
 
 
 def _submit(target: Target, request: Any, timeout_s: float) -> Future[Any]:
-    return _threads(os.getpid(), target.address).submit(_ask, target, request, timeout_s)
+    return _threads(os.getpid(), target.address).submit(_send, target, request, timeout_s)
 
 
-def _ask(target: Target, request: Any, timeout_s: float) -> Any:
+def _send(target: Target, request: Any, timeout_s: float) -> Any:
     """Sends a request over an idle link, or over a new one if there is none or it has died."""
     key = (target.cluster_id, target.username, target.number, target.client_id)
-    idle = links().take(key)
+    idle = links().acquire(key)
     was_sent = False
     if idle is not None and idle.is_alive:
         try:
-            return _asked(key, idle, request, timeout_s)
-        except LinkLate:
+            return _call_and_release(key, idle, request, timeout_s)
+        except LinkTimeout:
             raise
         except LinkDown as error:
             was_sent = error.was_sent
@@ -168,26 +176,26 @@ def _ask(target: Target, request: Any, timeout_s: float) -> Any:
         idle.close()
     try:
         link = Link(target.address, target.username, target.secret, target.certified_as, target.client_id)
-        return _asked(key, link, request, timeout_s)
+        return _call_and_release(key, link, request, timeout_s)
     except LinkDown as error:
         error.was_sent = error.was_sent or was_sent
         raise
 
 
-def _asked(key: Any, link: Link, request: Any, timeout_s: float) -> Any:
-    answer = link.call(request, timeout_s=timeout_s)
-    if getattr(answer, "throttle_time_ms", 0):
+def _call_and_release(key: Any, link: Link, request: Any, timeout_s: float) -> Any:
+    response = link.call(request, timeout_s=timeout_s)
+    if getattr(response, "throttle_time_ms", 0):
         link.close()  # the broker reads no further request on it until the throttle time is over
     else:
-        links().give_back(key, link)
-    return answer
+        links().release(key, link)
+    return response
 
 
-def _outcome(target: Target, future: Future[Any]) -> Any:
-    """Returns the answer, or None without one (yet)."""
+def _response_or_none(target: Target, future: Future[Any]) -> Any:
+    """Returns the response, or None if there is none (yet)."""
     if not future.done():
         future.cancel()  # requests that have not begun must not wait for a thread any longer
-        unresponsive_brokers.note(target.address)
+        unresponsive_brokers.mark_unresponsive(target.address)
         logger.info("broker %s is late", target.number)
         return None
     error = future.exception()
@@ -200,7 +208,7 @@ def _outcome(target: Target, future: Future[Any]) -> Any:
 
 
 def _was_sent(future: Future[Any]) -> bool:
-    """True if a broker without answer may have the request: it was sent, or its thread is still running."""
+    """True if a broker that did not respond may have the request: it was sent, or its thread is still running."""
     if future.cancelled():
         return False
     error = future.exception() if future.done() else None

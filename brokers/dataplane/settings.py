@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
-from brokers.dataplane.admin_client import ask_as_cluster, require_ok
+from brokers.dataplane.admin_client import require_ok, send_as_cluster
 from brokers.dataplane.topics import (
     ALTER_CONFIGS_VERSION,
     DELETE,
@@ -75,18 +75,18 @@ class SettingsAdminClient:
             include_documentation=True,
             version=DESCRIBE_CONFIGS_VERSION,
         )
-        (result,) = ask_as_cluster(self._cluster, request, broker=number).results
+        (result,) = send_as_cluster(self._cluster, request, broker=number).results
         require_ok(result.error_code, result.error_message)
         return [_view(setting) for setting in result.configs]
 
     def of_all_brokers(self, keys: Collection[str]) -> dict[str, str]:
         """Returns the settings of all brokers by key."""
-        (result,) = self._described(BROKER_RESOURCE, [ALL_BROKERS], keys, OF_ALL_BROKERS_SOURCE).values()
+        (result,) = self._describe(BROKER_RESOURCE, [ALL_BROKERS], keys, OF_ALL_BROKERS_SOURCE).values()
         return result
 
     def of_topics(self, topics: Iterable[str], keys: Collection[str]) -> dict[str, dict[str, str]]:
         """Returns the settings of topics by topic and key, without deleted topics."""
-        return self._described(TOPIC_RESOURCE, list(topics), keys, TOPIC_CONFIG_SOURCE)
+        return self._describe(TOPIC_RESOURCE, list(topics), keys, TOPIC_CONFIG_SOURCE)
 
     def set_for_all_brokers(self, changes: Changes, *, dry_run: bool = False) -> None:
         self._alter(BROKER_RESOURCE, {ALL_BROKERS: changes}, dry_run=dry_run)
@@ -98,7 +98,7 @@ class SettingsAdminClient:
         """Sets settings of topics; deleted topics are skipped."""
         self._alter(TOPIC_RESOURCE, changes)
 
-    def _described(self, kind: int, names: list[str], keys: Collection[str], source: int) -> dict[str, dict[str, str]]:
+    def _describe(self, kind: int, names: list[str], keys: Collection[str], source: int) -> dict[str, dict[str, str]]:
         resource = DescribeConfigsRequest.DescribeConfigsResource
         request = DescribeConfigsRequest(
             resources=[resource(resource_type=kind, resource_name=n, configuration_keys=list(keys)) for n in names],
@@ -107,7 +107,7 @@ class SettingsAdminClient:
             version=DESCRIBE_CONFIGS_VERSION,
         )
         settings_by_name = {}
-        for result in ask_as_cluster(self._cluster, request).results:
+        for result in send_as_cluster(self._cluster, request).results:
             if _is_gone(kind, result):
                 continue
             require_ok(result.error_code, result.error_message)
@@ -124,8 +124,10 @@ class SettingsAdminClient:
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    resource_class.AlterableConfig(name=key, config_operation=DELETE if to is None else SET, value=to)
-                    for key, to in values.items()
+                    resource_class.AlterableConfig(
+                        name=key, config_operation=DELETE if value is None else SET, value=value
+                    )
+                    for key, value in values.items()
                 ],
             )
             for name, values in changes.items()
@@ -133,7 +135,7 @@ class SettingsAdminClient:
         request = IncrementalAlterConfigsRequest(
             resources=resources, validate_only=dry_run, version=ALTER_CONFIGS_VERSION
         )
-        for result in ask_as_cluster(self._cluster, request, broker=broker).responses:
+        for result in send_as_cluster(self._cluster, request, broker=broker).responses:
             if not _is_gone(kind, result):
                 require_ok(result.error_code, result.error_message)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from kafka.protocol.producer.produce import ProduceRequest
 
-from brokers.dataplane.admin_client import meaning_of
-from brokers.dataplane.message_cursor import READ_COMMITTED, Ask
+from brokers.dataplane.admin_client import domain_error_of
+from brokers.dataplane.message_cursor import READ_COMMITTED, FetchRange
 from brokers.dataplane.message_pages import Fetched
 from brokers.dataplane.message_sender import ALL_IN_SYNC, MAYBE_STORED, NOT_LEADER, PRODUCE_VERSION
 from brokers.dataplane.message_source import NO_LEADER, TopicSource
@@ -36,7 +36,7 @@ class TopicRecords:
         return self._bounds(partition)[1]
 
     def read(self, partition: int, start: int, stop: int, *, batch_bytes_max: int) -> Chunk:
-        fetched = self._fetched(partition, start, stop)
+        fetched = self._fetch(partition, start, stop)
         if fetched.is_out_of_range:
             first, _ = self._bounds(partition)
             if first <= start:
@@ -70,22 +70,22 @@ class TopicRecords:
         target = self._source.targets.get(self._source.leaders.get(partition, NO_LEADER))
         if target is None:
             raise _no_leader()
-        scattered = scatter([(target, request)], deadline_s=ADMIN_CLIENT_ANSWER_TIMEOUT_S, is_write=True)
-        if not scattered.answers:
-            raise OutcomeUnknown if scattered.may_be_done else _no_leader()
-        (answer,) = scattered.answers[0][1].responses[0].partition_responses
-        if answer.error_code in MAYBE_STORED:
+        scatter_result = scatter([(target, request)], deadline_s=ADMIN_CLIENT_ANSWER_TIMEOUT_S, is_write=True)
+        if not scatter_result.responses:
+            raise OutcomeUnknown if scatter_result.may_be_executed else _no_leader()
+        (response,) = scatter_result.responses[0][1].responses[0].partition_responses
+        if response.error_code in MAYBE_STORED:
             raise OutcomeUnknown
-        if answer.error_code in NOT_LEADER:
+        if response.error_code in NOT_LEADER:
             raise _no_leader()
-        if answer.error_code:
-            raise meaning_of(answer.error_code, answer.error_message)
-        return int(answer.base_offset)
+        if response.error_code:
+            raise domain_error_of(response.error_code, response.error_message)
+        return int(response.base_offset)
 
-    def _fetched(self, partition: int, start: int, stop: int) -> Fetched:
-        ask = Ask(start, stop, READ_COMMITTED, COPY_READ_BYTES_MAX)
-        answer = self._source.fetch({partition: ask}, COPY_READ_BYTES_MAX, ADMIN_CLIENT_ANSWER_TIMEOUT_S)
-        fetched = answer.partitions.get(partition)
+    def _fetch(self, partition: int, start: int, stop: int) -> Fetched:
+        fetch_range = FetchRange(start, stop, READ_COMMITTED, COPY_READ_BYTES_MAX)
+        response = self._source.fetch({partition: fetch_range}, COPY_READ_BYTES_MAX, ADMIN_CLIENT_ANSWER_TIMEOUT_S)
+        fetched = response.partitions.get(partition)
         if fetched is None:
             raise _no_leader()
         return fetched

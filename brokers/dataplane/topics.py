@@ -13,8 +13,8 @@ from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlte
 from kafka.protocol.admin.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 
-from brokers.dataplane.admin_client import ask_as_cluster, ask_as_instance, change, require_ok
-from brokers.dataplane.scatter import ask_any
+from brokers.dataplane.admin_client import require_ok, send_as_cluster, send_as_instance, send_change
+from brokers.dataplane.scatter import send_to_any_broker
 from brokers.limits import ADMIN_CLIENT_ANSWER_TIMEOUT_S
 from brokers.models import Placement
 from instances import naming
@@ -36,15 +36,15 @@ TIMED_OUT, ALREADY_EXISTS, INVALID_PARTITIONS = 7, 36, 37
 TIMEOUT_MS = int(ADMIN_CLIENT_ANSWER_TIMEOUT_S * 1000) - 500
 
 
-class TopicAdminClient:
+class KafkaTopicAdminClient:
     """Implements `instances.interfaces.DataPlane`."""
 
     def topics(self, instance_id: str) -> Sequence[TopicDescription]:
-        answer = ask_any(instance_id, lambda: metadata(None))
-        return [_description(topic) for topic in answer.topics if not topic.error_code and not topic.is_internal]
+        response = send_to_any_broker(instance_id, lambda: metadata_request(None))
+        return [_description(topic) for topic in response.topics if not topic.error_code and not topic.is_internal]
 
     def topic(self, instance_id: str, name: str) -> TopicDescription:
-        (result,) = ask_any(instance_id, lambda: metadata([name])).topics
+        (result,) = send_to_any_broker(instance_id, lambda: metadata_request([name])).topics
         if result.error_code in NO_SUCH_TOPIC or result.is_internal:
             raise NotFound(Message(gettext_noop('There is no topic "%(name)s".'), name=name))
         require_ok(result.error_code)
@@ -55,7 +55,7 @@ class TopicAdminClient:
             resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
         )
 
-        def make() -> Any:
+        def new_request() -> Any:
             return DescribeConfigsRequest(
                 resources=[resource],
                 include_synonyms=True,
@@ -63,7 +63,7 @@ class TopicAdminClient:
                 version=DESCRIBE_CONFIGS_VERSION,
             )
 
-        (result,) = ask_any(instance_id, make).results
+        (result,) = send_to_any_broker(instance_id, new_request).results
         require_ok(result.error_code, result.error_message)
         return sorted(
             (
@@ -104,14 +104,14 @@ class TopicAdminClient:
             topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_TOPICS_VERSION
         )
         if validate_only:
-            (result,) = ask_as_instance(instance_id, request).topics
+            (result,) = send_as_instance(instance_id, request).topics
             require_ok(result.error_code, result.error_message)
             return
-        answer, may_be_done = change(instance_id, request)
-        (result,) = answer.topics
+        response, may_be_executed = send_change(instance_id, request)
+        (result,) = response.topics
         if result.error_code == TIMED_OUT:
-            self._require_shown(instance_id, name, lambda partitions: partitions > 0)
-        elif may_be_done and result.error_code == ALREADY_EXISTS:
+            self._require_visible(instance_id, name, lambda partitions: partitions > 0)
+        elif may_be_executed and result.error_code == ALREADY_EXISTS:
             raise OutcomeUnknown  # it may be the topic of the earlier attempt, or an older one
         else:
             require_ok(result.error_code, result.error_message)
@@ -122,13 +122,13 @@ class TopicAdminClient:
             topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_PARTITIONS_VERSION
         )
         if validate_only:
-            (result,) = ask_as_instance(instance_id, request).results
+            (result,) = send_as_instance(instance_id, request).results
             require_ok(result.error_code, result.error_message)
             return
-        answer, may_be_done = change(instance_id, request)
-        (result,) = answer.results
-        if result.error_code == TIMED_OUT or (may_be_done and result.error_code == INVALID_PARTITIONS):
-            self._require_shown(instance_id, name, lambda shown: shown >= partitions)
+        response, may_be_executed = send_change(instance_id, request)
+        (result,) = response.results
+        if result.error_code == TIMED_OUT or (may_be_executed and result.error_code == INVALID_PARTITIONS):
+            self._require_visible(instance_id, name, lambda visible: visible >= partitions)
         else:
             require_ok(result.error_code, result.error_message)
 
@@ -144,32 +144,34 @@ class TopicAdminClient:
         request = IncrementalAlterConfigsRequest(
             resources=[resource], validate_only=validate_only, version=ALTER_CONFIGS_VERSION
         )
-        answer = ask_as_instance(instance_id, request) if validate_only else change(instance_id, request)[0]
-        (result,) = answer.responses
+        response = send_as_instance(instance_id, request) if validate_only else send_change(instance_id, request)[0]
+        (result,) = response.responses
         if result.error_code == TIMED_OUT and not validate_only:
             raise OutcomeUnknown
         require_ok(result.error_code, result.error_message)
 
     def delete_topic(self, instance_id: str, name: str) -> None:
-        answer, may_be_done = change(instance_id, deletion([name]))
-        (result,) = answer.responses
+        response, may_be_executed = send_change(instance_id, delete_topics_request([name]))
+        (result,) = response.responses
         if result.error_code == TIMED_OUT:
-            self._require_shown(instance_id, name, lambda partitions: partitions == 0)
-        elif result.error_code not in NO_SUCH_TOPIC or not may_be_done:
+            self._require_visible(instance_id, name, lambda partitions: partitions == 0)
+        elif result.error_code not in NO_SUCH_TOPIC or not may_be_executed:
             require_ok(result.error_code, getattr(result, "error_message", None))
 
     def delete_hidden_topic(self, instance_id: str, name: str) -> None:
         placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
         if placed is None:
             return
-        (result,) = ask_as_cluster(placed.cluster, deletion([naming.internal_topic(instance_id, name)])).responses
+        (result,) = send_as_cluster(
+            placed.cluster, delete_topics_request([naming.internal_topic(instance_id, name)])
+        ).responses
         # The topic is marked for deletion or was not written: the sweep repeats the request.
         if result.error_code == TIMED_OUT:
             raise OutcomeUnknown
         if result.error_code not in NO_SUCH_TOPIC:
             require_ok(result.error_code, getattr(result, "error_message", None))
 
-    def _require_shown(self, instance_id: str, name: str, is_done: Callable[[int], bool]) -> None:
+    def _require_visible(self, instance_id: str, name: str, is_expected: Callable[[int], bool]) -> None:
         """Raises `OutcomeUnknown` unless a topic has the expected number of partitions, 0 for none.
 
         `TIMED_OUT` is returned for requests that were not written, and for written ones that are not completed, such as
@@ -182,11 +184,11 @@ class TopicAdminClient:
             partitions = 0
         except Unavailable as error:
             raise OutcomeUnknown from error
-        if not is_done(partitions):
+        if not is_expected(partitions):
             raise OutcomeUnknown
 
 
-def metadata(names: Sequence[str] | None) -> Any:
+def metadata_request(names: Sequence[str] | None) -> Any:
     """Returns a Metadata request for some topics or all, without automatic creation."""
     topic_class = MetadataRequest.MetadataRequestTopic
     topics = None if names is None else [topic_class(topic_id=uuid.UUID(int=0), name=name) for name in names]
@@ -198,7 +200,7 @@ def metadata(names: Sequence[str] | None) -> Any:
     )
 
 
-def deletion(names: Sequence[str]) -> Any:
+def delete_topics_request(names: Sequence[str]) -> Any:
     """Returns a DeleteTopics request by names."""
     return DeleteTopicsRequest(topic_names=list(names), timeout_ms=TIMEOUT_MS, version=DELETE_TOPICS_VERSION)
 

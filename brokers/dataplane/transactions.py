@@ -1,7 +1,7 @@
 """Transactions as known by coordinators and partition leaders, and ways to end one.
 
-`Transactions` implements `instances.groups.interfaces.transaction_admin_client` as the instance's owner. Requests of
-operators are sent as the cluster's own user, with internal names.
+`KafkaTransactionAdminClient` implements `instances.groups.interfaces.transaction_admin_client` as the instance's owner.
+Requests of operators are sent as the cluster's own user, with internal names.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest, WriteTxnM
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane import coordinators
 from brokers.dataplane.admin_client import cluster_of, require_ok
-from brokers.dataplane.coordinators import CONCURRENT_TRANSACTIONS, PASSING, TRANSACTION, TROUBLES
+from brokers.dataplane.coordinators import CONCURRENT_TRANSACTIONS, ERROR_TEXTS, RETRIABLE_ERRORS, TRANSACTION
 from brokers.dataplane.offsets import by_topic
-from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
-from brokers.dataplane.topics import metadata
+from brokers.dataplane.scatter import Target, first_response, pair_with_targets, scatter, targets
+from brokers.dataplane.topics import metadata_request
 from brokers.models import Cluster
 from instances.groups.interfaces import (
     Partition,
@@ -47,16 +47,16 @@ ABORT = False
 NO_SUCH_ID = 105
 
 
-class Transactions:
+class KafkaTransactionAdminClient:
     """Implements `instances.groups.interfaces.TransactionAdminClient`."""
 
     def transactions(self, instance_id: str) -> TransactionList:
-        return listed(targets(cluster_of(instance_id), instance_id))
+        return list_transactions(targets(cluster_of(instance_id), instance_id))
 
     def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         cluster = cluster_of(instance_id)
         placements = coordinators.of_instance(cluster, instance_id, TRANSACTION, ids)
-        return described(targets(cluster, instance_id), placements)
+        return describe_transactions(targets(cluster, instance_id), placements)
 
     def producers(
         self, instance_id: str, partitions: Iterable[Partition]
@@ -64,15 +64,15 @@ class Transactions:
         return producers(targets(cluster_of(instance_id), instance_id), partitions)
 
     def abort(self, instance_id: str, transactional_id: str) -> None:
-        answer = coordinators.ask_coordinator(
+        response = coordinators.send_to_coordinator(
             instance_id,
             TRANSACTION,
             transactional_id,
-            lambda: _fencing(transactional_id),
-            lambda found: int(found.error_code),
-            passing=PASSING | {CONCURRENT_TRANSACTIONS},
+            lambda: _fencing_request(transactional_id),
+            lambda reply: int(reply.error_code),
+            retriable=RETRIABLE_ERRORS | {CONCURRENT_TRANSACTIONS},
         )
-        require_ok(answer.error_code)
+        require_ok(response.error_code)
 
 
 class ClusterTransactions:
@@ -84,10 +84,10 @@ class ClusterTransactions:
 
     def transactions(self, *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
         """Returns transactions of some producers, or all; open for at least `open_for_ms` if given."""
-        return listed(self._targets, producer_ids=producer_ids, open_for_ms=open_for_ms)
+        return list_transactions(self._targets, producer_ids=producer_ids, open_for_ms=open_for_ms)
 
     def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
-        return described(self._targets, coordinators.find(self._cluster, TRANSACTION, ids))
+        return describe_transactions(self._targets, coordinators.find(self._cluster, TRANSACTION, ids))
 
     def producers(self, partitions: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return producers(self._targets, partitions)
@@ -107,30 +107,30 @@ class ClusterTransactions:
         )
         request = WriteTxnMarkersRequest(markers=[marker], version=WRITE_TXN_MARKERS_VERSION)
         leader = _leaders(self._targets, [(producer.topic, producer.partition)])
-        result = scatter(by_target(self._targets, dict.fromkeys(leader, request)), is_write=True)
-        if not result.answers:
-            if result.may_be_done:
+        result = scatter(pair_with_targets(self._targets, dict.fromkeys(leader, request)), is_write=True)
+        if not result.responses:
+            if result.may_be_executed:
                 raise OutcomeUnknown
             raise Unavailable("The partition's leader does not answer at the moment.", retry_after_s=1)
-        (topic,) = result.answers[0][1].markers[0].topics
+        (topic,) = result.responses[0][1].markers[0].topics
         require_ok(topic.partitions[0].error_code)
 
     def fence(self, transactional_id: str) -> None:
         """Sends InitProducerId in a producer's name: its epoch increases, its open transaction is aborted."""
 
-        answer = coordinators.ask_until_complete(
+        response = coordinators.send_until_complete(
             self._cluster,
             self._targets,
             TRANSACTION,
             transactional_id,
-            lambda: _fencing(transactional_id),
-            lambda found: int(found.error_code),
-            passing=PASSING | {CONCURRENT_TRANSACTIONS},
+            lambda: _fencing_request(transactional_id),
+            lambda reply: int(reply.error_code),
+            retriable=RETRIABLE_ERRORS | {CONCURRENT_TRANSACTIONS},
         )
-        require_ok(answer.error_code)
+        require_ok(response.error_code)
 
 
-def _fencing(transactional_id: str) -> Any:
+def _fencing_request(transactional_id: str) -> Any:
     """Returns the InitProducerId request that fences the previous producer of this id."""
     return InitProducerIdRequest(
         transactional_id=transactional_id,
@@ -139,35 +139,39 @@ def _fencing(transactional_id: str) -> Any:
     )
 
 
-def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
+def list_transactions(
+    brokers: Mapping[int, Target], *, producer_ids: Sequence[int] = (), open_for_ms: int = -1
+) -> TransactionList:
     """Returns the transactions of all coordinators, sorted by id, and the brokers that did not list theirs."""
     result = scatter([
         (target, ListTransactionsRequest(
             state_filters=[], producer_id_filters=list(producer_ids), duration_filter=open_for_ms,
             version=LIST_TRANSACTIONS_VERSION,
-        )) for target in asked.values()
+        )) for target in brokers.values()
     ])  # fmt: skip
     silent = {state.broker_id: state for state in result.silent}
-    known: dict[str, TransactionListing] = {}
-    for number, answer in result.answers:
-        if answer.error_code:
-            reason = TROUBLES.get(answer.error_code, f"refuses with error {answer.error_code}")
+    listings: dict[str, TransactionListing] = {}
+    for number, response in result.responses:
+        if response.error_code:
+            reason = ERROR_TEXTS.get(response.error_code, f"refuses with error {response.error_code}")
             silent[number] = BrokerUnresponsive(broker_id=number, reason=reason)
-        for state in answer.transaction_states:
-            known[state.transactional_id] = TransactionListing(
+        for state in response.transaction_states:
+            listings[state.transactional_id] = TransactionListing(
                 id=state.transactional_id,
                 producer_id=state.producer_id,
                 state=state.transaction_state,
                 coordinator=number,
             )
     return TransactionList(
-        transactions=tuple(known[name] for name in sorted(known)),
+        transactions=tuple(listings[name] for name in sorted(listings)),
         silent=tuple(silent[number] for number in sorted(silent)),
     )
 
 
-def described(asked: Mapping[int, Target], placements: Mapping[str, int]) -> dict[str, TransactionDescription | None]:
-    """Returns the answers of the coordinators to DescribeTransactions; None where a coordinator does not
+def describe_transactions(
+    brokers: Mapping[int, Target], placements: Mapping[str, int]
+) -> dict[str, TransactionDescription | None]:
+    """Returns the responses of the coordinators to DescribeTransactions; None where a coordinator does not
     know the id.
     """
     requests = {
@@ -176,43 +180,46 @@ def described(asked: Mapping[int, Target], placements: Mapping[str, int]) -> dic
     }
     return {
         state.transactional_id: None if state.error_code else _description(state, number)
-        for number, answer in scatter(by_target(asked, requests)).answers
-        for state in answer.transaction_states
+        for number, response in scatter(pair_with_targets(brokers, requests)).responses
+        for state in response.transaction_states
         if state.error_code in (0, NO_SUCH_ID)
     }
 
 
-def producers(asked: Mapping[int, Target], partitions: Iterable[Partition]) -> dict[Partition, list[ProducerState]]:
-    """Returns the answers of the partitions' leaders to DescribeProducers."""
+def producers(brokers: Mapping[int, Target], partitions: Iterable[Partition]) -> dict[Partition, list[ProducerState]]:
+    """Returns the responses of the partitions' leaders to DescribeProducers."""
     topic_class = DescribeProducersRequest.TopicRequest
     requests = {
         leader: DescribeProducersRequest(
-            topics=[topic_class(name=name, partition_indexes=indexes) for name, indexes in by_topic(led).items()],
+            topics=[
+                topic_class(name=name, partition_indexes=indexes)
+                for name, indexes in by_topic(leader_partitions).items()
+            ],
             version=DESCRIBE_PRODUCERS_VERSION,
         )
-        for leader, led in _leaders(asked, partitions).items()
+        for leader, leader_partitions in _leaders(brokers, partitions).items()
     }
     return {
         (topic.name, partition.partition_index): [
             _producer(topic.name, partition.partition_index, state) for state in partition.active_producers
         ]
-        for _, answer in scatter(by_target(asked, requests)).answers
-        for topic in answer.topics
+        for _, response in scatter(pair_with_targets(brokers, requests)).responses
+        for topic in response.topics
         for partition in topic.partitions
         if not partition.error_code
     }
 
 
-def _leaders(asked: Mapping[int, Target], partitions: Iterable[Partition]) -> dict[int, list[Partition]]:
+def _leaders(brokers: Mapping[int, Target], partitions: Iterable[Partition]) -> dict[int, list[Partition]]:
     """Returns the partitions by the broker number of their leader."""
-    wanted = set(partitions)
-    if not wanted:
+    wanted_partitions = set(partitions)
+    if not wanted_partitions:
         return {}
-    names = sorted({topic for topic, _ in wanted})
+    names = sorted({topic for topic, _ in wanted_partitions})
     result: dict[int, list[Partition]] = defaultdict(list)
-    for topic in first_answer(asked.values(), lambda: metadata(names)).topics:
+    for topic in first_response(brokers.values(), lambda: metadata_request(names)).topics:
         for partition in topic.partitions if not topic.error_code else ():
-            if (topic.name, partition.partition_index) in wanted:
+            if (topic.name, partition.partition_index) in wanted_partitions:
                 result[partition.leader_id].append((topic.name, partition.partition_index))
     return dict(result)
 

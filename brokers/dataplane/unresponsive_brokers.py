@@ -1,7 +1,7 @@
-"""Brokers that recently did not answer in time: they are asked last, with a short timeout.
+"""Brokers that recently did not answer in time: they are queried last, with a short timeout.
 
 A stopped process accepts connections and does not answer, so every page that needs one of several brokers would wait
-for it again. The addresses are kept in the memory of each web process and worker; an answer removes the entry
+for it again. The addresses are stored in the memory of each web process and worker; a response removes the entry
 immediately.
 """
 
@@ -22,20 +22,20 @@ class UnresponsiveBrokers:
         self._clock = clock
         self._until_s: dict[Address, float] = {}
 
-    def note(self, address: Address) -> None:
+    def mark_unresponsive(self, address: Address) -> None:
         """Records that the broker did not answer in time."""
         self._until_s[address] = self._clock() + SILENCE_REMEMBERED_S
 
-    def clear(self, address: Address) -> None:
+    def mark_responsive(self, address: Address) -> None:
         """Records that the broker answered."""
         self._until_s.pop(address, None)
 
-    def holds(self, address: Address) -> bool:
+    def is_unresponsive(self, address: Address) -> bool:
         """True if the broker was recently unresponsive."""
         return self._until_s.get(address, 0.0) > self._clock()
 
     def clear_all(self) -> None:
-        self._until_s.clear()
+        self._until_s.mark_responsive()
 
 
 unresponsive_brokers = UnresponsiveBrokers()

@@ -88,14 +88,14 @@ def ensure_certificate(
     issue it. For a `process` the certificate carries the process identity; only that of a broker is valid for servers.
     """
     file, key_file = directory / f"{name}.pem", directory / CA_KEY_FILE
-    wanted = tuple(dict.fromkeys((*hosts, *ALWAYS)))
+    all_hosts = tuple(dict.fromkeys((*hosts, *ALWAYS)))
     moment = now or datetime.now(UTC)
     if not key_file.exists():
         return file if file.exists() else None
-    if file.exists() and serves(file.read_bytes(), wanted, moment):
+    if file.exists() and serves(file.read_bytes(), all_hosts, moment):
         return file
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = issue(directory, name, key.public_key(), wanted, moment, days=days, process=process)
+    certificate = issue(directory, name, key.public_key(), all_hosts, moment, days=days, process=process)
     write_private(file, _pem(key) + certificate.public_bytes(Encoding.PEM))
     return file
 
@@ -175,11 +175,11 @@ def serves(pem: bytes, hosts: Iterable[str], now: datetime, *, issued_from_s: in
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return False
-    known = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
-    left = certificate.not_valid_after_utc - now
+    certified_hosts = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+    remaining = certificate.not_valid_after_utc - now
     if (certificate.not_valid_before_utc + CLOCK_SKEW).timestamp() < issued_from_s:
         return False
-    return left > timedelta(days=RENEWAL_DAYS) and known.issuperset(map(_plain, hosts))
+    return remaining > timedelta(days=RENEWAL_DAYS) and certified_hosts.issuperset(map(_plain, hosts))
 
 
 def _builder(

@@ -44,41 +44,43 @@ PIPELINE: Final = DJANGO | JAVA | {
 }  # fmt: skip
 
 
-def only(
+def select_variables(
     names: Collection[str], prefixes: tuple[str, ...] = (), environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Returns the variables of `environ` that are named or begin with a prefix, with the variables that any program may
     need.
     """
-    wanted = (*SYSTEM_PREFIXES, *prefixes)
+    all_prefixes = (*SYSTEM_PREFIXES, *prefixes)
     return {
-        name: value for name, value in environ.items() if name in SYSTEM or name in names or name.startswith(wanted)
+        name: value
+        for name, value in environ.items()
+        if name in SYSTEM or name in names or name.startswith(all_prefixes)
     }
 
 
 def system_variables() -> dict[str, str]:
     """Returns the variables of a third-party program."""
-    return only(())
+    return select_variables(())
 
 
 def java_variables() -> dict[str, str]:
     """Returns the variables of a Java process."""
-    return only(JAVA)
+    return select_variables(JAVA)
 
 
 def broker_variables() -> dict[str, str]:
     """Returns the variables of a broker; its further settings are in its settings file."""
-    return only(BROKER)
+    return select_variables(BROKER)
 
 
 def agent_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables of an agent, and of the compiler that it starts."""
-    return only(AGENT, (LIBPQ_PREFIX,), environ)
+    return select_variables(AGENT, (LIBPQ_PREFIX,), environ)
 
 
 def pipeline_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables of the worker of the usage pipeline."""
-    return only(PIPELINE, (LIBPQ_PREFIX, LAKE_PREFIX, *SPARK_PREFIXES), environ)
+    return select_variables(PIPELINE, (LIBPQ_PREFIX, LAKE_PREFIX, *SPARK_PREFIXES), environ)
 
 
 @contextmanager
@@ -87,11 +89,11 @@ def as_spark_driver() -> Iterator[None]:
 
     Only for a process in which no other thread reads the environment.
     """
-    before = dict(os.environ)
-    kept = only(JAVA | {"PENSTOCK_STATE_DIR"}, SPARK_PREFIXES)
+    saved = dict(os.environ)
+    allowed = select_variables(JAVA | {"PENSTOCK_STATE_DIR"}, SPARK_PREFIXES)
     try:
-        for name in before.keys() - kept.keys():
+        for name in saved.keys() - allowed.keys():
             del os.environ[name]
         yield
     finally:
-        os.environ.update(before)
+        os.environ.update(saved)

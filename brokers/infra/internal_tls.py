@@ -24,13 +24,13 @@ class Files(NamedTuple):
     authority: Path
 
 
-class _Known(NamedTuple):
-    seen: tuple[object, ...]
+class _CachedContext(NamedTuple):
+    file_states: tuple[object, ...]
     context: ssl.SSLContext
 
 
 _lock = threading.Lock()
-_known: dict[Files, _Known] = {}
+_known: dict[Files, _CachedContext] = {}
 
 
 def own_files() -> Files:
@@ -41,15 +41,15 @@ def own_files() -> Files:
 def client_context() -> ssl.SSLContext:
     """Returns the client context. Raises OSError if there is no certificate, or it cannot be used."""
     files = own_files()
-    seen = tuple((status.st_mtime_ns, status.st_ino) for status in map(Path.stat, files))
+    file_states = tuple((status.st_mtime_ns, status.st_ino) for status in map(Path.stat, files))
     with _lock:
-        known = _known.get(files)
-        if known is None or known.seen != seen:
-            known = _known[files] = _Known(seen, _made(files))
-        return known.context
+        cached = _known.get(files)
+        if cached is None or cached.file_states != file_states:
+            cached = _known[files] = _CachedContext(file_states, _new_context(files))
+        return cached.context
 
 
-def _made(files: Files) -> ssl.SSLContext:
+def _new_context(files: Files) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # The certificate identifies its process by role and number, not by host name.
     context.check_hostname = False
@@ -60,15 +60,15 @@ def _made(files: Files) -> ssl.SSLContext:
     return context
 
 
-def secured(plain: socket.socket, peer: ProcessIdentity) -> ssl.SSLSocket:
+def wrap_socket(plain: socket.socket, peer: ProcessIdentity) -> ssl.SSLSocket:
     """Returns a connected socket wrapped in TLS, if the other side is `peer`; closes it otherwise. Raises OSError."""
     try:
         result = client_context().wrap_socket(plain)
     except OSError:
         plain.close()
         raise
-    shown = identity_in(result.getpeercert())
-    if shown != peer:
+    identity = identity_in(result.getpeercert())
+    if identity != peer:
         result.close()
         raise ConnectionRefusedError(0, f"its certificate is not that of {peer.uri}")
     return result

@@ -18,7 +18,7 @@ class Busy(Exception):
 
 
 @contextmanager
-def only_one(name: str) -> Iterator[None]:
+def exclusive_lock(name: str) -> Iterator[None]:
     """Holds the lock `name` for the duration of the block. Raises `Busy` if it is held elsewhere."""
     number = int.from_bytes(hashlib.sha256(f"{LOCK_SPACE}\n{name}".encode()).digest()[:8], "big", signed=True)
     with connection.cursor() as cursor:

@@ -45,8 +45,8 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 def request_pem(key: ec.EllipticCurvePrivateKey, name: str) -> str:
     """Returns a certificate signing request. The authority takes nothing but the key from it."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    made = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
-    return made.public_bytes(Encoding.PEM).decode()
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    return request.public_bytes(Encoding.PEM).decode()
 
 
 def requested_key(pem: str) -> ec.EllipticCurvePublicKey:

@@ -38,7 +38,7 @@ CALL_TIMEOUT_S = 15.0
 ENDED_STATES = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
 # Errors that any call may raise when ZooKeeper is unavailable: retried later, never the caller's fault.
-TROUBLE = (KazooException, KazooTimeoutError)
+ERRORS = (KazooException, KazooTimeoutError)
 
 
 class _Result(AsyncResult):
@@ -110,25 +110,25 @@ def session(cluster: Cluster) -> KazooClient:
     """
     key = (os.getpid(), ensemble_of(cluster))
     with _lock:
-        held = _sessions.get(key)
-        if held is None:
-            held = _sessions[key] = _begin(key[1])
+        existing = _sessions.get(key)
+        if existing is None:
+            existing = _sessions[key] = _begin(key[1])
             atexit.register(close, *key)
-    if held.is_live.wait(ZOOKEEPER_CONNECT_TIMEOUT_S):
-        return held.client
-    if held.client.client_state in ENDED_STATES:
+    if existing.is_live.wait(ZOOKEEPER_CONNECT_TIMEOUT_S):
+        return existing.client
+    if existing.client.client_state in ENDED_STATES:
         close(*key)
     raise Unavailable("ZooKeeper does not answer.")
 
 
 def _begin(ensemble: str) -> _Session:
-    own, tls = identity(), settings.ZOOKEEPER_TLS
+    own_identity, tls = identity(), settings.ZOOKEEPER_TLS
     client = KazooClient(
         hosts=ensemble,
         timeout=SESSION_TIMEOUT_S,
         handler=_Handler(),
         connection_retry={"max_tries": -1},
-        auth_data=[own.credentials.auth] if own else None,
+        auth_data=[own_identity.credentials.auth] if own_identity else None,
         **(tls.kazoo_options() if tls else {}),
     )
     # `start` is called only once: on a reconnecting client, kazoo's `start` waits for an event that never occurs.
@@ -140,10 +140,10 @@ def close(pid: int, ensemble: str) -> None:
     if pid != os.getpid():
         return
     with _lock:
-        held = _sessions.pop((pid, ensemble), None)
-    if held is not None:
-        held.client.stop()
-        held.client.close()
+        existing = _sessions.pop((pid, ensemble), None)
+    if existing is not None:
+        existing.client.stop()
+        existing.client.close()
 
 
 def close_all() -> None:

@@ -23,7 +23,7 @@ from brokers.limits import (
 from brokers.models import Broker, Cluster, FleetOperation, Host, Rebalance, RollingRestart
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.monitoring.health import health
-from brokers.monitoring.incidents import Affected, Incident, described
+from brokers.monitoring.incidents import Affected, Incident, describe
 from brokers.selectors import ClusterCapacity
 from instances.limits import BYTES_PER_GB
 from instances.models import Instance, Operation
@@ -73,32 +73,34 @@ def is_silent(broker: Broker, now: datetime) -> bool:
     return health(broker, now) in (Health.LATE, Health.DOWN)
 
 
-def _hit(known: KnownAffected, incident: Incident, cluster_id: str, asked: str) -> dict[str, Any]:
+def _affected_fields(known: KnownAffected, incident: Incident, cluster_id: str, query: str) -> dict[str, Any]:
     """Returns the fields of an action item that describe the instances affected by the incident."""
     affected = known.get(incident)
     if affected is None:
         return {}
-    link = f"{reverse('admin:brokers_cluster_affected', args=[cluster_id])}?{asked}"
-    return {"affected": described(affected), "affected_link": link if affected.instances else ""}
+    link = f"{reverse('admin:brokers_cluster_affected', args=[cluster_id])}?{query}"
+    return {"affected": describe(affected), "affected_link": link if affected.instances else ""}
 
 
 def of_broker(
     broker: Broker, now: datetime, known: KnownAffected = MappingProxyType({})
 ) -> Iterator[OperatorActionItem]:
     """Yields items about a broker that should run: the state that it reports, and whether it answers."""
-    words = {"number": broker.number, "cluster": broker.cluster.name}
+    text_values = {"number": broker.number, "cluster": broker.cluster.name}
     state = health(broker, now)
     if state == Health.STOPPED:
         return
-    hit = _hit(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
+    affected_fields = _affected_fields(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
     if state == Health.LATE:
-        text = _("Broker %(number)s of %(cluster)s does not answer.") % words
-        yield OperatorActionItem(text=text, **_map_of(broker), **hit)
+        text = _("Broker %(number)s of %(cluster)s does not answer.") % text_values
+        yield OperatorActionItem(text=text, **_map_of(broker), **affected_fields)
     elif state == Health.DOWN:
-        yield OperatorActionItem(text=_("Broker %(number)s of %(cluster)s is down.") % words, **_page_of(broker), **hit)
+        yield OperatorActionItem(
+            text=_("Broker %(number)s of %(cluster)s is down.") % text_values, **_page_of(broker), **affected_fields
+        )
     elif state == Health.DISK_OFFLINE:
         yield OperatorActionItem(
-            text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, **_page_of(broker)
+            text=_("A disk of broker %(number)s of %(cluster)s is offline.") % text_values, **_page_of(broker)
         )
     if state not in (Health.HEALTHY, Health.DISK_OFFLINE):
         return  # its last report is out of date
@@ -107,20 +109,22 @@ def of_broker(
         text = _(
             "Broker %(number)s of %(cluster)s cannot open ports of instances: %(count)s. Another program has them."
         )
-        yield OperatorActionItem(text=text % (words | {"count": f"{unopened:,}"}), **_page_of(broker))
+        yield OperatorActionItem(text=text % (text_values | {"count": f"{unopened:,}"}), **_page_of(broker))
     if any(item.get("nearly_full") for item in broker.observed.get("log_directories", ())):
         text = _("A disk of broker %(number)s of %(cluster)s has less free than its floor: produce there is refused.")
-        yield OperatorActionItem(text=text % words, **_page_of(broker))
+        yield OperatorActionItem(text=text % text_values, **_page_of(broker))
     percent = fullest_disk_percent(broker)
     if percent >= DISK_SOON_PERCENT:
         text = _("A disk of broker %(number)s of %(cluster)s is %(percent)s %% full.")
         is_now = percent >= DISK_NOW_PERCENT
-        yield OperatorActionItem(text=text % (words | {"percent": percent}), is_now=is_now, **_page_of(broker))
-    kept = int(broker.observed.get("log_bytes", 0)) * 100 // max(1, broker.storage_gb * BYTES_PER_GB)
-    if kept >= DISK_SOON_PERCENT:
+        yield OperatorActionItem(text=text % (text_values | {"percent": percent}), is_now=is_now, **_page_of(broker))
+    log_percent = int(broker.observed.get("log_bytes", 0)) * 100 // max(1, broker.storage_gb * BYTES_PER_GB)
+    if log_percent >= DISK_SOON_PERCENT:
         text = _("Logs of broker %(number)s of %(cluster)s take %(percent)s %% of the storage it can sell.")
         yield OperatorActionItem(
-            text=text % (words | {"percent": kept}), is_now=kept >= DISK_NOW_PERCENT, **_map_of(broker)
+            text=text % (text_values | {"percent": log_percent}),
+            is_now=log_percent >= DISK_NOW_PERCENT,
+            **_map_of(broker),
         )
 
 
@@ -136,41 +140,43 @@ def fullest_disk_percent(broker: Broker) -> int:
 
 def of_cluster(
     cluster: Cluster,
-    found: ClusterMap | None,
-    room: ClusterCapacity,
+    cluster_map: ClusterMap | None,
+    capacity: ClusterCapacity,
     hanging: int,
     known: KnownAffected = MappingProxyType({}),
 ) -> Iterator[OperatorActionItem]:
     """Yields items about a cluster: its partitions, its capacity, and the `hanging` transactions, as its coordinators
     report them.
     """
-    words = {"cluster": cluster.name}
-    if found is not None and found.is_known and not found.is_checking:
+    text_values = {"cluster": cluster.name}
+    if cluster_map is not None and cluster_map.is_known and not cluster_map.is_checking:
         for state, text in (
             ("offline", _("Partitions of %(cluster)s without a leader: %(count)s. Their clients wait.")),
             ("under_min_isr", _("Partitions of %(cluster)s that refuse acks=all: %(count)s.")),
             ("under_replicated", _("Under-replicated partitions of %(cluster)s: %(count)s.")),
         ):
-            if found.counts[state]:
-                filled = text % (words | {"count": f"{found.counts[state]:,}"})
-                hit = _hit(known, Incident(cluster.pk, state), cluster.pk, f"state={state}")
+            if cluster_map.counts[state]:
+                sentence = text % (text_values | {"count": f"{cluster_map.counts[state]:,}"})
+                affected_fields = _affected_fields(known, Incident(cluster.pk, state), cluster.pk, f"state={state}")
                 is_now = state != "under_replicated"
                 link = f"{reverse('admin:brokers_cluster_partitions', args=[cluster.pk])}?state={state}"
-                yield OperatorActionItem(text=filled, link=link, act=_("Which ones"), is_now=is_now, **hit)
+                yield OperatorActionItem(
+                    text=sentence, link=link, act=_("Which ones"), is_now=is_now, **affected_fields
+                )
     if hanging:
         text = _("Hanging transactions of %(cluster)s: %(count)s. Readers of committed messages wait behind them.")
         link = reverse("admin:brokers_transactions", args=[cluster.pk])
-        yield OperatorActionItem(text=text % (words | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
+        yield OperatorActionItem(text=text % (text_values | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
     for sold, limit, unit in (
-        (room.sold_bandwidth_mb_s, room.bandwidth_mb_s, "MB/s"),
-        (room.sold_storage_gb, room.storage_gb, "GB"),
+        (capacity.sold_bandwidth_mb_s, capacity.bandwidth_mb_s, "MB/s"),
+        (capacity.sold_storage_gb, capacity.storage_gb, "GB"),
     ):
         if cluster.accepts_instances and limit and sold * 100 >= limit * SOLD_SOON_PERCENT:
-            filled = _("%(cluster)s has sold %(sold)s of %(limit)s %(unit)s.") % (
-                words | {"sold": f"{sold:,}", "limit": f"{limit:,}", "unit": unit}
+            sentence = _("%(cluster)s has sold %(sold)s of %(limit)s %(unit)s.") % (
+                text_values | {"sold": f"{sold:,}", "limit": f"{limit:,}", "unit": unit}
             )
             link = reverse("admin:brokers_broker_add_to", args=[cluster.pk])
-            yield OperatorActionItem(text=filled, link=link, act=_("Add broker"), is_now=sold >= limit)
+            yield OperatorActionItem(text=sentence, link=link, act=_("Add broker"), is_now=sold >= limit)
 
 
 def of_host(host: Host, now: datetime) -> Iterator[OperatorActionItem]:
@@ -180,8 +186,11 @@ def of_host(host: Host, now: datetime) -> Iterator[OperatorActionItem]:
         text = _("No agent was ever seen on host %(host)s: nobody starts its brokers.") % {"host": host.name}
         yield OperatorActionItem(text=text, link=link, act=_("Open the host"))
     elif now - host.agent_seen_at > timedelta(seconds=HOST_LATE_S):
-        words = {"host": host.name, "at": clock(host.agent_seen_at)}
-        text = _("The agent of host %(host)s was last seen at %(at)s: nobody starts a broker there that dies.") % words
+        text_values = {"host": host.name, "at": clock(host.agent_seen_at)}
+        text = (
+            _("The agent of host %(host)s was last seen at %(at)s: nobody starts a broker there that dies.")
+            % text_values
+        )
         yield OperatorActionItem(text=text, link=link, act=_("Open the host"))
     elif has_failed(host.checks):
         text = _("A check of host %(host)s failed: brokers do not run well there.") % {"host": host.name}
@@ -191,7 +200,7 @@ def of_host(host: Host, now: datetime) -> Iterator[OperatorActionItem]:
 def of_waiting(instance: Instance, now: datetime) -> OperatorActionItem:
     """Returns the item of an instance for which no cluster has capacity: it starts as soon as there is some."""
     minutes = int((now - instance.phase_since).total_seconds() // 60)
-    words = {
+    text_values = {
         "name": instance.name,
         "tenant": instance.tenant.name,
         "mb_s": f"{instance.bandwidth_mb_s:,}",
@@ -204,7 +213,7 @@ def of_waiting(instance: Instance, now: datetime) -> OperatorActionItem:
         "It starts by itself when you add some."
     )
     return OperatorActionItem(
-        text=text % words, link=reverse("admin:brokers_cluster_changelist"), act=_("Add capacity")
+        text=text % text_values, link=reverse("admin:brokers_cluster_changelist"), act=_("Add capacity")
     )
 
 
@@ -214,25 +223,25 @@ def of_fleet(operations: Iterable[FleetOperation], now: datetime) -> Iterator[Op
         if now - row.created_at < timedelta(seconds=OPERATION_LATE_S):
             continue
         step = next((step for step in row.steps if step["state"] != "done"), None)
-        words = {
+        text_values = {
             "what": row.get_type_display(),
             "cluster": row.cluster.name,
             "why": localized(entry(step, "fact") if step else ""),
         }
         link = reverse("admin:brokers_cluster_map", args=[row.cluster_id])
         yield OperatorActionItem(
-            text=_("%(what)s (%(cluster)s) waits: %(why)s") % words, link=link, act=_("Look at it"), is_now=False
+            text=_("%(what)s (%(cluster)s) waits: %(why)s") % text_values, link=link, act=_("Look at it"), is_now=False
         )
 
 
 def of_instance(instance: Instance) -> OperatorActionItem:
     """Returns the item of an instance that failed before it ever ran."""
-    words = {
+    text_values = {
         "name": instance.name,
         "tenant": instance.tenant.name,
         "reason": instance.get_reason_display() or instance.reason,
     }
-    text = _("Creating %(name)s of %(tenant)s failed: %(reason)s.") % words
+    text = _("Creating %(name)s of %(tenant)s failed: %(reason)s.") % text_values
     return OperatorActionItem(
         text=text, link=reverse("admin:instances_instance_change", args=[instance.pk]), act=_("See the instance")
     )
@@ -241,8 +250,8 @@ def of_instance(instance: Instance) -> OperatorActionItem:
 def of_operation(operation: Operation, now: datetime) -> OperatorActionItem:
     """Returns the item of an overdue operation."""
     minutes = int((now - operation.created_at).total_seconds() // 60)
-    words = {"what": operation.get_type_display(), "name": operation.instance.name, "minutes": f"{minutes:,}"}
-    text = _("%(what)s: %(name)s is not done after %(minutes)s min.") % words
+    text_values = {"what": operation.get_type_display(), "name": operation.instance.name, "minutes": f"{minutes:,}"}
+    text = _("%(what)s: %(name)s is not done after %(minutes)s min.") % text_values
     return OperatorActionItem(
         text=text, link=reverse("admin:instances_operation_change", args=[operation.pk]), act=_("See the operation")
     )
@@ -252,18 +261,18 @@ def of_work(rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart])
     """Yields items about rebalances and rolling restarts that are waiting or paused."""
     for row in rebalances:
         link = reverse("admin:brokers_rebalance_change", args=[row.pk])
-        yield from _waits(row.title, row.cluster.name, row.trouble, row.state == RebalanceState.PAUSED, link)
+        yield from _work_items(row.title, row.cluster.name, row.trouble, row.state == RebalanceState.PAUSED, link)
     for restart in restarts:
         link = reverse("admin:brokers_cluster_map", args=[restart.cluster_id])
         is_paused = restart.state == RestartState.PAUSED
-        yield from _waits(_("Rolling restart"), restart.cluster.name, restart.trouble, is_paused, link)
+        yield from _work_items(_("Rolling restart"), restart.cluster.name, restart.trouble, is_paused, link)
 
 
-def _waits(what: str, cluster: str, trouble: str, is_paused: bool, link: str) -> Iterator[OperatorActionItem]:
-    words = {"what": what, "cluster": cluster, "why": localized(trouble)}
+def _work_items(title: str, cluster: str, reason: str, is_paused: bool, link: str) -> Iterator[OperatorActionItem]:
+    text_values = {"what": title, "cluster": cluster, "why": localized(reason)}
     if is_paused:
-        text = _("%(what)s (%(cluster)s) is paused.") % words
+        text = _("%(what)s (%(cluster)s) is paused.") % text_values
         yield OperatorActionItem(text=text, link=link, act=_("Resume or end it"), is_now=False)
-    elif trouble:
-        text = _("%(what)s (%(cluster)s) waits: %(why)s") % words
+    elif reason:
+        text = _("%(what)s (%(cluster)s) waits: %(why)s") % text_values
         yield OperatorActionItem(text=text, link=link, act=_("Look at it"), is_now=False)

@@ -31,15 +31,15 @@ def last_lines(broker: Broker) -> list[str] | None:
         with log_file_of(broker).open("rb") as file:
             size_bytes = file.seek(0, os.SEEK_END)
             file.seek(max(0, size_bytes - READ_BYTES_MAX))
-            read = file.read(READ_BYTES_MAX)
+            tail = file.read(READ_BYTES_MAX)
     except OSError:
         return None
-    lines = read.decode("utf-8", "replace").splitlines()
+    lines = tail.decode("utf-8", "replace").splitlines()
     if size_bytes > READ_BYTES_MAX:
         lines = lines[1:] or lines  # the first line is incomplete
-    return [_shown(line) for line in lines if line.strip()][-LINES_MAX:]
+    return [_printable(line) for line in lines if line.strip()][-LINES_MAX:]
 
 
-def _shown(line: str) -> str:
+def _printable(line: str) -> str:
     cut = line[:LINE_CHARS_MAX] + (" …" if len(line) > LINE_CHARS_MAX else "")
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in cut)

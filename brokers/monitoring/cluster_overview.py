@@ -76,26 +76,28 @@ class BrokerSummary:
 
 
 def _storage(body: Mapping[str, Any]) -> dict[str, StorageUsed] | None:
-    lines = body.get("storage")
-    if lines is None:
+    entries = body.get("storage")
+    if entries is None:
         return None
-    return {str(id): StorageUsed(used_bytes=int(used), is_full=bool(is_full)) for id, used, is_full in lines}
+    return {
+        str(id): StorageUsed(used_bytes=int(used_bytes), is_full=bool(is_full)) for id, used_bytes, is_full in entries
+    }
 
 
 def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Shortened]:
     """Returns the topics with shortened retention of each instance, with the minute of the oldest remaining record in
     any partition; a bounded number of topics.
     """
-    kept: dict[str, dict[str, int]] = {}
+    topics_by_instance: dict[str, dict[str, int]] = {}
     for body in bodies:
         for instance_id, shortened in body.get("storage_shortened", {}).items():
-            topics = kept.setdefault(str(instance_id), {})
+            topics = topics_by_instance.setdefault(str(instance_id), {})
             for name, oldest_ms in shortened["topics"]:
                 minute_ms = int(oldest_ms) - int(oldest_ms) % MS_PER_MINUTE
                 topics[str(name)] = min(topics.get(str(name), minute_ms), minute_ms)
     return {
         instance_id: Shortened(topics=tuple(sorted(topics.items())[:SHORTENED_TOPICS_NAMED_MAX]))
-        for instance_id, topics in kept.items()
+        for instance_id, topics in topics_by_instance.items()
     }
 
 
@@ -160,14 +162,14 @@ def cluster_map(cluster: Cluster) -> ClusterMap:
             "broker_id", flat=True
         )
     )
-    return draw(cluster, rows, _ask(cluster), draining)
+    return build_map(cluster, rows, _query_brokers(cluster), draining)
 
 
-def draw(
+def build_map(
     cluster: Cluster, rows: Sequence[Broker], answers: observe.Answers, draining: Collection[str] = ()
 ) -> ClusterMap:
     """Returns the map made of a cluster's rows and its brokers' answers."""
-    body = _best(answers.bodies)
+    body = _authoritative_body(answers.bodies)
     shares = {share["id"]: share for share in body.get("brokers", ())}
     controller = int(body.get("controller_id", -1))
     stopped = {row.number for row in rows if row.wanted == WantedState.STOPPED}
@@ -175,7 +177,7 @@ def draw(
         cluster=cluster,
         controller=controller,
         counts={name: int(body[name]) for name in COUNTS} if body else {},
-        brokers=tuple(_card(row, shares, controller, is_known=bool(body), draining=draining) for row in rows),
+        brokers=tuple(_summary(row, shares, controller, is_known=bool(body), draining=draining) for row in rows),
         silent=tuple(broker for broker in answers.silent if broker.broker_id not in stopped),
         incomplete=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
         is_decided=_is_decided(body, shares),
@@ -184,21 +186,21 @@ def draw(
     )
 
 
-def keep(now: datetime) -> list[tuple[Cluster, dict[str, int]]]:
+def cache_images(now: datetime) -> list[tuple[Cluster, dict[str, int]]]:
     """Queries the brokers of every cluster, and caches the answers for pages that query no broker. Returns the clusters
     with the counts of their partitions; empty counts if no broker answers.
     """
     result = []
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("overview.cluster_failed", cluster_id=cluster.pk):
-            answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
+            answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/cluster")
             shared_cache.set(_kept_key(cluster), (now, answers), KEPT_IMAGE_S)
-            body = _best(answers.bodies)
+            body = _authoritative_body(answers.bodies)
             result.append((cluster, {name: int(body[name]) for name in COUNTS} if body else {}))
     return result
 
 
-def kept(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.Answers]]:
+def cached_images(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.Answers]]:
     """Returns the last cached answers with their time, by cluster id; nothing for a cluster that was not queried
     recently.
     """
@@ -234,14 +236,14 @@ def _is_decided(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]
     return controller is not None and bool(controller["live"]) and not body.get("undecided", 0)
 
 
-def _card(
+def _summary(
     row: Broker, shares: Mapping[int, Mapping[str, Any]], controller: int, *, is_known: bool, draining: Collection[str]
 ) -> BrokerSummary:
     share = shares.get(row.number)
-    nothing = 0 if is_known else None
+    default = 0 if is_known else None
 
     def of(name: str) -> int | None:
-        return nothing if share is None else int(share[name])
+        return default if share is None else int(share[name])
 
     return BrokerSummary(
         row=row,
@@ -264,12 +266,12 @@ def partition_page(
 
     Raises `Unavailable` if no broker answers.
     """
-    asked: dict[str, str | int] = {"state": state, "after": after, "limit": limit}
+    query: dict[str, str | int] = {"state": state, "after": after, "limit": limit}
     if broker is not None:
-        asked["broker"] = broker
+        query["broker"] = broker
     for target in observe.targets_of_cluster(cluster):
         try:
-            body = observe.get(target, f"/v1/partitions?{urlencode(asked)}")
+            body = observe.get(target, f"/v1/partitions?{urlencode(query)}")
         except (OSError, ValueError) as error:
             logger.warning("broker %s does not report its partitions: %s", target.number, type(error).__name__)
             continue
@@ -277,7 +279,7 @@ def partition_page(
     raise Unavailable("No broker of the cluster answers at the moment.", retry_after_s=1)
 
 
-def _best(bodies: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _authoritative_body(bodies: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
     """Returns the controller's own image, or the image with the latest controller. A starting broker has no
     image yet.
     """
@@ -286,16 +288,16 @@ def _best(bodies: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
     return ready[-1] if ready else {}
 
 
-def _ask(cluster: Cluster) -> observe.Answers:
+def _query_brokers(cluster: Cluster) -> observe.Answers:
     key = f"observe:{cluster.pk}:cluster"
     try:
-        kept = shared_cache.get(key)
+        cached = shared_cache.get(key)
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
-        kept = None
-    if kept is not None:
-        return kept
-    answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
+        cached = None
+    if cached is not None:
+        return cached
+    answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/cluster")
     try:
         shared_cache.set(key, answers, OBSERVE_CACHE_S)
     except (RedisError, OSError) as error:

@@ -22,22 +22,22 @@ CLOSED, NOT_FOUND = 200, 404
 class BrokerConnections:
     """Implements `instances.clients.interfaces.ConnectionAdminClient`."""
 
-    def connections(self, instance_id: str, at_most: int) -> ConnectionList:
+    def connections(self, instance_id: str, limit: int) -> ConnectionList:
         targets = observe.targets_of_instance(instance_id)
         path = f"/v1/instances/{instance_id}/connections"
-        pages, silent = observe.ask_pages(targets, path, CONNECTION_PAGES_MAX)
-        found: list[Connection] = []
+        pages, silent = observe.query_all_pages(targets, path, CONNECTION_PAGES_MAX)
+        connections: list[Connection] = []
         is_cut = False
         for number, bodies in sorted(pages.items()):
-            found += [_connection(number, body, line) for body in bodies for line in body["connections"]]
+            connections += [_connection(number, body, line) for body in bodies for line in body["connections"]]
             is_cut = is_cut or bodies[-1].get("next") is not None
-        return ConnectionList(connections=found[:at_most], silent=silent, is_cut=is_cut or len(found) > at_most)
+        return ConnectionList(connections=connections[:limit], silent=silent, is_cut=is_cut or len(connections) > limit)
 
     def close(self, instance_id: str, connection_id: str) -> None:
-        named = _ID.match(connection_id)
-        if named is None:
+        match = _ID.match(connection_id)
+        if match is None:
             raise NotFound("There is no such connection.")
-        broker, started_at_ms, number = int(named[1]), int(named[2], 36), int(named[3], 36)
+        broker, started_at_ms, number = int(match[1]), int(match[2], 36), int(match[3], 36)
         target = next((target for target in observe.targets_of_instance(instance_id) if target.number == broker), None)
         if target is None:
             raise NotFound("There is no such connection.")
@@ -58,8 +58,8 @@ class BrokerConnections:
             )
 
 
-def _connection(broker_id: int, body: Mapping[str, Any], line: Sequence[Any]) -> Connection:
-    number, address, user, client_id, software, version, route, age_ms, requests, is_signing_in = line
+def _connection(broker_id: int, body: Mapping[str, Any], fields: Sequence[Any]) -> Connection:
+    number, address, user, client_id, software, version, route, age_ms, requests, is_signing_in = fields
     started = body["started_at_ms"]
     return Connection(
         id=f"con-{broker_id}-{_base36(started)}-{_base36(number)}",

@@ -18,18 +18,18 @@ from tenants.containment import contained
 KNOWN_KEPT_S = 600
 
 
-def keep(now: datetime) -> int:
+def store_delays(now: datetime) -> int:
     """Queries every broker once; returns the number of stored minutes. Expired rows are deleted."""
-    kept = 0
+    stored = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("delays.cluster_failed", cluster_id=cluster.pk):
-            answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/delays")
-            kept += services.keep_delays(merged(answers.bodies.values()))
-            if not _missing(cluster, answers):
+            answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/delays")
+            stored += services.keep_delays(merged(answers.bodies.values()))
+            if not _is_incomplete(cluster, answers):
                 cache.set(_known_key(cluster.pk), now, KNOWN_KEPT_S)
     services.forget_delays(now)
     services.forget_throttled_minutes(now)
-    return kept
+    return stored
 
 
 def known_until(cluster_ids: Iterable[str]) -> dict[str, datetime]:
@@ -37,10 +37,10 @@ def known_until(cluster_ids: Iterable[str]) -> dict[str, datetime]:
     query is too old.
     """
     keys = {_known_key(cluster_id): cluster_id for cluster_id in cluster_ids}
-    return {keys[key]: at for key, at in cache.get_many(list(keys)).items()}
+    return {keys[key]: complete_until for key, complete_until in cache.get_many(list(keys)).items()}
 
 
-def _missing(cluster: Cluster, answers: observe.Answers) -> bool:
+def _is_incomplete(cluster: Cluster, answers: observe.Answers) -> bool:
     """True if a broker that should run did not answer."""
     rows = Broker.objects.filter(cluster=cluster, removed_at=None).exclude(wanted=WantedState.STOPPED)
     return not answers.bodies.keys() >= set(rows.values_list("number", flat=True))
@@ -55,7 +55,7 @@ def merged(bodies: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:
     result: dict[str, dict[int, int]] = {}
     for body in bodies:
         for instance_id, minutes in body["instances"].items():
-            known = result.setdefault(instance_id, {})
+            instance_minutes = result.setdefault(instance_id, {})
             for at_ms, delay_ms in minutes:
-                known[int(at_ms)] = max(int(delay_ms), known.get(int(at_ms), 0))
+                instance_minutes[int(at_ms)] = max(int(delay_ms), instance_minutes.get(int(at_ms), 0))
     return result

@@ -14,17 +14,17 @@ from brokers.native.notes import Build
 from tenants.containment import contained
 
 
-def observe(now: datetime) -> int:
+def store_statuses(now: datetime) -> int:
     """Queries `/v1/status` of every broker, and stores the answers; returns their number."""
-    answered = 0
+    observed_count = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("health.cluster_failed", cluster_id=cluster.pk):
-            answers = admin_ports.ask_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
+            answers = admin_ports.query_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
             for number, body in answers.bodies.items():
                 with contained("health.broker_failed", cluster_id=cluster.pk, broker_id=number):
                     Broker.objects.filter(cluster=cluster, number=number).update(observed=dict(body), observed_at=now)
-                    answered += 1
-    return answered
+                    observed_count += 1
+    return observed_count
 
 
 def health(broker: Broker, now: datetime) -> Health:

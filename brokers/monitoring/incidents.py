@@ -71,7 +71,7 @@ class Owners(NamedTuple):
     has_internal: bool
 
 
-def described(affected: Affected) -> str:
+def describe(affected: Affected) -> str:
     """Returns the localized description of the affected instances, with the number of those not named. Pure."""
     sentences = [_hits_in_words(affected)]
     if affected.has_internal:
@@ -91,19 +91,19 @@ def _hits_in_words(affected: Affected) -> str:
     text = _("Instances it hits: %(instances)s, of tenants: %(tenants)s. %(names)s") % {
         "instances": f"{affected.instances:,}", "tenants": f"{affected.tenants:,}", "names": names,
     }  # fmt: skip
-    more = affected.instances - len(affected.hits)
-    return _("%(names)s and %(n)s more") % {"names": text, "n": f"{more:,}"} + "." if more > 0 else f"{text}."
+    unnamed = affected.instances - len(affected.hits)
+    return _("%(names)s and %(n)s more") % {"names": text, "n": f"{unnamed:,}"} + "." if unnamed > 0 else f"{text}."
 
 
 def first_hits(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Affected:
     """Returns the instances of `owners` among rows `(instance id, instance name, tenant id, tenant name)`. Pure."""
-    wanted = set(owners.ids)
-    own = [row for row in rows if row[0] in wanted]
-    hits = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in own)
+    owner_ids = set(owners.ids)
+    owner_rows = [row for row in rows if row[0] in owner_ids]
+    hits = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in owner_rows)
     return Affected(
         hits=tuple(Hit(tenant, name) for tenant, name, _id in hits[:AFFECTED_NAMED_MAX]),
-        instances=len(own),
-        tenants=len({tenant_id for _id, _name, tenant_id, _tenant in own}),
+        instances=len(owner_rows),
+        tenants=len({tenant_id for _id, _name, tenant_id, _tenant in owner_rows}),
         is_more=owners.is_more,
         has_internal=owners.has_internal,
     )
@@ -112,11 +112,15 @@ def first_hits(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Aff
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-def keep(cluster: Cluster, counts: Mapping[str, int]) -> None:
+def cache_owners(cluster: Cluster, counts: Mapping[str, int]) -> None:
     """Queries the owners of partitions in each state, and caches their ids for pages that query no broker."""
-    owners = {state: found for state in STATES if counts.get(state) and (found := _owners(cluster, state))}
+    owners = {
+        state: state_owners for state in STATES if counts.get(state) and (state_owners := _owners(cluster, state))
+    }
     if owners:
-        shared_cache.set(_key(cluster.pk), {state: tuple(own) for state, own in owners.items()}, KEPT_IMAGE_S)
+        shared_cache.set(
+            _key(cluster.pk), {state: tuple(state_owners) for state, state_owners in owners.items()}, KEPT_IMAGE_S
+        )
     else:
         shared_cache.delete(_key(cluster.pk))
 
@@ -129,18 +133,20 @@ def _owners(cluster: Cluster, state: str) -> Owners | None:
     has_internal, after = False, ""
     for _page in range(LEADERLESS_LISTED_MAX // LEADERLESS_PAGE):
         try:
-            lines, after = cluster_overview.partition_page(cluster, state=state, after=after, limit=LEADERLESS_PAGE)
+            partitions, after = cluster_overview.partition_page(
+                cluster, state=state, after=after, limit=LEADERLESS_PAGE
+            )
         except Unavailable:
             return None
-        ids |= {partition["instance_id"] for partition in lines if partition["instance_id"]}
-        has_internal = has_internal or any(not partition["instance_id"] for partition in lines)
+        ids |= {partition["instance_id"] for partition in partitions if partition["instance_id"]}
+        has_internal = has_internal or any(not partition["instance_id"] for partition in partitions)
         if not after:
             break
     is_more = bool(after) or len(ids) > AFFECTED_INSTANCES_KEPT_MAX
     return Owners(tuple(sorted(ids)[:AFFECTED_INSTANCES_KEPT_MAX]), is_more, has_internal)
 
 
-def _kept(cluster_ids: Iterable[str]) -> dict[Incident, Owners]:
+def _cached_owners(cluster_ids: Iterable[str]) -> dict[Incident, Owners]:
     keys = {_key(cluster_id): cluster_id for cluster_id in cluster_ids}
     return {
         Incident(keys[key], state): Owners(*fields)
@@ -156,19 +162,19 @@ def _key(cluster_id: str) -> str:
 # --- what pages show --------------------------------------------------------------------------------------------------
 
 
-def affected_by(clusters: Sequence[Cluster], silent: Sequence[Broker]) -> dict[Incident, Affected]:
+def affected_by(clusters: Sequence[Cluster], unresponsive: Sequence[Broker]) -> dict[Incident, Affected]:
     """Returns the affected instances of every incident; at most three queries, independent of the number of
     incidents.
     """
-    return {**_of_partitions(clusters), **_of_brokers(silent)}
+    return {**_of_partitions(clusters), **_of_brokers(unresponsive)}
 
 
 def _of_partitions(clusters: Sequence[Cluster]) -> dict[Incident, Affected]:
-    kept = _kept(cluster.pk for cluster in clusters)
-    ids = {instance_id for owners in kept.values() for instance_id in owners.ids}
+    owners_by_incident = _cached_owners(cluster.pk for cluster in clusters)
+    ids = {instance_id for owners in owners_by_incident.values() for instance_id in owners.ids}
     instances = Instance.objects.filter(pk__in=ids).order_by().values_list("pk", "name", "tenant_id", "tenant__name")
     rows = list(instances) if ids else []
-    return {incident: first_hits(rows, owners) for incident, owners in kept.items()}
+    return {incident: first_hits(rows, owners) for incident, owners in owners_by_incident.items()}
 
 
 def _of_brokers(brokers: Sequence[Broker]) -> dict[Incident, Affected]:
@@ -204,7 +210,7 @@ def _reachable() -> QuerySet[Instance]:
     return Instance.objects.filter(phase__in=[phase.value for phase in REACHABLE]).order_by()
 
 
-def affected_instances(cluster: Cluster, *, broker: Broker | None, state: str, words: str = "") -> QuerySet[Instance]:
+def affected_instances(cluster: Cluster, *, broker: Broker | None, state: str, search: str = "") -> QuerySet[Instance]:
     """Returns all instances affected by one incident, by the names of tenant and instance: those served by a broker, or
     the cached owners of partitions in a state.
     """
@@ -213,10 +219,10 @@ def affected_instances(cluster: Cluster, *, broker: Broker | None, state: str, w
             pk__in=broker.port_leases.filter(is_leaving=False).order_by().values("instance_id")
         )
     else:
-        owners = _kept([cluster.pk]).get(Incident(cluster.pk, state))
+        owners = _cached_owners([cluster.pk]).get(Incident(cluster.pk, state))
         instances = Instance.objects.filter(pk__in=owners.ids if owners else ())
-    if words:
+    if search:
         instances = instances.filter(
-            Q(name__icontains=words) | Q(tenant__name__icontains=words) | Q(pk__icontains=words)
+            Q(name__icontains=search) | Q(tenant__name__icontains=search) | Q(pk__icontains=search)
         )
     return instances.select_related("tenant").order_by("tenant__name", "name", "pk")

@@ -40,13 +40,13 @@ logger = logging.getLogger(__name__)
 PROGRESS_KEPT_S = 3_600
 
 
-class Lags(Protocol):
+class LagQueries(Protocol):
     """The queries of a round to a cluster; implemented by `brokers.dataplane.lags.ClusterLags`."""
 
     def group_ids(self) -> list[str]: ...
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]: ...
     def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]: ...
-    def ends(self, places: set[Partition]) -> Mapping[Partition, int]: ...
+    def ends(self, partitions: set[Partition]) -> Mapping[Partition, int]: ...
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ def sample_all(now_ms: int) -> int:
     return sampled
 
 
-def sample(cluster_id: str, lags: Lags, now_ms: int) -> int:
+def sample(cluster_id: str, lags: LagQueries, now_ms: int) -> int:
     """Runs a round over one cluster; returns the number of sampled groups."""
     key = f"lags:{cluster_id}:progress"
     position = RoundPosition(*cache.get(key, ()))
@@ -83,27 +83,27 @@ def sample(cluster_id: str, lags: Lags, now_ms: int) -> int:
     return count
 
 
-def _sample_due(lags: Lags, position: RoundPosition, now_ms: int) -> int:
+def _sample_due(lags: LagQueries, position: RoundPosition, now_ms: int) -> int:
     if len(position.due) < LAG_GROUPS_PER_ROUND_MAX:
         position.due = next_ids(lags.group_ids(), position.after)
     # Known large groups are left out: they would be queried for all their partitions only to be skipped again.
     large = set(position.large)
-    turn = position.due[:LAG_GROUPS_PER_ROUND_MAX]
-    ids = [group for group in turn if group not in large]
+    candidates = position.due[:LAG_GROUPS_PER_ROUND_MAX]
+    ids = [group for group in candidates if group not in large]
     committed = lags.committed(ids) if ids else {}
-    taken, passed = within_limits(ids, committed)
-    position.large += [group for group in passed if len(committed[group]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
+    to_sample, too_large = within_limits(ids, committed)
+    position.large += [group for group in too_large if len(committed[group]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
     del position.large[LAG_LARGE_GROUPS_MAX:]
-    looked_at = len(taken) + len(passed)
-    done = len(turn) if looked_at == len(ids) else turn.index(ids[looked_at])
-    if done:
-        position.after = turn[done - 1]
-        del position.due[:done]
-    _note(lags, {group: committed.get(group, ()) for group in taken}, now_ms)
-    return len(taken)
+    examined = len(to_sample) + len(too_large)
+    completed = len(candidates) if examined == len(ids) else candidates.index(ids[examined])
+    if completed:
+        position.after = candidates[completed - 1]
+        del position.due[:completed]
+    _store_samples(lags, {group: committed.get(group, ()) for group in to_sample}, now_ms)
+    return len(to_sample)
 
 
-def _sample_large(lags: Lags, position: RoundPosition, now_ms: int) -> int:
+def _sample_large(lags: LagQueries, position: RoundPosition, now_ms: int) -> int:
     """Samples the next large group, when the credit for the previous one is restored. A group that is still large goes
     to the end of the queue.
     """
@@ -116,14 +116,14 @@ def _sample_large(lags: Lags, position: RoundPosition, now_ms: int) -> int:
     if not LAG_PARTITIONS_PER_GROUP_MAX < len(offsets) <= LAG_LARGE_GROUP_PARTITIONS_MAX:
         return 0
     position.large.append(group)
-    _note(lags, {group: offsets}, now_ms)
+    _store_samples(lags, {group: offsets}, now_ms)
     return 1
 
 
 def next_ids(ids: Sequence[str], after: str) -> list[str]:
     """Returns the ids after `after`, then the others from the beginning, up to a bound. `ids` are sorted. Pure."""
-    later = [id for id in ids if id > after]
-    return [*later, *(id for id in ids if id <= after)][:LAG_GROUPS_LISTED_MAX]
+    following = [id for id in ids if id > after]
+    return [*following, *(id for id in ids if id <= after)][:LAG_GROUPS_LISTED_MAX]
 
 
 def within_limits(
@@ -132,63 +132,66 @@ def within_limits(
     """Returns the first groups that a round may query, and the groups among them that are too large for any round.
     Pure.
     """
-    taken: list[str] = []
-    passed: list[str] = []
+    within: list[str] = []
+    too_large: list[str] = []
     partitions = 0
     owners: set[str | None] = set()
     for id in ids:
         offsets = committed.get(id, ())
         if len(offsets) > LAG_PARTITIONS_PER_GROUP_MAX:
-            passed.append(id)
+            too_large.append(id)
             continue
         partitions += len(offsets)
         if _is_hashed(offsets):
             owners.add(split_internal(id)[0])
         if partitions > LAG_PARTITIONS_PER_ROUND_MAX or len(owners) > LAG_OWNERS_PER_ROUND_MAX:
             break
-        taken.append(id)
-    return taken, passed
+        within.append(id)
+    return within, too_large
 
 
 def _is_hashed(offsets: Sequence[CommittedOffset]) -> bool:
-    return any(plain_topic(place.topic) is None for place in offsets)
+    return any(plain_topic(offset.topic) is None for offset in offsets)
 
 
-def _note(lags: Lags, committed: Mapping[str, Sequence[CommittedOffset]], now_ms: int) -> None:
+def _store_samples(lags: LagQueries, committed: Mapping[str, Sequence[CommittedOffset]], now_ms: int) -> None:
     """Stores samples of these groups, which have internal ids and topics. A group with a topic whose name is unknown
     gets none.
     """
     names = _names(lags, committed)
-    shown = {item: offsets for item, offsets in committed.items() if all(place.topic in names for place in offsets)}
-    ends_of: dict[str | None, dict[Partition, int]] = defaultdict(dict)
-    places = sorted({place.place for offsets in shown.values() for place in offsets})
-    for at in range(0, len(places), LAG_PARTITIONS_PER_ROUND_MAX):
-        for place, end in lags.ends(set(places[at : at + LAG_PARTITIONS_PER_ROUND_MAX])).items():
-            ends_of[split_internal(place[0])[0]][names[place[0]], place[1]] = end
-    for instance_id, groups in _by_instance(list(shown)).items():
+    named_groups = {
+        group: offsets for group, offsets in committed.items() if all(offset.topic in names for offset in offsets)
+    }
+    log_end_offsets: dict[str | None, dict[Partition, int]] = defaultdict(dict)
+    partitions = sorted({offset.place for offsets in named_groups.values() for offset in offsets})
+    for start in range(0, len(partitions), LAG_PARTITIONS_PER_ROUND_MAX):
+        page = set(partitions[start : start + LAG_PARTITIONS_PER_ROUND_MAX])
+        for (topic, index), end_offset in lags.ends(page).items():
+            log_end_offsets[split_internal(topic)[0]][names[topic], index] = end_offset
+    for instance_id, groups in _by_instance(list(named_groups)).items():
         with contained("lags.instance_failed", instance_id=instance_id):
             result = {
-                group: {(names[item.topic], item.partition): item.offset for item in shown[internal]}
-                for group, internal in groups.items()
+                group: {(names[offset.topic], offset.partition): offset.offset for offset in named_groups[internal_id]}
+                for group, internal_id in groups.items()
             }
-            lag_history.note(instance_id, result, ends_of[instance_id], now_ms)
+            lag_history.note(instance_id, result, log_end_offsets[instance_id], now_ms)
 
 
-def _names(lags: Lags, committed: Mapping[str, Sequence[CommittedOffset]]) -> dict[str, str]:
+def _names(lags: LagQueries, committed: Mapping[str, Sequence[CommittedOffset]]) -> dict[str, str]:
     """Returns the tenant's topic names by internal topic."""
     names: dict[str, str] = {}
-    for topic in {place.topic for offsets in committed.values() for place in offsets}:
-        plain = plain_topic(topic)
-        if plain is not None:
-            names[topic] = plain
-    hashed = [item for item, offsets in committed.items() if _is_hashed(offsets)]
-    for instance_id, groups in _by_instance(hashed).items():
+    for topic in {offset.topic for offsets in committed.values() for offset in offsets}:
+        tenant_name = plain_topic(topic)
+        if tenant_name is not None:
+            names[topic] = tenant_name
+    hashed_groups = [group for group, offsets in committed.items() if _is_hashed(offsets)]
+    for instance_id, groups in _by_instance(hashed_groups).items():
         names.update(lags.named(instance_id, list(groups)))
     return names
 
 
 def _by_instance(internal_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Returns, by instance, the internal ids of groups by the tenant's id."""
+    """Returns, for each instance, its groups: internal id by the tenant's id."""
     result: dict[str, dict[str, str]] = defaultdict(dict)
     for internal_id in internal_ids:
         instance_id, group = split_internal(internal_id)

@@ -54,7 +54,7 @@ from tenants.cached_values import cacheable
 
 logger = logging.getLogger(__name__)
 
-Asked = TypeVar("Asked")
+Result = TypeVar("Result")
 
 STEP_MS = 1_000
 # Minimum history that a broker retains of each instance's traffic.
@@ -109,23 +109,23 @@ def delete(target: AdminTarget, path: str) -> int:
 def _exchange(target: AdminTarget, method: str, path: str) -> tuple[int, bytes]:
     """Returns the status and body of one request."""
     connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
-    is_suspected = unresponsive_brokers.holds((target.host, target.port))
+    is_suspected = unresponsive_brokers.is_unresponsive((target.host, target.port))
     try:
         connection.connect()
         headers = {}
         if target.certified_as is None:
             headers["Authorization"] = f"Bearer {target.secret}"
         else:
-            connection.sock = internal_tls.secured(connection.sock, target.certified_as)
+            connection.sock = internal_tls.wrap_socket(connection.sock, target.certified_as)
         connection.sock.settimeout(SILENT_PATIENCE_S if is_suspected else OBSERVE_ANSWER_TIMEOUT_S)
         connection.request(method, path, headers=headers)
         response = connection.getresponse()
         raw = response.read(OBSERVE_BYTES_MAX + 1)
-        unresponsive_brokers.clear((target.host, target.port))
+        unresponsive_brokers.mark_responsive((target.host, target.port))
         return response.status, raw
     except TimeoutError:
         if not is_suspected:  # otherwise a slow broker would never get enough time
-            unresponsive_brokers.note((target.host, target.port))
+            unresponsive_brokers.mark_unresponsive((target.host, target.port))
         raise
     except http.client.HTTPException as error:
         raise ValueError(type(error).__name__) from error
@@ -133,20 +133,20 @@ def _exchange(target: AdminTarget, method: str, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def ask_all(targets: Sequence[AdminTarget], path: str) -> Answers:
+def query_all(targets: Sequence[AdminTarget], path: str) -> Answers:
     """Sends the same GET to several brokers at once; brokers that do not answer are in `silent`."""
-    return ask_each([(target, path) for target in targets])
+    return query_each([(target, path) for target in targets])
 
 
-def ask_each(questions: Sequence[tuple[AdminTarget, str]]) -> Answers:
+def query_each(requests: Sequence[tuple[AdminTarget, str]]) -> Answers:
     """Sends one GET to each of several brokers at once."""
     asked_at = timezone.now()
-    pending = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in questions]
+    pending = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in requests]
     bodies: dict[int, Mapping[str, Any]] = {}
     silent: list[BrokerUnresponsive] = []
-    for target, path, answer in pending:
+    for target, path, future in pending:
         try:
-            bodies[target.number] = answer.result()
+            bodies[target.number] = future.result()
         except (OSError, ValueError) as error:
             reason = "does not answer" if isinstance(error, OSError) else "answers nonsense"
             logger.warning("broker %s %s on %s: %s", target.number, reason, path, type(error).__name__)
@@ -154,7 +154,7 @@ def ask_each(questions: Sequence[tuple[AdminTarget, str]]) -> Answers:
     return Answers(bodies=bodies, silent=tuple(silent), asked_at=asked_at)
 
 
-def ask_pages(
+def query_all_pages(
     targets: Sequence[AdminTarget], path: str, pages_max: int
 ) -> tuple[dict[int, list[Mapping[str, Any]]], tuple[BrokerUnresponsive, ...]]:
     """Returns all pages of each broker, queried one after the other: a page names the `after` of the next page as
@@ -165,9 +165,9 @@ def ask_pages(
     pending = [(target, _threads(os.getpid()).submit(_pages, target, path, pages_max)) for target in targets]
     result: dict[int, list[Mapping[str, Any]]] = {}
     silent: list[BrokerUnresponsive] = []
-    for target, answer in pending:
+    for target, future in pending:
         try:
-            result[target.number] = answer.result()
+            result[target.number] = future.result()
         except (OSError, ValueError) as error:
             logger.warning("broker %s does not answer on %s: %s", target.number, path, type(error).__name__)
             silent.append(BrokerUnresponsive(broker_id=target.number, reason="does not answer"))
@@ -176,9 +176,9 @@ def ask_pages(
 
 def _pages(target: AdminTarget, path: str, pages_max: int) -> list[Mapping[str, Any]]:
     pages = [get(target, path)]
-    sign = "&" if "?" in path else "?"
+    separator = "&" if "?" in path else "?"
     while pages[-1].get("next") is not None and len(pages) < pages_max:
-        pages.append(get(target, f"{path}{sign}{urlencode({'after': pages[-1]['next']})}"))
+        pages.append(get(target, f"{path}{separator}{urlencode({'after': pages[-1]['next']})}"))
     return pages
 
 
@@ -215,22 +215,22 @@ def _targets(brokers: Any) -> list[AdminTarget]:
     return result
 
 
-def _ask_instance(instance_id: str, what: str) -> Answers:
+def _query_instance(instance_id: str, resource: str) -> Answers:
     """Returns answers about one instance, at most a second old. Without Redis every call queries the brokers."""
-    path = f"/v1/instances/{instance_id}/{what}"
-    return _recent(f"observe:{instance_id}:{what}", lambda: ask_all(targets_of_instance(instance_id), path))
+    path = f"/v1/instances/{instance_id}/{resource}"
+    return _recent(f"observe:{instance_id}:{resource}", lambda: query_all(targets_of_instance(instance_id), path))
 
 
-def _recent(key: str, ask: Callable[[], Asked]) -> Asked:
+def _recent(key: str, query: Callable[[], Result]) -> Result:
     """Returns the answers cached within the last second, or new ones."""
     try:
-        kept: Asked | None = shared_cache.get(key)
+        cached: Result | None = shared_cache.get(key)
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
-        kept = None
-    if kept is not None:
-        return kept
-    answers = ask()
+        cached = None
+    if cached is not None:
+        return cached
+    answers = query()
     try:
         shared_cache.set(key, answers, OBSERVE_CACHE_S)
     except (RedisError, OSError) as error:
@@ -250,7 +250,7 @@ class LatestTraffic:
     since_ms: Mapping[int, int]
 
 
-def _ask_traffic(instance_id: str) -> LatestTraffic:
+def _query_traffic(instance_id: str) -> LatestTraffic:
     """Queries each broker for the seconds that are not stored yet: a few, or its whole history if nothing is stored."""
     targets = targets_of_instance(instance_id)
     spans: dict[int, Spans] = {}
@@ -258,17 +258,17 @@ def _ask_traffic(instance_id: str) -> LatestTraffic:
         numbers = [target.number for target in targets if target.cluster_id == cluster_id]
         spans |= second_samples.spans(cluster_id, numbers)
     oldest_ms = time.time_ns() // 1_000_000 - RING_MS
-    since_ms = {number: _kept_to_ms(known, oldest_ms) for number, known in spans.items()}
+    since_ms = {number: _query_from_ms(broker_spans, oldest_ms) for number, broker_spans in spans.items()}
     path = f"/v1/instances/{instance_id}/traffic?since_ms="
-    answers = ask_each([(target, f"{path}{since_ms[target.number]}") for target in targets])
+    answers = query_each([(target, f"{path}{since_ms[target.number]}") for target in targets])
     return LatestTraffic(answers=answers, spans=spans, since_ms=since_ms)
 
 
-def _kept_to_ms(known: Spans, oldest_ms: int) -> int:
+def _query_from_ms(spans: Spans, oldest_ms: int) -> int:
     """Returns the start of a query to a broker: the end of its stored spans, or 0 (its whole history) if these begin
     after `oldest_ms`.
     """
-    return max(0, known[-1][1] - STEP_MS) if known and known[0][0] <= oldest_ms else 0
+    return max(0, spans[-1][1] - STEP_MS) if spans and spans[0][0] <= oldest_ms else 0
 
 
 class Observed:
@@ -276,38 +276,42 @@ class Observed:
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
         # All callers share one cached answer: it begins where the stored seconds end, independent of `since_ms`.
-        latest = _recent(f"observe:{instance_id}:latest", lambda: _ask_traffic(instance_id))
+        latest = _recent(f"observe:{instance_id}:latest", lambda: _query_traffic(instance_id))
         now_ms = _now_ms(latest.answers)
-        kept = second_samples.rows(instance_id, latest.spans, _first_ms(since_ms, now_ms), now_ms) if now_ms else {}
-        return merge_traffic(latest, since_ms, kept)
+        stored_rows = (
+            second_samples.rows(instance_id, latest.spans, _first_ms(since_ms, now_ms), now_ms) if now_ms else {}
+        )
+        return merge_traffic(latest, since_ms, stored_rows)
 
     def throttles(self, instance_id: str) -> Throttles:
-        return merge_throttles(_ask_instance(instance_id, "throttles"))
+        return merge_throttles(_query_instance(instance_id, "throttles"))
 
     def bandwidth(self, instance_id: str) -> Bandwidth:
-        return merge_bandwidth(_ask_instance(instance_id, "bandwidth"))
+        return merge_bandwidth(_query_instance(instance_id, "bandwidth"))
 
     def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
-        return merge_topics(_ask_instance(instance_id, f"topics?{urlencode({'name': topic})}" if topic else "topics"))
+        return merge_topics(_query_instance(instance_id, f"topics?{urlencode({'name': topic})}" if topic else "topics"))
 
 
-def merge_traffic(latest: LatestTraffic, since_ms: int, kept: Mapping[int, Sequence[Row]] | None = None) -> Traffic:
-    """Returns the sum over brokers per second; the delay is the longest one. `kept` holds the stored rows by broker.
-    Pure.
+def merge_traffic(
+    latest: LatestTraffic, since_ms: int, stored_rows: Mapping[int, Sequence[Row]] | None = None
+) -> Traffic:
+    """Returns the sum over brokers per second; the delay is the longest one. `stored_rows` are the stored rows by
+    broker. Pure.
     """
-    answers, kept = latest.answers, kept or {}
+    answers, stored_rows = latest.answers, stored_rows or {}
     now_ms = _now_ms(answers)
     from_ms = _first_ms(since_ms, now_ms)
     sums: dict[int, list[int]] = {}
     by_broker: dict[int, tuple[int, int]] = {}
-    known = {number: latest.spans.get(number, ()) for number in (*answers.bodies, *_ids(answers.silent))}
+    stored_spans = {number: latest.spans.get(number, ()) for number in (*answers.bodies, *_ids(answers.silent))}
     last_full_ms = now_ms - now_ms % STEP_MS - STEP_MS
     for number, body in answers.bodies.items():
         first_ms = max(int(body.get("alive_since_ms", 0)), latest.since_ms.get(number, 0), now_ms - RING_MS)
-        known[number] = second_samples.joined(known[number], (first_ms, now_ms))
-    for number in known:
+        stored_spans[number] = second_samples.joined(stored_spans[number], (first_ms, now_ms))
+    for number in stored_spans:
         latest_rows = second_samples.summed(answers.bodies[number]["points"]) if number in answers.bodies else {}
-        rows = second_samples.merged([*kept.get(number, ()), *latest_rows.values()])
+        rows = second_samples.merged([*stored_rows.get(number, ()), *latest_rows.values()])
         for at_ms, produced, consumed, delay_ms in rows.values():
             if at_ms >= from_ms:
                 total = sums.setdefault(at_ms, [0, 0, 0])
@@ -319,8 +323,10 @@ def merge_traffic(latest: LatestTraffic, since_ms: int, kept: Mapping[int, Seque
     return Traffic(
         now_ms=now_ms,
         step_ms=STEP_MS,
-        alive_since_ms=max((known[number][-1][0] for number in answers.bodies if known[number]), default=now_ms),
-        known_by_broker=known,
+        alive_since_ms=max(
+            (stored_spans[number][-1][0] for number in answers.bodies if stored_spans[number]), default=now_ms
+        ),
+        known_by_broker=stored_spans,
         points=tuple((at_ms, *total) for at_ms, total in sorted(sums.items())),  # type: ignore[misc]
         by_broker=by_broker,
         silent=answers.silent,
@@ -348,7 +354,9 @@ def merge_throttles(answers: Answers) -> Throttles:
     )
     now_ms = max((int(body["now_ms"]) for body in answers.bodies.values()), default=0)
     totals = {
-        number: {kind: (int(count), int(waited_ms)) for kind, (count, waited_ms) in body.get("totals", {}).items()}
+        number: {
+            rule_kind: (int(count), int(waited_ms)) for rule_kind, (count, waited_ms) in body.get("totals", {}).items()
+        }
         for number, body in answers.bodies.items()
     }
     return Throttles(now_ms=now_ms, entries=tuple(entries), silent=answers.silent, totals=totals)
@@ -381,7 +389,7 @@ def _flow(part: Mapping[str, Any]) -> Flow:
 def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
     rule = entry["rule"]
     limit = entry.get("limit_per_s", entry["limit_bytes_per_s"])  # older brokers report bytes only
-    whole = entry.get("whole_limit_per_s", limit)
+    whole_limit = entry.get("whole_limit_per_s", limit)
     return Throttle(
         broker_id=number,
         kind=rule["kind"],
@@ -389,7 +397,7 @@ def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
         level=rule.get("level"),
         entity=dict(rule.get("entity") or {}),
         limit_per_s=None if limit is None else float(limit),
-        whole_limit_per_s=None if whole is None else float(whole),
+        whole_limit_per_s=None if whole_limit is None else float(whole_limit),
         user=entry["user"],
         client_id=entry["client_id"],
         count=int(entry["count"]),
@@ -412,11 +420,11 @@ def merge_topics(answers: Answers) -> TopicSizes:
     partitions: dict[str, dict[int, Mapping[str, int]]] = {}
     for body in answers.bodies.values():
         for topic, result in body["topics"].items():
-            known = partitions.setdefault(topic, {})
+            topic_partitions = partitions.setdefault(topic, {})
             for partition in result:
-                other = known.get(partition["partition"])
-                if other is None or other["leader_epoch"] < partition["leader_epoch"]:
-                    known[partition["partition"]] = partition
+                competing = topic_partitions.get(partition["partition"])
+                if competing is None or competing["leader_epoch"] < partition["leader_epoch"]:
+                    topic_partitions[partition["partition"]] = partition
     totals = {
         topic: (
             sum(partition["size_bytes"] for partition in result.values()),
@@ -433,7 +441,7 @@ def merge_topics(answers: Answers) -> TopicSizes:
         refused=refused_topics(answers.bodies.values()),
         hidden=_summed(body.get("hidden", {}) for body in answers.bodies.values()),
         stored_by_topic={
-            topic: sum(item["size_bytes"] * item.get("replicas", 1) for item in result.values())
+            topic: sum(size["size_bytes"] * size.get("replicas", 1) for size in result.values())
             for topic, result in partitions.items()
         },
     )
@@ -452,8 +460,8 @@ def refused_topics(bodies: Iterable[Mapping[str, Any]]) -> tuple[RefusedTopic, .
     result: dict[str, RefusedTopic] = {}
     for body in bodies:
         for refused in body.get("refused_topics", []):
-            known = result.get(refused["name"])
-            if known is None or known.last_ms < refused["last_ms"]:
+            latest = result.get(refused["name"])
+            if latest is None or latest.last_ms < refused["last_ms"]:
                 result[refused["name"]] = RefusedTopic(
                     name=refused["name"], reason=refused["reason"], last_ms=refused["last_ms"]
                 )

@@ -67,9 +67,9 @@ def merged(rows: Iterable[Row]) -> dict[int, Row]:
     """
     result: dict[int, Row] = {}
     for row in rows:
-        known = result.get(row[0])
-        if known is not None:
-            row = (row[0], max(known[1], row[1]), max(known[2], row[2]), max(known[3], row[3]))
+        earlier = result.get(row[0])
+        if earlier is not None:
+            row = (row[0], max(earlier[1], row[1]), max(earlier[2], row[2]), max(earlier[3], row[3]))
         result[row[0]] = row
     return result
 
@@ -87,19 +87,19 @@ def joined(spans: Spans, span: tuple[int, int], oldest_ms: int = 0) -> Spans:
     return tuple(result)
 
 
-def keep(found: Mapping[str, Mapping[int, Iterable[Row]]]) -> None:
+def store_rows(rows_by_instance: Mapping[str, Mapping[int, Iterable[Row]]]) -> None:
     """Adds rows, by instance and broker. Idempotent and safe to run concurrently."""
     minutes: dict[str, tuple[int, list[Row]]] = {}
-    for instance_id, by_broker in found.items():
+    for instance_id, by_broker in rows_by_instance.items():
         for number, rows in by_broker.items():
             for row in rows:
                 minute_ms = row[0] - row[0] % MINUTE_MS
                 minutes.setdefault(_key(instance_id, number, minute_ms), (minute_ms, []))[1].append(row)
-    kept = cache.get_many(list(minutes))
+    cached = cache.get_many(list(minutes))
     changed = {}
     for key, (minute_ms, rows) in minutes.items():
-        before = unpacked(kept[key], minute_ms) if key in kept else []
-        changed[key] = packed(row for _, row in sorted(merged([*before, *rows]).items()))
+        stored = unpacked(cached[key], minute_ms) if key in cached else []
+        changed[key] = packed(row for _, row in sorted(merged([*stored, *rows]).items()))
     if changed:
         cache.set_many(changed, SAMPLES_KEPT_S)
 
@@ -108,12 +108,12 @@ def rows(instance_id: str, numbers: Iterable[int], since_ms: int, now_ms: int) -
     """Returns the stored rows of an instance from `since_ms` on, in the order of time, by broker."""
     first_ms = max(since_ms, now_ms - SAMPLES_KEPT_S * MS_PER_S)
     minutes = range(first_ms - first_ms % MINUTE_MS, now_ms + 1, MINUTE_MS)
-    wanted = {_key(instance_id, number, at_ms): (number, at_ms) for number in numbers for at_ms in minutes}
-    result: dict[int, list[Row]] = {number: [] for number, _ in wanted.values()}
-    kept = cache.get_many(list(wanted))
-    for key, (number, at_ms) in wanted.items():
-        if key in kept:
-            result[number] += [row for row in unpacked(kept[key], at_ms) if row[0] >= since_ms]
+    minutes_by_key = {_key(instance_id, number, at_ms): (number, at_ms) for number in numbers for at_ms in minutes}
+    result: dict[int, list[Row]] = {number: [] for number, _ in minutes_by_key.values()}
+    cached = cache.get_many(list(minutes_by_key))
+    for key, (number, at_ms) in minutes_by_key.items():
+        if key in cached:
+            result[number] += [row for row in unpacked(cached[key], at_ms) if row[0] >= since_ms]
     return result
 
 
@@ -122,15 +122,18 @@ def spans(cluster_id: str, numbers: Iterable[int]) -> dict[int, Spans]:
     cache.
     """
     keys = {number: _span_key(cluster_id, number) for number in numbers}
-    kept = cache.get_many(list(keys.values()))
-    return {number: tuple((start, end) for start, end in kept.get(key, ())) for number, key in keys.items()}
+    cached = cache.get_many(list(keys.values()))
+    return {number: tuple((start, end) for start, end in cached.get(key, ())) for number, key in keys.items()}
 
 
-def keep_spans(cluster_id: str, found: Mapping[int, Spans]) -> None:
+def store_spans(cluster_id: str, spans_by_broker: Mapping[int, Spans]) -> None:
     """Stores the spans; to be called after all of their rows are stored."""
-    if found:
+    if spans_by_broker:
         cache.set_many(
-            {_span_key(cluster_id, number): [list(span) for span in known] for number, known in found.items()},
+            {
+                _span_key(cluster_id, number): [list(span) for span in broker_spans]
+                for number, broker_spans in spans_by_broker.items()
+            },
             SAMPLES_KEPT_S,
         )
 

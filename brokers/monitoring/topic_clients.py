@@ -14,7 +14,7 @@ from instances.clients.interfaces import BrokerTopicTraffic, ClientCounter, Topi
 def topic_traffic(instance_id: str, topic: str) -> TopicTraffic:
     """Queries all brokers of the instance at once. A broker that stops answering between two pages is in `silent`."""
     path = f"/v1/instances/{instance_id}/topic_clients?{urlencode({'name': topic})}"
-    pages, silent = observe.ask_pages(observe.targets_of_instance(instance_id), path, TOPIC_CLIENT_PAGES_MAX)
+    pages, silent = observe.query_all_pages(observe.targets_of_instance(instance_id), path, TOPIC_CLIENT_PAGES_MAX)
     return TopicTraffic(brokers={number: _of_broker(bodies) for number, bodies in pages.items()}, silent=silent)
 
 

@@ -13,7 +13,7 @@ from instances.topics.interfaces import BrokerTopics, TopicLine, TopicReport
 def topic_report(instance_id: str) -> TopicReport:
     """Queries all brokers of the instance at once. A broker that stops answering between two pages is in `silent`."""
     path = f"/v1/instances/{instance_id}/topic_figures"
-    pages, silent = observe.ask_pages(observe.targets_of_instance(instance_id), path, TOPIC_PAGES_MAX)
+    pages, silent = observe.query_all_pages(observe.targets_of_instance(instance_id), path, TOPIC_PAGES_MAX)
     return TopicReport(
         brokers={number: _of_broker(bodies) for number, bodies in pages.items()},
         silent=silent,

@@ -56,64 +56,73 @@ def collect(now_ms: int) -> int:
     return count
 
 
-def begin(known: Spans, now_ms: int) -> BrokerRound:
+def begin_round(spans: Spans, now_ms: int) -> BrokerRound:
     """Returns the state of a new round: a broker is queried from the end of its stored part, or for its whole history.
     Pure.
     """
     oldest_ms = now_ms - observe.RING_MS
-    return BrokerRound(spans=known, since_ms=max(oldest_ms, known[-1][1] - OVERLAP_MS if known else 0))
+    return BrokerRound(spans=spans, since_ms=max(oldest_ms, spans[-1][1] - OVERLAP_MS if spans else 0))
 
 
 def _collect(cluster: Cluster, now_ms: int) -> int:
     targets = observe.targets_of_cluster(cluster)
-    known = second_samples.spans(cluster.pk, [target.number for target in targets])
-    rounds = {target.number: begin(known[target.number], now_ms) for target in targets}
-    _ask(targets, rounds)
+    spans_by_broker = second_samples.spans(cluster.pk, [target.number for target in targets])
+    rounds = {target.number: begin_round(spans_by_broker[target.number], now_ms) for target in targets}
+    _query_rounds(targets, rounds)
     by_instance: dict[str, dict[int, list[Row]]] = {}
-    for number, progress in rounds.items():
-        for instance_id, rows in progress.rows.items():
+    for number, broker_round in rounds.items():
+        for instance_id, rows in broker_round.rows.items():
             by_instance.setdefault(instance_id, {})[number] = rows
-    second_samples.keep(by_instance)
-    services.keep_throttled_minutes([minute for progress in rounds.values() for minute in progress.minutes])
-    changed = {number: progress.spans for number, progress in rounds.items() if progress.spans != known[number]}
-    second_samples.keep_spans(cluster.pk, changed)
+    second_samples.store_rows(by_instance)
+    services.keep_throttled_minutes([minute for broker_round in rounds.values() for minute in broker_round.minutes])
+    changed = {
+        number: broker_round.spans
+        for number, broker_round in rounds.items()
+        if broker_round.spans != spans_by_broker[number]
+    }
+    second_samples.store_spans(cluster.pk, changed)
     return len(by_instance)
 
 
-def _ask(targets: Sequence[AdminTarget], rounds: Mapping[int, BrokerRound]) -> None:
+def _query_rounds(targets: Sequence[AdminTarget], rounds: Mapping[int, BrokerRound]) -> None:
     """Queries brokers page by page and span by span, until they have no more or the pages of the round are used up."""
-    left = list(targets)
+    unfinished = list(targets)
     for _ in range(SAMPLE_PAGES_MAX):
-        answers = observe.ask_each([(target, _path(rounds[target.number])) for target in left])
+        answers = observe.query_each([(target, _path(rounds[target.number])) for target in unfinished])
         for number, body in answers.bodies.items():
-            take(rounds[number], number, body)
-        left = [target for target in left if target.number in answers.bodies and not rounds[target.number].is_done]
-        if not left:
+            add_page(rounds[number], number, body)
+        unfinished = [
+            target for target in unfinished if target.number in answers.bodies and not rounds[target.number].is_done
+        ]
+        if not unfinished:
             return
-    logger.info("samples of brokers %s exceed the pages of one round", [target.number for target in left])
+    logger.info("samples of brokers %s exceed the pages of one round", [target.number for target in unfinished])
 
 
-def _path(progress: BrokerRound) -> str:
-    return f"/v1/traffic?since_ms={progress.since_ms}&until_ms={progress.until_ms}&after={quote(progress.after)}"
+def _path(broker_round: BrokerRound) -> str:
+    span = f"since_ms={broker_round.since_ms}&until_ms={broker_round.until_ms}"
+    return f"/v1/traffic?{span}&after={quote(broker_round.after)}"
 
 
-def take(progress: BrokerRound, number: int, body: Mapping[str, Any]) -> None:
+def add_page(broker_round: BrokerRound, number: int, body: Mapping[str, Any]) -> None:
     """Adds one page of a broker's answer to its round; after the last page of a span, begins the next span. Pure."""
     now_ms, alive_since_ms = int(body["now_ms"]), int(body["alive_since_ms"])
     last_ms = now_ms - now_ms % MS_PER_S
-    progress.ends_ms = min(progress.ends_ms or last_ms, last_ms)
-    for instance_id, did in body["instances"].items():
-        if did["points"]:
-            progress.rows.setdefault(instance_id, []).extend(second_samples.summed(did["points"]).values())
-        progress.minutes += [
+    broker_round.ends_ms = min(broker_round.ends_ms or last_ms, last_ms)
+    for instance_id, traffic in body["instances"].items():
+        if traffic["points"]:
+            broker_round.rows.setdefault(instance_id, []).extend(second_samples.summed(traffic["points"]).values())
+        broker_round.minutes += [
             MinuteOfBroker(instance_id, int(minute["minute_ms"]), number, alive_since_ms, minute["causes"])
-            for minute in did["throttled"]
+            for minute in traffic["throttled"]
         ]
-    progress.after = body["next"] or ""
-    if progress.after:
+    broker_round.after = body["next"] or ""
+    if broker_round.after:
         return
-    end_ms = min(progress.until_ms, progress.ends_ms)
-    first_ms = max(progress.since_ms, alive_since_ms, now_ms - observe.RING_MS)
-    progress.spans = second_samples.joined(progress.spans, (first_ms, end_ms), now_ms - SAMPLES_KEPT_S * MS_PER_S)
-    progress.is_done = progress.until_ms >= progress.ends_ms
-    progress.since_ms, progress.until_ms, progress.ends_ms = end_ms, end_ms + SAMPLE_SPAN_MS, 0
+    end_ms = min(broker_round.until_ms, broker_round.ends_ms)
+    first_ms = max(broker_round.since_ms, alive_since_ms, now_ms - observe.RING_MS)
+    broker_round.spans = second_samples.joined(
+        broker_round.spans, (first_ms, end_ms), now_ms - SAMPLES_KEPT_S * MS_PER_S
+    )
+    broker_round.is_done = broker_round.until_ms >= broker_round.ends_ms
+    broker_round.since_ms, broker_round.until_ms, broker_round.ends_ms = end_ms, end_ms + SAMPLE_SPAN_MS, 0

@@ -39,7 +39,7 @@ from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
-LOOKS_KEPT = 3
+RUNS_CACHED = 3
 TRUE = Sample(value=1)
 
 
@@ -50,29 +50,29 @@ def reconcile_once(now: datetime) -> int:
     changed = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("watch.cluster_failed", cluster_id=cluster.pk):
-            changed += _look_at(cluster, now)
+            changed += _check_cluster(cluster, now)
     return changed
 
 
-def _look_at(cluster: Cluster, now: datetime) -> int:
-    seen = cluster_overview.cluster_map(cluster)
-    silent = _silent(cluster, seen, now)
-    leaderless = _twice(cluster, _leaderless(cluster, seen), now)
+def _check_cluster(cluster: Cluster, now: datetime) -> int:
+    cluster_map = cluster_overview.cluster_map(cluster)
+    silent = _silent(cluster, cluster_map, now)
+    leaderless = _leaderless_in_two_runs(cluster, _leaderless(cluster, cluster_map), now)
     changed = 0
-    filled = {*(seen.storage or {}), *seen.shortened}
-    for instance in _concerned(cluster, is_well=not silent and not leaderless, filled=filled):
+    filling = {*(cluster_map.storage or {}), *cluster_map.shortened}
+    for instance in _instances_to_check(cluster, has_no_problem=not silent and not leaderless, filling=filling):
         with contained("watch.instance_failed", instance_id=instance.pk):
-            mine = None if leaderless is None else leaderless.get(instance.pk, Leaderless())
-            used = None if seen.storage is None else seen.storage.get(instance.pk, StorageUsed())
-            shortened = seen.shortened.get(instance.pk) or (None if seen.silent else Shortened())
+            own_leaderless = None if leaderless is None else leaderless.get(instance.pk, Leaderless())
+            storage_used = None if cluster_map.storage is None else cluster_map.storage.get(instance.pk, StorageUsed())
+            shortened = cluster_map.shortened.get(instance.pk) or (None if cluster_map.silent else Shortened())
             observation = Observation(
-                silent=frozenset(silent), leaderless=mine, storage=used, shortened=shortened, at=now
+                silent=frozenset(silent), leaderless=own_leaderless, storage=storage_used, shortened=shortened, at=now
             )
-            known = services.observed_conditions(instance, observation)
-            if known != instance.conditions:  # an outage may last for hours: rows are locked for changes only
+            conditions = services.observed_conditions(instance, observation)
+            if conditions != instance.conditions:  # an outage may last for hours: rows are locked for changes only
                 changed += services.note_health(instance.pk, observation)
-    if seen.storage is not None:
-        _grow(cluster, seen.storage, now)
+    if cluster_map.storage is not None:
+        _grow(cluster, cluster_map.storage, now)
     return changed
 
 
@@ -80,24 +80,26 @@ def _grow(cluster: Cluster, storage: Mapping[str, StorageUsed], now: datetime) -
     """Grows the storage of instances that use much and may grow; also checks instances whose growth failed before."""
     rows = Placement.objects.filter(cluster=cluster).filter(
         Q(instance_id__in=list(storage), instance__settings__storage_grow_step_gb__gte=1)
-        | _is_false(ConditionType.STORAGE_GROWS)
+        | _has_false_condition(ConditionType.STORAGE_GROWS)
     )
     for instance_id in rows.order_by("instance_id").values_list("instance_id", flat=True):
         with contained("watch.growth_failed", instance_id=instance_id):
             services.grow_storage(instance_id, storage.get(instance_id, StorageUsed()).used_bytes, now)
 
 
-def _silent(cluster: Cluster, seen: cluster_overview.ClusterMap, now: datetime) -> set[int]:
+def _silent(cluster: Cluster, cluster_map: cluster_overview.ClusterMap, now: datetime) -> set[int]:
     """Returns the numbers of brokers that are reported as unresponsive."""
-    away = {item.broker_id for item in seen.silent}
-    answered = _last_answers(cluster, [broker.number for broker in seen.brokers if broker.number not in away], now)
+    unresponsive = {item.broker_id for item in cluster_map.silent}
+    last_answers = _last_answers(
+        cluster, [broker.number for broker in cluster_map.brokers if broker.number not in unresponsive], now
+    )
     result = set()
-    for broker in seen.brokers:
-        seen_at = answered.get(broker.number)
+    for broker in cluster_map.brokers:
+        seen_at = last_answers.get(broker.number)
         if seen_at is None and broker.row.observed_at is not None:
             # The broker was queried by another task, which was about to query again.
             seen_at = broker.row.observed_at + timedelta(seconds=OBSERVE_EVERY_S)
-        if broker.number in away and is_reported_silent(broker.row, seen_at, now):
+        if broker.number in unresponsive and is_reported_silent(broker.row, seen_at, now):
             result.add(broker.number)
     return result
 
@@ -110,12 +112,12 @@ def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> 
     """
     if seen_at is None:
         return False
-    is_asked_to = row.restart_generation != row.process_restart_generation
-    is_on_its_way = row.process_state in (ProcessState.STARTING, ProcessState.STOPPING)
+    is_restart_requested = row.restart_generation != row.process_restart_generation
+    is_changing = row.process_state in (ProcessState.STARTING, ProcessState.STOPPING)
     is_new = row.process_since is not None and now - row.process_since < timedelta(seconds=RESTART_LASTS_S)
-    is_restarting = is_asked_to or is_on_its_way or (is_new and row.process_state == ProcessState.RUNNING)
-    lasts_s = max(RESTART_LASTS_S, SILENCE_REPORTED_AFTER_S) if is_restarting else SILENCE_REPORTED_AFTER_S
-    return advance(pending_since(seen_at), replace(FACT, lasts=timedelta(seconds=lasts_s)), TRUE, now).fires
+    is_restarting = is_restart_requested or is_changing or (is_new and row.process_state == ProcessState.RUNNING)
+    reported_after_s = max(RESTART_LASTS_S, SILENCE_REPORTED_AFTER_S) if is_restarting else SILENCE_REPORTED_AFTER_S
+    return advance(pending_since(seen_at), replace(FACT, lasts=timedelta(seconds=reported_after_s)), TRUE, now).fires
 
 
 def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -> dict[int, datetime]:
@@ -123,25 +125,27 @@ def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -
     key = f"watch:{cluster.pk}:answered"
     try:
         result: dict[int, datetime] = {**(shared_cache.get(key) or {}), **dict.fromkeys(answering, now)}
-        shared_cache.set(key, result, LOOKS_KEPT * RESTART_LASTS_S)
+        shared_cache.set(key, result, RUNS_CACHED * RESTART_LASTS_S)
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
         return {}
     return result
 
 
-def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str, Leaderless] | None:
+def _leaderless(cluster: Cluster, cluster_map: cluster_overview.ClusterMap) -> dict[str, Leaderless] | None:
     """Returns the leaderless partitions by instance; None if no broker has an image of the cluster."""
-    if not seen.is_known:
+    if not cluster_map.is_known:
         return None
     result: dict[str, list[str]] = {}
     after = ""
-    for _page in range(LEADERLESS_LISTED_MAX // LEADERLESS_PAGE if seen.counts["offline"] else 0):
+    for _page in range(LEADERLESS_LISTED_MAX // LEADERLESS_PAGE if cluster_map.counts["offline"] else 0):
         try:
-            lines, after = cluster_overview.partition_page(cluster, state="offline", after=after, limit=LEADERLESS_PAGE)
+            partitions, after = cluster_overview.partition_page(
+                cluster, state="offline", after=after, limit=LEADERLESS_PAGE
+            )
         except Unavailable:
             return None
-        for partition in lines:
+        for partition in partitions:
             if partition["instance_id"]:
                 result.setdefault(partition["instance_id"], []).append(
                     f"{partition['user_name']}/{partition['partition']}"
@@ -154,43 +158,45 @@ def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str
     }
 
 
-def _twice(cluster: Cluster, found: dict[str, Leaderless] | None, now: datetime) -> dict[str, Leaderless] | None:
+def _leaderless_in_two_runs(
+    cluster: Cluster, leaderless_now: dict[str, Leaderless] | None, now: datetime
+) -> dict[str, Leaderless] | None:
     """Returns the instances that had leaderless partitions in the previous run, too. Without the shared cache one run
     suffices.
     """
-    if found is None:
+    if leaderless_now is None:
         return None
     key = f"watch:{cluster.pk}:leaderless_since"
     try:
-        before: Mapping[str, datetime] = shared_cache.get(key) or {}
-        since = {instance_id: before.get(instance_id, now) for instance_id in found}
-        shared_cache.set(key, since, LOOKS_KEPT * WATCH_EVERY_S)
+        previous_since: Mapping[str, datetime] = shared_cache.get(key) or {}
+        since = {instance_id: previous_since.get(instance_id, now) for instance_id in leaderless_now}
+        shared_cache.set(key, since, RUNS_CACHED * WATCH_EVERY_S)
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
-        return found
+        return leaderless_now
     return {
-        instance_id: leaderless
-        for instance_id, leaderless in found.items()
+        instance_id: instance_leaderless
+        for instance_id, instance_leaderless in leaderless_now.items()
         if advance(pending_since(since[instance_id]), FACT, TRUE, now).fires
     }
 
 
-def _concerned(cluster: Cluster, *, is_well: bool, filled: Collection[str]) -> list[Instance]:
+def _instances_to_check(cluster: Cluster, *, has_no_problem: bool, filling: Collection[str]) -> list[Instance]:
     """Returns all running instances of the cluster while there is a problem, otherwise those with an open condition or
     whose storage may run out.
     """
     rows = Placement.objects.filter(cluster=cluster, instance__phase__in=[phase.value for phase in REACHABLE])
-    if is_well:
+    if has_no_problem:
         rows = rows.filter(
-            _is_false(ConditionType.BROKERS_ANSWER)
-            | _is_false(ConditionType.PARTITIONS_LED)
-            | _is_false(ConditionType.STORAGE_AVAILABLE)
-            | _is_false(ConditionType.RETENTION_KEPT)
-            | Q(instance_id__in=list(filled))
+            _has_false_condition(ConditionType.BROKERS_ANSWER)
+            | _has_false_condition(ConditionType.PARTITIONS_LED)
+            | _has_false_condition(ConditionType.STORAGE_AVAILABLE)
+            | _has_false_condition(ConditionType.RETENTION_KEPT)
+            | Q(instance_id__in=list(filling))
         )
     return [row.instance for row in rows.select_related("instance").order_by("instance_id")]
 
 
-def _is_false(kind: ConditionType) -> Q:
-    wrong: Mapping[str, object] = {"type": kind.value, "status": False}
-    return Q(instance__conditions__contains=[wrong])
+def _has_false_condition(kind: ConditionType) -> Q:
+    condition: Mapping[str, object] = {"type": kind.value, "status": False}
+    return Q(instance__conditions__contains=[condition])

@@ -82,12 +82,12 @@ def check_tools() -> None:
         raise NotPossible("Python's headers are missing (Python.h)")
 
 
-def check_place() -> None:
+def check_builds_directory() -> None:
     """Raises NotPossible if builds cannot be stored."""
-    place = build_directory().parent
-    existing = next(path for path in (place, *place.parents) if path.exists())
+    builds_directory = build_directory().parent
+    existing = next(path for path in (builds_directory, *builds_directory.parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise NotPossible(f"{place} cannot be written to; PENSTOCK_NATIVE_DIR names another place")
+        raise NotPossible(f"{builds_directory} cannot be written to; PENSTOCK_NATIVE_DIR names another place")
 
 
 def failure_log() -> Path:
@@ -108,31 +108,32 @@ def build() -> Path:
     if (directory / COMPLETE).exists():
         return directory
     check_tools()
-    check_place()
-    with _alone(directory.parent):
+    check_builds_directory()
+    with _exclusive(directory.parent):
         if not (directory / COMPLETE).exists():
             _make(directory)
     return directory
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def _exclusive(builds_directory: Path) -> Iterator[None]:
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        held = (place / LOCK).open("ab")
+        builds_directory.mkdir(parents=True, exist_ok=True)
+        lock_file = (builds_directory / LOCK).open("ab")
     except OSError as error:
-        raise NotPossible(f"{place} cannot be written to ({error.strerror})") from None
-    with held:
-        fcntl.flock(held, fcntl.LOCK_EX)  # held until the file is closed, which the kernel does for a killed process
+        raise NotPossible(f"{builds_directory} cannot be written to ({error.strerror})") from None
+    with lock_file:
+        # The lock is held until the file is closed, which the kernel does for a killed process.
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
 
 
 def _make(directory: Path) -> None:
-    place, log = directory.parent, failure_log()
-    for left in place.iterdir():
-        if OWN_NAMES.fullmatch(left.name):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-    with tempfile.TemporaryDirectory(prefix="scratch-", dir=place) as folder:
+    builds_directory, log = directory.parent, failure_log()
+    for leftover in builds_directory.iterdir():
+        if OWN_NAMES.fullmatch(leftover.name):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=builds_directory) as folder:
         scratch = Path(folder)
         _copy_sources(scratch)
         sources = ",".join(f"{module.replace('.', '/')}.py" for module in MODULES)
@@ -152,14 +153,14 @@ def _copy_sources(scratch: Path) -> None:
     (scratch / "setup.py").write_text(SETUP)
 
 
-def _run(words: Sequence[str], folder: Path, log: Path) -> None:
-    outcome = subprocess.run(
-        [sys.executable, *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+def _run(command: Sequence[str], folder: Path, log: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
-    if outcome.returncode < 0:  # a terminated compiler did not judge the sources
-        raise NotPossible(f"the compiler was ended by signal {-outcome.returncode}")
-    if outcome.returncode:
-        log.write_bytes(outcome.stdout)
+    if result.returncode < 0:  # a terminated compiler did not judge the sources
+        raise NotPossible(f"the compiler was ended by signal {-result.returncode}")
+    if result.returncode:
+        log.write_bytes(result.stdout)
         raise CompilationRefused(f"the compiler refused the sources; see {log}")
 
 
@@ -179,14 +180,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m brokers.native.build", description="Compiles the hot modules.")
     parser.add_argument("--if-possible", action="store_true", help="end well on a machine without the tools for it")
     parser.add_argument("--give-way", action="store_true", help="at the lowest priority")
-    given = parser.parse_args()
-    if given.give_way:
+    arguments = parser.parse_args()
+    if arguments.give_way:
         give_way()
     try:
         print(f"compiled: {build()}")  # noqa: T201
     except NotPossible as reason:
         print(f"not compiled: {reason}", file=sys.stderr)  # noqa: T201
-        if given.if_possible:
+        if arguments.if_possible:
             return 0
         return EXIT_REFUSED if isinstance(reason, CompilationRefused) else EXIT_NOT_POSSIBLE
     return 0

@@ -118,15 +118,17 @@ def sources() -> dict[str, bytes]:
     """Returns the texts on which the compiled modules depend: `MODULES`, and what they import of `PACKAGES`, directly
     or not. The compiler inlines constants of imported modules, and relies on their types.
     """
-    found: dict[str, bytes] = {}
-    waiting = set(MODULES)
-    while waiting:
-        module = waiting.pop()
-        found[module] = source_of(module).read_bytes()
-        waiting |= {
-            name for name in imported_names(found[module]) - found.keys() if _is_in_packages(name) and _exists(name)
+    sources_by_module: dict[str, bytes] = {}
+    pending = set(MODULES)
+    while pending:
+        module = pending.pop()
+        sources_by_module[module] = source_of(module).read_bytes()
+        pending |= {
+            name
+            for name in imported_names(sources_by_module[module]) - sources_by_module.keys()
+            if _is_in_packages(name) and _exists(name)
         }
-    return found
+    return sources_by_module
 
 
 def imported_names(source: bytes) -> set[str]:

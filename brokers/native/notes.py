@@ -58,5 +58,5 @@ def read(file: Path) -> Note:
 
 def of_this_host() -> Note:
     """Returns the note of the agent that started this process; `NOTHING_KNOWN` without an agent."""
-    named = os.environ.get(VARIABLE)
-    return read(Path(named)) if named else NOTHING_KNOWN
+    file_name = os.environ.get(VARIABLE)
+    return read(Path(file_name)) if file_name else NOTHING_KNOWN

@@ -48,54 +48,54 @@ def authenticate(*, header: str, method: str, target: str, body: bytes, now: dat
 
     The sequence number is compared and stored in one statement: of two requests with the same number one is refused.
     """
-    given = AgentCredentials.parse(header)
-    if given is None:
+    credentials = AgentCredentials.parse(header)
+    if credentials is None:
         raise AgentRefused("Sign the request with the agent's certificate.", code="unauthenticated")
-    known = AgentCertificate.objects.select_related("host").filter(serial=given.serial).first()
-    if known is None:
+    certificate = AgentCertificate.objects.select_related("host").filter(serial=credentials.serial).first()
+    if certificate is None:
         raise AgentRefused("The certificate is unknown. Join again with a new token.", code="certificate_unknown")
-    host = known.host
-    text = signed_text(method=method, target=target, sequence=given.sequence, body=body)
-    if not is_signed_by(known.certificate_pem, text, given.signature):
+    host = certificate.host
+    signed_header = signed_text(method=method, target=target, sequence=credentials.sequence, body=body)
+    if not is_signed_by(certificate.certificate_pem, signed_header, credentials.signature):
         raise AgentRefused("The signature is wrong.", code="signature_wrong", host=host)
     if host.removed_at is not None:
         raise AgentRefused("The host is removed from the fleet.", code="host_removed", host=host)
-    if known.revoked_at is not None:
+    if certificate.revoked_at is not None:
         raise AgentRefused(
             "The certificate is revoked. Join again with a new token.", code="certificate_revoked", host=host
         )
-    if known.expires_at <= now:
+    if certificate.expires_at <= now:
         raise AgentRefused(
             "The certificate has expired. Join again with a new token.", code="certificate_expired", host=host
         )
-    off_s = given.sequence / _MICROSECONDS_PER_S - now.timestamp()
+    off_s = credentials.sequence / _MICROSECONDS_PER_S - now.timestamp()
     if abs(off_s) > AGENT_CLOCK_S_MAX:
         detail = f"The request's time is {round(off_s)} s off; at most {AGENT_CLOCK_S_MAX} s are accepted."
         raise AgentRefused(detail, code="request_late", host=host)
-    accepted = Host.objects.filter(pk=host.pk, agent_sequence__lt=given.sequence).update(
-        agent_sequence=given.sequence, agent_seen_at=now
+    accepted = Host.objects.filter(pk=host.pk, agent_sequence__lt=credentials.sequence).update(
+        agent_sequence=credentials.sequence, agent_seen_at=now
     )
     if not accepted:
         raise AgentRefused("The request, or a later one, was received before.", code="request_replayed", host=host)
-    if known.first_used_at is None:
-        _take_up(known, now)
+    if certificate.first_used_at is None:
+        _record_first_use(certificate, now)
     return host
 
 
 @transaction.atomic
-def _take_up(known: AgentCertificate, now: datetime) -> None:
+def _record_first_use(certificate: AgentCertificate, now: datetime) -> None:
     """Records the first use of a certificate, and revokes the earlier certificates of its host."""
-    Host.objects.select_for_update(no_key=True).get(pk=known.host_id)
-    AgentCertificate.objects.filter(pk=known.pk, first_used_at=None).update(first_used_at=now)
-    earlier = AgentCertificate.objects.filter(host=known.host_id, revoked_at=None, pk__lt=known.pk)
+    Host.objects.select_for_update(no_key=True).get(pk=certificate.host_id)
+    AgentCertificate.objects.filter(pk=certificate.pk, first_used_at=None).update(first_used_at=now)
+    earlier = AgentCertificate.objects.filter(host=certificate.host_id, revoked_at=None, pk__lt=certificate.pk)
     earlier.update(revoked_at=now)
 
 
-def note_refusal(refusal: AgentRefused, *, ip: str | None, request_id: str | None) -> None:
+def record_refusal(refusal: AgentRefused, *, ip: str | None, request_id: str | None) -> None:
     """Records a refusal in the log and in the audit log; must be called outside of the transaction of the request.
 
     Requests for unknown hosts are not audited, and those for a known host only up to a number per minute, because
-    anybody can send such requests.
+    anyone can send such requests.
     """
     host = refusal.host
     log.warning("agent.refused_request", host=host.name if host else "", code=refusal.code, ip=ip)

@@ -47,11 +47,11 @@ def wanted_document(host: Host) -> dict[str, Any]:
     """Returns the wanted state of a host. Raises `Unavailable` if a secret of its brokers cannot be read."""
     rows = Broker.objects.filter(host=host).select_related("cluster", "host").order_by("number")
     # The process of a removed broker may still run, if the agent was away when it was to be stopped.
-    ended = (ProcessState.STOPPED, ProcessState.UNKNOWN)
-    present = list(rows.exclude(removed_at__isnull=False, process_state__in=ended))
-    facts, hosts = cluster_facts(broker.cluster_id for broker in present), route_hosts(present)
+    ended_states = (ProcessState.STOPPED, ProcessState.UNKNOWN)
+    current_brokers = list(rows.exclude(removed_at__isnull=False, process_state__in=ended_states))
+    facts, hosts = cluster_facts(broker.cluster_id for broker in current_brokers), route_hosts(current_brokers)
     files: dict[str, str] = {}
-    brokers = [_broker(broker, facts[broker.cluster_id], hosts[broker.pk], files) for broker in present]
+    brokers = [_broker(broker, facts[broker.cluster_id], hosts[broker.pk], files) for broker in current_brokers]
     if any(broker["settings"] for broker in brokers):
         _add(files, ROUTE_KEYS_FILE, settings.TLS_DIR / ROUTE_KEYS_FILE)
     return {
@@ -101,17 +101,19 @@ def issue_for_broker(*, acting: Actor, host: Host, broker_id: str, purpose: str,
         if purpose == Purpose.INTERNAL:
             identity = internal_identity(broker)
             name, hosts = identity.file_name.removesuffix(".pem"), (host.internal_host, *certificates.ALWAYS)
-            dated = revocation.issue_date(broker, now)
-            made = certificates.issue(settings.INTERNAL_TLS_DIR, name, key, _once(hosts), dated, process=identity)
+            issued_at = revocation.issue_date(broker, now)
+            certificate = certificates.issue(
+                settings.INTERNAL_TLS_DIR, name, key, _without_duplicates(hosts), issued_at, process=identity
+            )
         else:
             clients = route_hosts([broker])[broker.pk]
             name, hosts = f"{broker.cluster_id}-{broker.number}", (*clients, *certificates.ALWAYS)
-            made = certificates.issue(settings.TLS_DIR, name, key, _once(hosts), now)
+            certificate = certificates.issue(settings.TLS_DIR, name, key, _without_duplicates(hosts), now)
     except OSError:
         raise Unavailable("The web process has no key of the authority (ca_key.pem).", retry_after_s=60) from None
-    after = {"purpose": purpose, "expires_at": made.not_valid_after_utc}
+    after = {"purpose": purpose, "expires_at": certificate.not_valid_after_utc}
     audit.record(acting, "broker.certificate_issued", broker, None, after)
-    return made.public_bytes(Encoding.PEM).decode()
+    return certificate.public_bytes(Encoding.PEM).decode()
 
 
 def broker_of(host: Host, broker_id: str) -> Broker:
@@ -162,5 +164,5 @@ def _add(files: dict[str, str], name: str, file: Path) -> None:
         raise Unavailable("A secret of the host's brokers cannot be read.", retry_after_s=5) from error
 
 
-def _once(hosts: tuple[str, ...]) -> list[str]:
+def _without_duplicates(hosts: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(hosts))

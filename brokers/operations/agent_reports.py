@@ -32,8 +32,8 @@ def apply_report(
 
     Raises `AgentRefused`, and stores nothing, if it is about a broker of another host.
     """
-    own = set(Broker.objects.filter(host=host).values_list("pk", flat=True))
-    if not own.issuperset(reported["id"] for reported in brokers):
+    own_broker_ids = set(Broker.objects.filter(host=host).values_list("pk", flat=True))
+    if not own_broker_ids.issuperset(reported["id"] for reported in brokers):
         raise AgentRefused(
             "The report is about a broker of another host.", code="other_host", host=host, http_status=403
         )
@@ -42,11 +42,11 @@ def apply_report(
     for reported in brokers:
         fields = {name: reported[name] for name in COLUMNS if name in reported}
         if fields:
-            services.note_process(reported["id"], **fields)
+            services.store_process_state(reported["id"], **fields)
         if reported.get("ends"):
             Broker.objects.filter(pk=reported["id"]).update(process_restarts=F("process_restarts") + reported["ends"])
     if checks is not None:
-        services.note_checks(host.pk, checks, agent_version, machine)
+        services.store_checks(host.pk, checks, agent_version, machine)
     elif agent_version != host.agent_version:
         Host.objects.filter(pk=host.pk).update(agent_version=agent_version)
 

@@ -41,7 +41,7 @@ def shown_checks(host: Host) -> list[ShownCheck]:
 
 def _version(data: Data, is_joined: bool) -> tuple[str, str]:
     """Returns the texts about the version; a joined agent knows the control plane, and no database."""
-    words = {"version": data["version"]}
+    text_values = {"version": data["version"]}
     if data["behind"]:
         return (
             (
@@ -49,7 +49,7 @@ def _version(data: Data, is_joined: bool) -> tuple[str, str]:
                 if is_joined
                 else _("The agent is of version %(version)s, and the database of a newer one.")
             )
-            % words,
+            % text_values,
             _("Install the control plane's version on this machine and start its agent again."),
         )
     if data["ahead"]:
@@ -59,7 +59,7 @@ def _version(data: Data, is_joined: bool) -> tuple[str, str]:
                 if is_joined
                 else _("The agent is of version %(version)s, and the database of an older one.")
             )
-            % words,
+            % text_values,
             _("Upgrade the control plane first: manage.py prepare, then web, worker and pipeline."),
         )
     fact = (
@@ -67,19 +67,19 @@ def _version(data: Data, is_joined: bool) -> tuple[str, str]:
         if is_joined
         else _("The agent is of version %(version)s, like the database.")
     )
-    return fact % words, ""
+    return fact % text_values, ""
 
 
 def _clock(data: Data, is_joined: bool) -> tuple[str, str]:
     offset_ms = data["offset_ms"]
-    words = {"offset": f"{abs(offset_ms):,}", "limit": f"{CLOCK_OFFSET_MS_MAX:,}"}
+    text_values = {"offset": f"{abs(offset_ms):,}", "limit": f"{CLOCK_OFFSET_MS_MAX:,}"}
     if abs(offset_ms) <= CLOCK_OFFSET_MS_MAX:
         fact = (
             _("Within %(offset)s ms of the control plane's clock.")
             if is_joined
             else _("Within %(offset)s ms of the database's clock.")
         )
-        return fact % words, ""
+        return fact % text_values, ""
     if is_joined:
         fact = (
             _("%(offset)s ms ahead of the control plane's clock; at most %(limit)s ms are fine.")
@@ -92,38 +92,40 @@ def _clock(data: Data, is_joined: bool) -> tuple[str, str]:
             if offset_ms > 0
             else _("%(offset)s ms behind the database's clock; at most %(limit)s ms are fine.")
         )
-    return fact % words, _("Let both machines take their time from the same servers: chrony, or systemd-timesyncd.")
+    return fact % text_values, _(
+        "Let both machines take their time from the same servers: chrony, or systemd-timesyncd."
+    )
 
 
 def _address(data: Data, _is_joined: bool) -> tuple[str, str]:
-    words = {"address": data["address"], "reason": data["reason"]}
+    text_values = {"address": data["address"], "reason": data["reason"]}
     if not data["reason"]:
-        return _("Brokers can listen on %(address)s.") % words, ""
+        return _("Brokers can listen on %(address)s.") % text_values, ""
     return (
-        _("Nothing can listen on %(address)s: %(reason)s.") % words,
+        _("Nothing can listen on %(address)s: %(reason)s.") % text_values,
         _("Edit the host and name an address of this machine, or give the machine this one."),
     )
 
 
 def _ports(data: Data, _is_joined: bool) -> tuple[str, str]:
-    words = {"first": data["first"], "last": data["last"], "outgoing": data["outgoing_first"]}
+    text_values = {"first": data["first"], "last": data["last"], "outgoing": data["outgoing_first"]}
     if data["taken_count"]:
-        named = ", ".join(map(str, data["taken"]))
+        taken_ports = ", ".join(map(str, data["taken"]))
         return (
             ngettext(
                 "%(count)d port from %(first)d to %(last)d is taken by another program: %(named)s.",
                 "%(count)d ports from %(first)d to %(last)d are taken by other programs: %(named)s.",
                 data["taken_count"],
             )
-            % (words | {"count": data["taken_count"], "named": named}),
+            % (text_values | {"count": data["taken_count"], "named": taken_ports}),
             _("Stop those programs, or edit the host and give it another range."),
         )
     if data["outgoing_first"] is not None:
         return (
-            _("Ports from %(outgoing)d on are also given to outgoing connections.") % words,
+            _("Ports from %(outgoing)d on are also given to outgoing connections.") % text_values,
             _("Edit the host and end the range below, or add it to net.ipv4.ip_local_reserved_ports."),
         )
-    return _("Ports %(first)d to %(last)d are free.") % words, ""
+    return _("Ports %(first)d to %(last)d are free.") % text_values, ""
 
 
 def _directories(data: Data, _is_joined: bool) -> tuple[str, str]:
@@ -133,9 +135,9 @@ def _directories(data: Data, _is_joined: bool) -> tuple[str, str]:
             % {"count": data["count"]},
             "",
         )
-    wrong = "; ".join(f"{item['path']}: {item['reason']}" for item in data["wrong"])
+    wrong_directories = "; ".join(f"{directory['path']}: {directory['reason']}" for directory in data["wrong"])
     return (
-        _("Brokers cannot keep logs in %(wrong)s.") % {"wrong": wrong},
+        _("Brokers cannot keep logs in %(wrong)s.") % {"wrong": wrong_directories},
         _("Give the agent's account the right to write there, or edit the host and name other directories."),
     )
 

@@ -38,7 +38,7 @@ CAPS = {
     "max_storage_gb": CLUSTER_CAPACITY_MAX,
 }
 CHANGEABLE = ("name", "accepts_instances", "zones", *CAPS, "brokers_per_instance_min")
-SHOWN = ("name", "kind", "zones", "brokers_per_instance_min", *CAPS, "accepts_instances")
+AUDITED_FIELDS = ("name", "kind", "zones", "brokers_per_instance_min", *CAPS, "accepts_instances")
 
 
 @transaction.atomic
@@ -73,32 +73,34 @@ def add_cluster(
             Message(gettext_noop("A cluster has at most %(n)s brokers."), n=BROKERS_PER_CLUSTER_MAX),
             code="cluster_full",
         )
-    given = {
+    fields = {
         "name": name, "zones": list(zones), "brokers_per_instance_min": brokers_per_instance_min,
         "max_partitions": max_partitions, "max_bandwidth_mb_s": max_bandwidth_mb_s, "max_storage_gb": max_storage_gb,
     }  # fmt: skip
-    _check(given)
+    _require_valid(fields)
     _require_free_name(name)
-    made = Cluster(
-        **given, kind=kind, accepts_instances=accepts_instances, state=ClusterState.FORMING, reserved_for=reserved_for,
+    cluster = Cluster(
+        **fields, kind=kind, accepts_instances=accepts_instances, state=ClusterState.FORMING, reserved_for=reserved_for,
         control_secret_file=str(settings.CONTROL_SECRET_FILE),
     )  # fmt: skip
     try:
         with transaction.atomic():
-            made.save(force_insert=True)
+            cluster.save(force_insert=True)
     except IntegrityError:
         raise _name_taken() from None
-    operation = fleet_operations.begin(acting, made, FleetOperationType.FORM)
-    audit.record(acting, "cluster.added", made, None, shown(made) | {"hosts": [host.name for host in hosts]})
+    operation = fleet_operations.begin(acting, cluster, FleetOperationType.FORM)
+    audit.record(
+        acting, "cluster.added", cluster, None, audited_fields(cluster) | {"hosts": [host.name for host in hosts]}
+    )
     brokers = [
         membership.add_broker(
-            acting=acting, cluster=made, host=host, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb,
+            acting=acting, cluster=cluster, host=host, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb,
             dry_run=dry_run,
         )
         for host in hosts
     ]  # fmt: skip
     if brokers:
-        fleet_operations.done(operation, FleetStep.BROKERS_ADDED, brokers_fact(brokers), brokers=len(brokers))
+        fleet_operations.mark_done(operation, FleetStep.BROKERS_ADDED, brokers_fact(brokers), brokers=len(brokers))
     return operation
 
 
@@ -113,7 +115,7 @@ def change_cluster(*, acting: Actor, cluster: Cluster, changes: Mapping[str, Any
     changed = {key: value for key, value in changes.items() if key in CHANGEABLE and getattr(row, key) != value}
     if not changed:
         return row
-    _check(changed)
+    _require_valid(changed)
     if "name" in changed:
         _require_free_name(changed["name"])
     if changed.get("zones"):
@@ -161,12 +163,12 @@ def retire_cluster(*, acting: Actor, cluster: Cluster, dry_run: bool = False) ->
     if row.rolling_restarts.filter(state__in=(RestartState.RUNNING, RestartState.PAUSED)).exists():
         raise Conflict("A rolling restart of the cluster is under way.", code="restart_in_progress")
     was_ready = row.state == ClusterState.READY
-    present = fleet_operations.open_operation(row)
-    if present is not None:
-        fleet_operations.fail(present, "superseded", "The cluster is retired.")
+    open_operation = fleet_operations.open_operation(row)
+    if open_operation is not None:
+        fleet_operations.fail(open_operation, "superseded", "The cluster is retired.")
     row.state, row.accepts_instances = ClusterState.RETIRING, False
     row.save_changes(["state", "accepts_instances"])
-    audit.record(acting, "cluster.retirement_begun", row, None, shown(row))
+    audit.record(acting, "cluster.retirement_begun", row, None, audited_fields(row))
     return fleet_operations.begin(acting, row, FleetOperationType.RETIRE, was_ready=was_ready)
 
 
@@ -178,9 +180,9 @@ def locked_cluster(cluster: Cluster) -> Cluster:
     return row
 
 
-def shown(cluster: Cluster) -> dict[str, Any]:
+def audited_fields(cluster: Cluster) -> dict[str, Any]:
     """Returns the fields of a cluster that the audit log stores."""
-    return {name: getattr(cluster, name) for name in SHOWN}
+    return {name: getattr(cluster, name) for name in AUDITED_FIELDS}
 
 
 def brokers_fact(brokers: Sequence[Broker]) -> str:
@@ -188,11 +190,11 @@ def brokers_fact(brokers: Sequence[Broker]) -> str:
     return ", ".join(f"{broker.number} on {broker.host.name}" for broker in brokers)
 
 
-def _check(values: Mapping[str, Any]) -> None:
+def _require_valid(values: Mapping[str, Any]) -> None:
     errors: list[FieldError] = []
 
-    def refuse(at: str, detail: str, code: str) -> None:
-        errors.append(FieldError(pointer=f"/{at}", detail=detail, code=code))
+    def refuse(pointer: str, detail: str, code: str) -> None:
+        errors.append(FieldError(pointer=f"/{pointer}", detail=detail, code=code))
 
     name = values.get("name")
     if name is not None and (not NAME.fullmatch(name) or len(name) > CLUSTER_NAME_CHARS_MAX):
@@ -203,10 +205,12 @@ def _check(values: Mapping[str, Any]) -> None:
     for index, zone in enumerate(zones):
         if not NAME.fullmatch(zone) or len(zone) > ZONE_CHARS_MAX:
             refuse(f"zones/{index}", _name_rule(ZONE_CHARS_MAX), "invalid_name")
-    for key, most in {"brokers_per_instance_min": BROKERS_PER_CLUSTER_MAX, **CAPS}.items():
+    for key, maximum in {"brokers_per_instance_min": BROKERS_PER_CLUSTER_MAX, **CAPS}.items():
         value = values.get(key)
-        if value is not None and not 1 <= value <= most:
-            refuse(key, Message(gettext_noop("A whole number from 1 to %(most)s."), most=f"{most:,}"), "out_of_range")
+        if value is not None and not 1 <= value <= maximum:
+            refuse(
+                key, Message(gettext_noop("A whole number from 1 to %(most)s."), most=f"{maximum:,}"), "out_of_range"
+            )
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
 

@@ -45,18 +45,18 @@ def due(statuses: Iterable[tuple[int, Mapping[str, Any]]]) -> tuple[list[int], i
     return sorted(result), max(result.values(), default=0)
 
 
-def take_up(now: datetime) -> int:
+def start_due_restarts(now: datetime) -> int:
     """Begins a rolling restart in each cluster where one is due, once per build regardless of its outcome; returns
     their number.
     """
-    begun = 0
+    started = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("uptake.cluster_failed", cluster_id=cluster.pk):
-            begun += _take_up(cluster, now)
-    return begun
+            started += _start_if_due(cluster, now)
+    return started
 
 
-def _take_up(cluster: Cluster, now: datetime) -> bool:
+def _start_if_due(cluster: Cluster, now: datetime) -> bool:
     rows = Broker.objects.filter(
         cluster=cluster, removed_at=None, wanted=WantedState.RUNNING,
         observed_at__gte=now - timedelta(seconds=BROKER_LATE_S),

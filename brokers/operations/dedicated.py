@@ -41,11 +41,11 @@ def ensure_cluster(instance: Instance) -> FleetOperation | None:
     if instance.cluster_type != ClusterType.DEDICATED:
         return None
     hosts = locked_hosts()
-    made = Cluster.objects.filter(reserved_for=instance, state=ClusterState.FORMING).first()
-    if made is not None:
-        return fleet_operations.open_operation(made)
-    planned = plan_for(instance, hosts)
-    if planned is None:
+    forming = Cluster.objects.filter(reserved_for=instance, state=ClusterState.FORMING).first()
+    if forming is not None:
+        return fleet_operations.open_operation(forming)
+    plan = plan_for(instance, hosts)
+    if plan is None:
         return None
     by_id = {host.pk: host for host in hosts}
     try:
@@ -54,9 +54,9 @@ def ensure_cluster(instance: Instance) -> FleetOperation | None:
                 acting=system_actor(ACTOR),
                 name=f"dedicated-{instance.pk}",
                 kind=ClusterKind.DEDICATED,
-                hosts=[by_id[host_id] for host_id in planned.host_ids],
-                bandwidth_mb_s=planned.bandwidth_mb_s,
-                storage_gb=planned.storage_gb,
+                hosts=[by_id[host_id] for host_id in plan.host_ids],
+                bandwidth_mb_s=plan.bandwidth_mb_s,
+                storage_gb=plan.storage_gb,
                 reserved_for=instance,
             )
     except Conflict as error:
@@ -71,20 +71,22 @@ def plan_for(instance: Instance, hosts: Sequence[Host]) -> ClusterPlan | None:
     """
     if not tenant_selectors.is_verified(instance.tenant):
         return None
-    own = Cluster.objects.active().filter(kind=ClusterKind.DEDICATED, placements__instance__tenant=instance.tenant)
+    tenant_clusters = Cluster.objects.active().filter(
+        kind=ClusterKind.DEDICATED, placements__instance__tenant=instance.tenant
+    )
     reserved = Cluster.objects.active().filter(reserved_for__tenant=instance.tenant).exclude(reserved_for=instance)
-    if own.count() + reserved.count() >= DEDICATED_CLUSTERS_PER_TENANT_MAX:
+    if tenant_clusters.count() + reserved.count() >= DEDICATED_CLUSTERS_PER_TENANT_MAX:
         return None
-    used = set(selectors.brokers().values_list("host_id", flat=True))
-    free = [
+    used_host_ids = set(selectors.brokers().values_list("host_id", flat=True))
+    free_hosts = [
         FreeHost(id=host.pk, zone=host.zone, capacity_mb_s=host.capacity_mb_s, capacity_gb=host.capacity_gb)
         for host in hosts
-        if host.pk not in used and selectors.agent_is_alive(host) and not has_failed(host.checks)
+        if host.pk not in used_host_ids and selectors.agent_is_alive(host) and not has_failed(host.checks)
     ]
     # Topics cannot be placed over brokers of which only some have a zone.
-    of_zones = [host for host in free if host.zone]
-    without_zone = [host for host in free if not host.zone]
-    return _plan(instance, of_zones) or _plan(instance, without_zone)
+    zoned = [host for host in free_hosts if host.zone]
+    without_zone = [host for host in free_hosts if not host.zone]
+    return _plan(instance, zoned) or _plan(instance, without_zone)
 
 
 def _plan(instance: Instance, hosts: Sequence[FreeHost]) -> ClusterPlan | None:

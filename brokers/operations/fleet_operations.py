@@ -44,21 +44,21 @@ def data_of(operation: FleetOperation, step: FleetStep) -> Mapping[str, Any]:
     return next((row["data"] for row in operation.steps if row["name"] == step), {})
 
 
-def waits(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
+def mark_waiting(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
     """Marks a step as running, with the fact that it waits for."""
     _set(operation, step, StepState.RUNNING, fact, data)
 
 
-def done(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
+def mark_done(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
     """Marks a step as complete."""
     _set(operation, step, StepState.DONE, fact, data)
 
 
-def note_trouble(operation: FleetOperation, detail: str) -> None:
+def record_failure_reason(operation: FleetOperation, detail: str) -> None:
     """Stores the reason why the current step waits, if something does not answer."""
     step = next((row for row in operation.steps if row["state"] != StepState.DONE), None)
     if step is not None:
-        waits(operation, FleetStep(step["name"]), detail)
+        mark_waiting(operation, FleetStep(step["name"]), detail)
 
 
 def succeed(operation: FleetOperation) -> bool:
@@ -83,11 +83,13 @@ def _blank(step: FleetStep) -> dict[str, Any]:
 
 
 def _set(operation: FleetOperation, step: FleetStep, state: StepState, fact: str, data: Mapping[str, Any]) -> None:
-    item = next(item for item in operation.steps if item["name"] == step)
-    wanted = {"state": state.value, **entries("fact", fact, FACT_CHARS_MAX), "data": {**item["data"], **data}}
-    if item["state"] == StepState.DONE or all(item.get(key) == value for key, value in wanted.items()):
+    step_document = next(step_document for step_document in operation.steps if step_document["name"] == step)
+    changes = {"state": state.value, **entries("fact", fact, FACT_CHARS_MAX), "data": {**step_document["data"], **data}}
+    if step_document["state"] == StepState.DONE or all(
+        step_document.get(key) == value for key, value in changes.items()
+    ):
         return
-    item |= wanted | {"at_ms": _at_ms(operation) if state is StepState.DONE else None}
+    step_document |= changes | {"at_ms": _at_ms(operation) if state is StepState.DONE else None}
     operation.state = OperationState.RUNNING
     _write(operation, "steps", "state")
 

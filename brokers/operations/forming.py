@@ -32,45 +32,47 @@ def reconcile_once(operation: FleetOperation) -> bool:
     rows = Broker.objects.filter(cluster=operation.cluster, removed_at=None, wanted=WantedState.RUNNING)
     brokers = list(rows.select_related("host").order_by("number"))
     if not brokers:
-        fleet_operations.waits(operation, FleetStep.BROKERS_ADDED, NO_BROKER)
+        fleet_operations.mark_waiting(operation, FleetStep.BROKERS_ADDED, NO_BROKER)
         return False
-    fleet_operations.done(operation, FleetStep.BROKERS_ADDED, brokers_fact(brokers), brokers=len(brokers))
-    if not _answer(operation, brokers):
+    fleet_operations.mark_done(operation, FleetStep.BROKERS_ADDED, brokers_fact(brokers), brokers=len(brokers))
+    if not _all_brokers_answer(operation, brokers):
         return False
     try:
         view = ClusterAdminClient(operation.cluster).view(())
     except Unavailable as error:
-        fleet_operations.waits(operation, FleetStep.CONTROLLER_ELECTED, error.detail)
+        fleet_operations.mark_waiting(operation, FleetStep.CONTROLLER_ELECTED, error.detail)
         return False
     missing = sorted({broker.number for broker in brokers} - view.brokers)
     if missing:
-        fleet_operations.waits(
+        fleet_operations.mark_waiting(
             operation, FleetStep.CONTROLLER_ELECTED, f"Waits for broker {missing[0]} to join the cluster."
         )
         return False
     if view.controller not in view.brokers:
-        fleet_operations.waits(operation, FleetStep.CONTROLLER_ELECTED, "No broker is controller yet.")
+        fleet_operations.mark_waiting(operation, FleetStep.CONTROLLER_ELECTED, "No broker is controller yet.")
         return False
     fact = f"Broker {view.controller} is controller"
-    fleet_operations.done(operation, FleetStep.CONTROLLER_ELECTED, fact, controller=view.controller)
+    fleet_operations.mark_done(operation, FleetStep.CONTROLLER_ELECTED, fact, controller=view.controller)
     return _is_ready(operation)
 
 
-def _answer(operation: FleetOperation, brokers: list[Broker]) -> bool:
+def _all_brokers_answer(operation: FleetOperation, brokers: list[Broker]) -> bool:
     """Queries every broker for its status, and stores the answers as the observer does."""
-    answers = observe.ask_all(observe.targets_of_cluster(operation.cluster), "/v1/status")
+    answers = observe.query_all(observe.targets_of_cluster(operation.cluster), "/v1/status")
     now = timezone.now()
     for broker in brokers:
         body = answers.bodies.get(broker.number)
         if body is not None:
             Broker.objects.filter(pk=broker.pk).update(observed=dict(body), observed_at=now)
-    silent = [broker for broker in brokers if broker.number not in answers.bodies]
-    count = len(brokers) - len(silent)
-    if not silent:
-        fleet_operations.done(operation, FleetStep.BROKERS_ANSWER, f"{count} of {count}", answering=count, of=count)
+    unresponsive = [broker for broker in brokers if broker.number not in answers.bodies]
+    count = len(brokers) - len(unresponsive)
+    if not unresponsive:
+        fleet_operations.mark_done(
+            operation, FleetStep.BROKERS_ANSWER, f"{count} of {count}", answering=count, of=count
+        )
         return True
-    fact = f"{count} of {len(brokers)}. {_reason(silent[0])}"
-    fleet_operations.waits(operation, FleetStep.BROKERS_ANSWER, fact, answering=count, of=len(brokers))
+    fact = f"{count} of {len(brokers)}. {_reason(unresponsive[0])}"
+    fleet_operations.mark_waiting(operation, FleetStep.BROKERS_ANSWER, fact, answering=count, of=len(brokers))
     return False
 
 

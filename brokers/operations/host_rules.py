@@ -76,18 +76,20 @@ def is_wildcard(host: str) -> bool:
     return host in ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
-def overlap(wanted: HostAddresses, others: Iterable[HostAddresses]) -> Overlap | None:
-    """Returns the first reason why the range of `wanted` collides with itself or another host, or None."""
-    for other in (wanted, *others):
-        if other is not wanted and not wanted.shares_address_with(other):
+def overlap(host: HostAddresses, others: Iterable[HostAddresses]) -> Overlap | None:
+    """Returns the first reason why the range of `host` collides with itself or another host, or None."""
+    for other in (host, *others):
+        if other is not host and not host.shares_address_with(other):
             continue
-        taken = next((port for port in sorted(other.own_ports) if port in wanted.tenant_ports), None)
-        if taken is not None:
+        used_port = next((port for port in sorted(other.own_ports) if port in host.tenant_ports), None)
+        if used_port is not None:
             detail = Message(
-                gettext_noop("Port %(port)s is one of a broker's own on host %(name)s."), port=taken, name=other.name
+                gettext_noop("Port %(port)s is one of a broker's own on host %(name)s."),
+                port=used_port,
+                name=other.name,
             )
             return Overlap(detail=detail, code="ports_taken")
-        if other is not wanted and _overlap(wanted.tenant_ports, other.tenant_ports):
+        if other is not host and _overlap(host.tenant_ports, other.tenant_ports):
             detail = Message(
                 gettext_noop(
                     "Host %(name)s has the ports %(first)s to %(last)s on the same address. "
@@ -102,34 +104,34 @@ def overlap(wanted: HostAddresses, others: Iterable[HostAddresses]) -> Overlap |
 
 
 def broker_ports(
-    host: HostAddresses, sharing: Iterable[HostAddresses], used: Iterable[tuple[int, int]]
+    host: HostAddresses, same_address: Iterable[HostAddresses], used: Iterable[tuple[int, int]]
 ) -> tuple[int, int] | None:
     """Returns an internal and an admin port for another broker of `host`: after the pairs `used` there, or at the usual
     position below the first tenant port; outside all ranges of hosts with the same address. None if no port is left.
     """
     pairs = list(used)
-    near = [host, *sharing]
-    taken = {port for other in near for port in other.own_ports}
+    neighbours = [host, *same_address]
+    taken_ports = {port for other in neighbours for port in other.own_ports}
     result: list[int] = []
     for position, below in enumerate((INTERNAL_PORTS_BELOW, ADMIN_PORTS_BELOW)):
-        usual = host.port_first - below
-        first = usual if usual >= LOWEST_PORT else host.port_last + 1
+        usual_port = host.port_first - below
+        first = usual_port if usual_port >= LOWEST_PORT else host.port_last + 1
         start = max((pair[position] for pair in pairs), default=first - 1) + 1
         candidates = (*range(start, HIGHEST_PORT + 1), *range(LOWEST_PORT, start))
         port = next(
             (
                 port
                 for port in candidates
-                if port not in taken and not any(port in other.tenant_ports for other in near)
+                if port not in taken_ports and not any(port in other.tenant_ports for other in neighbours)
             ),
             None,
         )
         if port is None:
             return None
-        taken.add(port)
+        taken_ports.add(port)
         result.append(port)
     return result[0], result[1]
 
 
-def _overlap(one: range, other: range) -> bool:
-    return one.start < other.stop and other.start < one.stop
+def _overlap(first: range, other: range) -> bool:
+    return first.start < other.stop and other.start < first.stop

@@ -31,8 +31,8 @@ from tenants.errors import Conflict, FieldError, Invalid, Message, NotFound
 ADDRESS_FIELDS = ("advertised_host", "bind_host", "internal_host")
 PORT_FIELDS = ("port_first", "port_last")
 CAPACITY_FIELDS = ("capacity_mb_s", "capacity_gb")
-SHOWN = ("name", "zone", *ADDRESS_FIELDS, *PORT_FIELDS, *CAPACITY_FIELDS, "data_dirs")
-CHANGEABLE = SHOWN[1:]
+AUDITED_FIELDS = ("name", "zone", *ADDRESS_FIELDS, *PORT_FIELDS, *CAPACITY_FIELDS, "data_dirs")
+CHANGEABLE = AUDITED_FIELDS[1:]
 
 
 def agent_command(host: Host) -> str:
@@ -68,17 +68,17 @@ def add_host(*, acting: Actor, name: str, advertised_host: str, **fields: Any) -
         raise Invalid.at("/name", _name_rule(HOST_NAME_CHARS_MAX), code="invalid_name")
     if any(host.name == name for host in hosts):
         raise _name_taken()
-    given = {"advertised_host": advertised_host, "bind_host": advertised_host, "internal_host": advertised_host}
-    given |= {key: value for key, value in fields.items() if value not in (None, "")}
-    made = Host(name=name, **_checked(given))
-    _require_free_ports(made, hosts)
+    values = {"advertised_host": advertised_host, "bind_host": advertised_host, "internal_host": advertised_host}
+    values |= {key: value for key, value in fields.items() if value not in (None, "")}
+    new_host = Host(name=name, **_checked(values))
+    _require_free_ports(new_host, hosts)
     try:
         with transaction.atomic():
-            made.save(force_insert=True)
+            new_host.save(force_insert=True)
     except IntegrityError:
         raise _name_taken() from None
-    audit.record(acting, "host.added", made, None, shown(made))
-    return made
+    audit.record(acting, "host.added", new_host, None, audited_fields(new_host))
+    return new_host
 
 
 @transaction.atomic
@@ -95,8 +95,8 @@ def change_host(*, acting: Actor, host: Host, changes: Mapping[str, Any]) -> Hos
     row = next((candidate for candidate in hosts if candidate.pk == host.pk), None)
     if row is None:
         raise Conflict("The host is removed.", code="removed")
-    wanted = _checked({key: value for key, value in changes.items() if key in CHANGEABLE}, row)
-    changed = {key: value for key, value in wanted.items() if getattr(row, key) != value}
+    checked = _checked({key: value for key, value in changes.items() if key in CHANGEABLE}, row)
+    changed = {key: value for key, value in checked.items() if getattr(row, key) != value}
     if not changed:
         return row
     before = {key: getattr(row, key) for key in changed}
@@ -135,17 +135,17 @@ def remove_host(*, acting: Actor, host: Host) -> Host:
     AgentCertificate.objects.filter(host=row, revoked_at=None).update(revoked_at=row.removed_at)
     revocation.revoke_for_host(row, row.removed_at)
     FormerPort.objects.filter(host=row).delete()
-    audit.record(acting, "host.removed", row, shown(row), None)
+    audit.record(acting, "host.removed", row, audited_fields(row), None)
     return row
 
 
 def addresses_of(hosts: Iterable[Host]) -> list[HostAddresses]:
     """Returns the hosts in the form that the rules compare."""
     rows = list(hosts)
-    own: dict[str, set[int]] = {host.pk: set() for host in rows}
+    own_ports: dict[str, set[int]] = {host.pk: set() for host in rows}
     brokers = Broker.objects.filter(host__in=rows, removed_at=None)
     for host_id, internal, admin in brokers.values_list("host_id", "internal_port", "admin_port"):
-        own[host_id] |= {internal, admin}
+        own_ports[host_id] |= {internal, admin}
     return [
         HostAddresses(
             name=host.name,
@@ -154,20 +154,20 @@ def addresses_of(hosts: Iterable[Host]) -> list[HostAddresses]:
             internal_host=host.internal_host,
             port_first=host.port_first,
             port_last=host.port_last,
-            own_ports=frozenset(own[host.pk]),
+            own_ports=frozenset(own_ports[host.pk]),
         )
         for host in rows
     ]
 
 
-def shown(host: Host) -> dict[str, Any]:
+def audited_fields(host: Host) -> dict[str, Any]:
     """Returns the fields of a host that the audit log stores."""
-    return {name: getattr(host, name) for name in SHOWN}
+    return {name: getattr(host, name) for name in AUDITED_FIELDS}
 
 
-def _checked(given: Mapping[str, Any], present: Host | None = None) -> dict[str, Any]:
+def _checked(values: Mapping[str, Any], current: Host | None = None) -> dict[str, Any]:
     """Returns the values in normal form; each wrong value is an error at its own pointer."""
-    result = dict(given)
+    result = dict(values)
     errors: list[FieldError] = []
 
     def refuse(name: str, detail: str, code: str) -> None:
@@ -191,8 +191,8 @@ def _checked(given: Mapping[str, Any], present: Host | None = None) -> dict[str,
                 Message(gettext_noop("A port from %(first)s to %(last)s."), first=LOWEST_PORT, last=HIGHEST_PORT),
                 "out_of_range",
             )
-    first = result.get("port_first", present.port_first if present else None)
-    last = result.get("port_last", present.port_last if present else None)
+    first = result.get("port_first", current.port_first if current else None)
+    last = result.get("port_last", current.port_last if current else None)
     if first is not None and last is not None and first > last:
         refuse("port_last", "The last port is below the first one.", "out_of_range")
     for name in CAPACITY_FIELDS:
@@ -202,8 +202,8 @@ def _checked(given: Mapping[str, Any], present: Host | None = None) -> dict[str,
                 Message(gettext_noop("A whole number from 1 to %(most)s."), most=f"{BROKER_CAPACITY_MAX:,}"),
                 "out_of_range",
             )
-    for at, detail, code in wrong_directories(result.get("data_dirs", ())):
-        refuse(at, detail, code)
+    for field, detail, code in wrong_directories(result.get("data_dirs", ())):
+        refuse(field, detail, code)
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
     return result
@@ -267,13 +267,13 @@ def _require_zone_of_clusters(host: Host) -> None:
         if host.zone or broker.rack:
             continue
         others = Broker.objects.filter(cluster=cluster, removed_at=None).exclude(host=host, rack="")
-        other = next((row for row in others.select_related("host") if row.effective_rack), None)
-        if other is not None:
+        zoned_broker = next((row for row in others.select_related("host") if row.effective_rack), None)
+        if zoned_broker is not None:
             raise Conflict(
                 Message(
                     gettext_noop("Broker %(id)s of its cluster is in the zone %(zone)s: the host needs a zone, too."),
-                    id=other.number,
-                    zone=other.effective_rack,
+                    id=zoned_broker.number,
+                    zone=zoned_broker.effective_rack,
                 ),
                 code="zone_missing",
             )

@@ -6,7 +6,7 @@ import structlog
 
 from brokers.choices import FleetOperationType, RestartState
 from brokers.infra import zookeeper
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.limits import FLEET_OPERATIONS_PER_ROUND_MAX
 from brokers.models import UNDER_WAY, FleetOperation, Rebalance, RollingRestart
 from brokers.operations import fleet_operations, forming, retiring, rolling_restart
@@ -16,7 +16,7 @@ from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
 
-OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
+EXTERNAL_ERRORS = (DomainError, *zookeeper.ERRORS)
 
 
 def reconcile_once(*, measure: bool = True) -> int:
@@ -28,19 +28,19 @@ def reconcile_once(*, measure: bool = True) -> int:
     rows: list[Rebalance | RollingRestart] = [*rebalances, *restarts]
     for row in rows:
         with contained("work.failed", work_id=row.pk, cluster_id=row.cluster_id):
-            _take_turn(row, measure=measure)
+            _run_locked(row, measure=measure)
     return len(rows)
 
 
-def _take_turn(row: Rebalance | RollingRestart, *, measure: bool) -> None:
+def _run_locked(row: Rebalance | RollingRestart, *, measure: bool) -> None:
     try:
-        with only_one(row.pk):
+        with exclusive_lock(row.pk):
             row.refresh_from_db()  # another holder of the lock may have continued it meanwhile
             if row.is_under_way:
                 _reconcile(row, measure=measure)
     except Busy:
         return
-    except OUTSIDE_TROUBLE as error:
+    except EXTERNAL_ERRORS as error:
         detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
         log.warning("work.postponed", work_id=row.pk, reason=detail)
         type(row)._default_manager.filter(pk=row.pk).update(trouble=detail)
@@ -55,8 +55,8 @@ def _reconcile(row: Rebalance | RollingRestart, *, measure: bool) -> None:
 
 def reconcile_clusters() -> int:
     """Runs one round over every cluster that is being formed or retired; returns their number."""
-    found = FleetOperation.objects.filter(state__in=fleet_operations.OPEN_STATES).select_related("cluster")
-    rows = list(found.order_by("created_at", "pk")[:FLEET_OPERATIONS_PER_ROUND_MAX])
+    operations = FleetOperation.objects.filter(state__in=fleet_operations.OPEN_STATES).select_related("cluster")
+    rows = list(operations.order_by("created_at", "pk")[:FLEET_OPERATIONS_PER_ROUND_MAX])
     for row in rows:
         with contained("work.failed", work_id=row.pk, cluster_id=row.cluster_id):
             _reconcile_cluster(row)
@@ -65,14 +65,14 @@ def reconcile_clusters() -> int:
 
 def _reconcile_cluster(row: FleetOperation) -> None:
     try:
-        with only_one(row.pk):
+        with exclusive_lock(row.pk):
             row.refresh_from_db()
             if row.is_open:
                 work = forming if row.type == FleetOperationType.FORM else retiring
                 work.reconcile_once(row)
     except Busy:
         return
-    except OUTSIDE_TROUBLE as error:
+    except EXTERNAL_ERRORS as error:
         detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
         log.warning("work.postponed", work_id=row.pk, reason=detail)
-        fleet_operations.note_trouble(row, detail)
+        fleet_operations.record_failure_reason(row, detail)

@@ -78,11 +78,11 @@ def joining_actor(token: str, *, ip: str | None, request_id: str | None) -> Acto
 
 def join_command(secret: str) -> str:
     """Returns the command line that joins the agent of a host, and starts it."""
-    words = ["manage.py agent", f"--join {settings.PUBLIC_URL}", f"--token {secret}"]
+    arguments = ["manage.py agent", f"--join {settings.PUBLIC_URL}", f"--token {secret}"]
     file = settings.INTERNAL_TLS_DIR / certificates.CA_FILE
     if file.exists():
-        words.append(f"--ca-sha256 {fingerprint(file.read_bytes())}")
-    return " ".join(words)
+        arguments.append(f"--ca-sha256 {fingerprint(file.read_bytes())}")
+    return " ".join(arguments)
 
 
 def authority_pem() -> str:
@@ -119,11 +119,11 @@ def join(*, token: str, csr_pem: str, host_name: str = "", ip: str | None, reque
         raise AgentRefused("The token is another host's.", code="other_host", host=row, http_status=403)
     key = checked_key(csr_pem)
     revoke_certificates(row, now)
-    made = _issue(row, key, now)
+    certificate = _issue(row, key, now)
     Host.objects.filter(pk=row.pk).update(join_token_used_at=now, agent_joined_at=now, agent_sequence=0)
     acting = agent_actor(row, ip=ip, request_id=request_id)
-    audit.record(acting, "host.joined", row, None, {"serial": made.serial, "expires_at": made.expires_at})
-    return Membership(host=row, certificate_pem=made.certificate_pem, authority_pem=authority_pem())
+    audit.record(acting, "host.joined", row, None, {"serial": certificate.serial, "expires_at": certificate.expires_at})
+    return Membership(host=row, certificate_pem=certificate.certificate_pem, authority_pem=authority_pem())
 
 
 @transaction.atomic
@@ -135,18 +135,18 @@ def renew(*, acting: Actor, host: Host, csr_pem: str) -> str:
     """
     row = Host.objects.select_for_update(no_key=True).get(pk=host.pk)
     now = timezone.now()
-    present = AgentCertificate.objects.filter(host=row, revoked_at=None).exclude(first_used_at=None).first()
-    if present is None:
+    current = AgentCertificate.objects.filter(host=row, revoked_at=None).exclude(first_used_at=None).first()
+    if current is None:
         raise AgentRefused("The certificate is revoked.", code="certificate_revoked", host=row)
-    if present.expires_at - now > timedelta(days=certificates.RENEWAL_DAYS):
+    if current.expires_at - now > timedelta(days=certificates.RENEWAL_DAYS):
         raise Conflict("The certificate is not renewed yet.", code="not_due")
     key = checked_key(csr_pem)
     # A certificate that was never used did not reach the agent.
     AgentCertificate.objects.filter(host=row, revoked_at=None, first_used_at=None).update(revoked_at=now)
-    made = _issue(row, key, now)
-    after = {"serial": made.serial, "expires_at": made.expires_at}
-    audit.record(acting, "host.certificate_renewed", row, {"serial": present.serial}, after)
-    return made.certificate_pem
+    certificate = _issue(row, key, now)
+    after = {"serial": certificate.serial, "expires_at": certificate.expires_at}
+    audit.record(acting, "host.certificate_renewed", row, {"serial": current.serial}, after)
+    return certificate.certificate_pem
 
 
 def checked_key(csr_pem: str) -> ec.EllipticCurvePublicKey:
@@ -160,17 +160,17 @@ def checked_key(csr_pem: str) -> ec.EllipticCurvePublicKey:
 
 def _issue(host: Host, key: ec.EllipticCurvePublicKey, now: datetime) -> AgentCertificate:
     try:
-        made = certificates.issue_agent(settings.INTERNAL_TLS_DIR, host.pk, key, now)
+        certificate = certificates.issue_agent(settings.INTERNAL_TLS_DIR, host.pk, key, now)
     except OSError:
         raise _no_authority() from None
-    kept = AgentCertificate.objects.filter(host=host).order_by("-pk").values_list("pk", flat=True)[: KEPT_MAX - 1]
-    AgentCertificate.objects.filter(host=host).exclude(pk__in=list(kept)).exclude(revoked_at=None).delete()
+    kept_ids = AgentCertificate.objects.filter(host=host).order_by("-pk").values_list("pk", flat=True)[: KEPT_MAX - 1]
+    AgentCertificate.objects.filter(host=host).exclude(pk__in=list(kept_ids)).exclude(revoked_at=None).delete()
     return AgentCertificate.objects.create(
         host=host,
-        serial=serial_text(made.serial_number),
-        certificate_pem=made.public_bytes(Encoding.PEM).decode(),
+        serial=serial_text(certificate.serial_number),
+        certificate_pem=certificate.public_bytes(Encoding.PEM).decode(),
         issued_at=now,
-        expires_at=made.not_valid_after_utc,
+        expires_at=certificate.not_valid_after_utc,
     )
 
 

@@ -48,7 +48,7 @@ def add_broker(
     access.require(acting, Scope.OPERATOR)
     cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)
     host = Host.objects.select_for_update().get(pk=host.pk)
-    _require_place(cluster, host, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+    _require_capacity(cluster, host, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
     _require_zone_like_others(cluster, rack or host.zone)
     numbers = set(Broker.objects.filter(cluster=cluster).values_list("number", flat=True))
     if Broker.objects.filter(cluster=cluster, removed_at=None).count() >= BROKERS_PER_CLUSTER_MAX:
@@ -58,7 +58,7 @@ def add_broker(
         )
     number = max(numbers, default=0) + 1
     internal_port, admin_port = own_ports(host)
-    made = Broker.objects.create(
+    broker = Broker.objects.create(
         cluster=cluster,
         host=host,
         number=number,
@@ -69,14 +69,14 @@ def add_broker(
         bandwidth_mb_s=bandwidth_mb_s,
         storage_gb=storage_gb,
     )
-    after = {"cluster": cluster.pk, "number": number, "host": host.name, "data_dirs": made.data_dirs}
-    audit.record(acting, "broker.added", made, None, after)
+    after = {"cluster": cluster.pk, "number": number, "host": host.name, "data_dirs": broker.data_dirs}
+    audit.record(acting, "broker.added", broker, None, after)
     if not dry_run:
-        notify(made)
-    return made
+        notify(broker)
+    return broker
 
 
-def _require_place(cluster: Cluster, host: Host, *, bandwidth_mb_s: int, storage_gb: int) -> None:
+def _require_capacity(cluster: Cluster, host: Host, *, bandwidth_mb_s: int, storage_gb: int) -> None:
     """Raises `Conflict` if the cluster takes no broker, or the host lacks capacity for a broker of this size."""
     if cluster.state in (ClusterState.RETIRING, ClusterState.RETIRED):
         raise Conflict("The cluster is being retired.", code="retired")
@@ -97,11 +97,11 @@ def _require_place(cluster: Cluster, host: Host, *, bandwidth_mb_s: int, storage
             Message(gettext_noop("A host has at most %(n)s brokers."), n=BROKERS_PER_HOST_MAX), code="host_full"
         )
     sold_mb_s, sold_gb = sold_by_brokers(host)
-    for limit, sold, wanted, unit in (
+    for limit, sold, requested, unit in (
         (host.capacity_mb_s, sold_mb_s, bandwidth_mb_s, "MB/s"),
         (host.capacity_gb, sold_gb, storage_gb, "GB"),
     ):
-        if limit is not None and sold + wanted > limit:
+        if limit is not None and sold + requested > limit:
             raise Conflict(
                 Message(
                     gettext_noop(
@@ -111,7 +111,7 @@ def _require_place(cluster: Cluster, host: Host, *, bandwidth_mb_s: int, storage
                     left=f"{max(0, limit - sold):,}",
                     unit=unit,
                     limit=f"{limit:,}",
-                    wanted=f"{wanted:,}",
+                    wanted=f"{requested:,}",
                 ),
                 code="host_full",
             )
@@ -145,8 +145,8 @@ def own_ports(host: Host) -> tuple[int, int]:
     """
     pairs = list(Broker.objects.filter(host=host, removed_at=None).values_list("internal_port", "admin_port"))
     others = Host.objects.filter(removed_at=None).exclude(pk=host.pk)
-    own, *near = addresses_of([host, *others])
-    result = broker_ports(own, [other for other in near if own.shares_address_with(other)], pairs)
+    own, *neighbours = addresses_of([host, *others])
+    result = broker_ports(own, [other for other in neighbours if own.shares_address_with(other)], pairs)
     if result is None:
         raise Conflict(
             Message(gettext_noop("Host %(name)s has no port left for a broker."), name=host.name), code="no_port"
@@ -154,14 +154,14 @@ def own_ports(host: Host) -> tuple[int, int]:
     return result
 
 
-def directories_of(cluster: Cluster, host: Host, number: int, wanted: Sequence[str]) -> list[str]:
+def directories_of(cluster: Cluster, host: Host, number: int, requested: Sequence[str]) -> list[str]:
     """Returns a broker's log directories: as given, otherwise below the host's directories, or beside those of a broker
     there.
     """
     others = list(Broker.objects.filter(host=host, removed_at=None).select_related("cluster").order_by("number"))
-    if wanted:
-        _require_free_directories(others, wanted)
-        return [normalised_directory(path) for path in wanted]
+    if requested:
+        _require_free_directories(others, requested)
+        return [normalised_directory(path) for path in requested]
     if host.data_dirs:
         return [str(Path(path) / cluster.pk / str(number) / "data") for path in host.data_dirs]
     for other in sorted(others, key=lambda other: other.cluster_id != cluster.pk):
@@ -175,12 +175,12 @@ def directories_of(cluster: Cluster, host: Host, number: int, wanted: Sequence[s
     return [str(settings.STATE_DIR / "brokers" / cluster.pk / str(number) / "data")]
 
 
-def _require_free_directories(others: Sequence[Broker], wanted: Sequence[str]) -> None:
-    for at, detail, code in wrong_directories(wanted):
-        raise Invalid.at(f"/{at}", detail, code=code)
-    taken = {normalised_directory(path) for other in others for path in other.data_dirs}
-    for index, path in enumerate(wanted):
-        if normalised_directory(path) in taken:
+def _require_free_directories(neighbours: Sequence[Broker], requested: Sequence[str]) -> None:
+    for field, detail, code in wrong_directories(requested):
+        raise Invalid.at(f"/{field}", detail, code=code)
+    used_directories = {normalised_directory(path) for other in neighbours for path in other.data_dirs}
+    for index, path in enumerate(requested):
+        if normalised_directory(path) in used_directories:
             raise Invalid.at(f"/data_dirs/{index}", "Another broker keeps its log there.", code="taken")
 
 

@@ -48,7 +48,7 @@ def reconcile_once(operation: FleetOperation) -> bool:
     )
     if not fleet_operations.is_done(operation, FleetStep.USAGE_READ) and not _is_read(operation, brokers):
         return False
-    return _are_stopped(operation, brokers) and _removed(operation, brokers)
+    return _stop_brokers(operation, brokers) and _remove_brokers(operation, brokers)
 
 
 def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
@@ -57,38 +57,38 @@ def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
     """
     step = FleetStep.USAGE_READ
     if not brokers or not fleet_operations.data_of(operation, FleetStep.ACCEPTED).get("was_ready"):
-        fleet_operations.done(operation, step, "No instance was ever served.")
+        fleet_operations.mark_done(operation, step, "No instance was ever served.")
         return True
     ends = fleet_operations.data_of(operation, step).get("ends")
     if ends is None:
         if timezone.now() < operation.created_at + WRITTEN_AFTER:
-            fleet_operations.waits(operation, step, "Brokers write down the last counters.")
+            fleet_operations.mark_waiting(operation, step, "Brokers write down the last counters.")
             return False
         ends = _ends(operation.cluster)
         if ends is None:
-            fleet_operations.waits(operation, step, "A partition of the cluster's own topics has no leader.")
+            fleet_operations.mark_waiting(operation, step, "A partition of the cluster's own topics has no leader.")
             return False
-        fleet_operations.waits(operation, step, "Waits for the pipeline.", ends=ends)
+        fleet_operations.mark_waiting(operation, step, "Waits for the pipeline.", ends=ends)
     audit_read_to = AuditOffset.objects.filter(cluster=operation.cluster_id).values_list("partition", "next_offset")
     read = {USAGE_TOPIC: usage_read_to.it(operation.cluster_id), AUDIT_TOPIC: dict(audit_read_to)}
-    missing = behind(ends, read)
+    missing = unread_records(ends, read)
     if missing:
         topic, count = next(iter(missing.items()))
-        fleet_operations.waits(operation, step, f"{count:,} records of {topic} are not read yet.", ends=ends)
+        fleet_operations.mark_waiting(operation, step, f"{count:,} records of {topic} are not read yet.", ends=ends)
         return False
-    fleet_operations.done(operation, step, "All read", ends=ends)
+    fleet_operations.mark_done(operation, step, "All read", ends=ends)
     return True
 
 
-def behind(ends: Mapping[str, Mapping[str, int]], read: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
+def unread_records(ends: Mapping[str, Mapping[str, int]], read: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
     """Returns, by topic, the number of records between the read offsets and the stored ends. Partitions are strings in
     `ends`, as stored in JSON. Pure.
     """
-    counts = {
+    unread_counts = {
         topic: sum(max(0, end - read.get(topic, {}).get(int(index), 0)) for index, end in partitions.items())
         for topic, partitions in ends.items()
     }
-    return {topic: count for topic, count in counts.items() if count}
+    return {topic: count for topic, count in unread_counts.items() if count}
 
 
 def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
@@ -104,7 +104,7 @@ def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
     return result
 
 
-def _are_stopped(operation: FleetOperation, brokers: list[Broker]) -> bool:
+def _stop_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
     acting = system_actor(ACTOR)
     for broker in brokers:
         if broker.wanted != WantedState.STOPPED:
@@ -116,27 +116,27 @@ def _are_stopped(operation: FleetOperation, brokers: list[Broker]) -> bool:
         reason = "is stopping" if alive else f"runs, and the agent of host {first.host.name} is silent"
         stopped = len(brokers) - len(running)
         fact = f"{stopped} of {len(brokers)}. Broker {first.number} {reason}."
-        fleet_operations.waits(operation, FleetStep.BROKERS_STOPPED, fact, stopped=stopped, of=len(brokers))
+        fleet_operations.mark_waiting(operation, FleetStep.BROKERS_STOPPED, fact, stopped=stopped, of=len(brokers))
         return False
-    fleet_operations.done(operation, FleetStep.BROKERS_STOPPED, f"{len(brokers)} of {len(brokers)}")
+    fleet_operations.mark_done(operation, FleetStep.BROKERS_STOPPED, f"{len(brokers)} of {len(brokers)}")
     return True
 
 
-def _removed(operation: FleetOperation, brokers: list[Broker]) -> bool:
+def _remove_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
     for broker in brokers:
         membership.remove_broker(acting=system_actor(ACTOR), broker=broker)
-    fleet_operations.done(operation, FleetStep.BROKERS_REMOVED, "Their logs stay on the hosts' disks.")
+    fleet_operations.mark_done(operation, FleetStep.BROKERS_REMOVED, "Their logs stay on the hosts' disks.")
     cluster = operation.cluster
     forgotten = delete_tree(zookeeper.session(cluster), cluster.chroot)
     if forgotten.kept:
         log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=forgotten.kept)
     fact = f"{forgotten.deleted:,} documents"
-    fleet_operations.done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=forgotten.kept)
-    return _is_over(operation)
+    fleet_operations.mark_done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=forgotten.kept)
+    return _finish(operation)
 
 
 @transaction.atomic
-def _is_over(operation: FleetOperation) -> bool:
+def _finish(operation: FleetOperation) -> bool:
     cluster = Cluster.objects.select_for_update().get(pk=operation.cluster_id)
     if not fleet_operations.succeed(operation):
         return False

@@ -16,14 +16,14 @@ from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.infra import zookeeper
 from brokers.infra.certificates import CERTIFICATE_DAYS, CLOCK_SKEW
 from brokers.models import Broker, Cluster, Host
-from brokers.provisioning.publisher import LostRace, Publisher
+from brokers.provisioning.publisher import PublishConflict, Publisher
 from tenants.containment import contained
 from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
 
 # Certificates that are older than this have expired.
-NAMED_FOR = timedelta(days=CERTIFICATE_DAYS) + CLOCK_SKEW
+PUBLISHED_FOR = timedelta(days=CERTIFICATE_DAYS) + CLOCK_SKEW
 
 
 def revoke_for_host(host: Host, now: datetime) -> int:
@@ -31,8 +31,8 @@ def revoke_for_host(host: Host, now: datetime) -> int:
 
     Certificates for clients are not among them: other processes do not trust those.
     """
-    named = Broker.objects.filter(host=host).filter(Q(removed_at=None) | Q(removed_at__gt=now - NAMED_FOR))
-    return named.update(certificates_void_before=now)
+    brokers = Broker.objects.filter(host=host).filter(Q(removed_at=None) | Q(removed_at__gt=now - PUBLISHED_FOR))
+    return brokers.update(certificates_void_before=now)
 
 
 def valid_from_s(broker: Broker) -> int:
@@ -51,23 +51,23 @@ def issue_date(broker: Broker, now: datetime) -> datetime:
 
 def documents(now: datetime) -> dict[str, RevokedCertificates]:
     """Returns the documents of all clusters with revoked certificates that have not expired, by cluster id."""
-    since = now - NAMED_FOR
+    since = now - PUBLISHED_FOR
     rows = Broker.objects.filter(Q(certificates_void_before__gt=since) | Q(removed_at__gt=since))
     dates: dict[str, dict[int, int]] = {}
     for broker in rows.only("cluster_id", "number", "certificates_void_before", "removed_at"):
         dates.setdefault(broker.cluster_id, {})[broker.number] = valid_from_s(broker)
-    return {cluster_id: RevokedCertificates(own) for cluster_id, own in dates.items()}
+    return {cluster_id: RevokedCertificates(valid_from_by_broker) for cluster_id, valid_from_by_broker in dates.items()}
 
 
 def publish(now: datetime) -> int:
     """Publishes the documents that differ from the published ones; returns their number. The next round repeats
     failures.
     """
-    wanted = documents(now)
+    documents_by_cluster = documents(now)
     count = 0
-    for cluster in _active(wanted):
+    for cluster in _active(documents_by_cluster):
         with contained("certificates.revocation_failed", cluster_id=cluster.pk):
-            count += _publish(cluster, wanted[cluster.pk])
+            count += _publish(cluster, documents_by_cluster[cluster.pk])
     return count
 
 
@@ -78,7 +78,7 @@ def _active(ids: Iterable[str]) -> Iterable[Cluster]:
 def _publish(cluster: Cluster, document: RevokedCertificates) -> bool:
     try:
         is_new = Publisher(zookeeper.session(cluster), cluster.chroot).publish_revoked(document)
-    except (DomainError, LostRace, *zookeeper.TROUBLE) as error:
+    except (DomainError, PublishConflict, *zookeeper.ERRORS) as error:
         log.warning("certificates.revocation_not_published", cluster_id=cluster.pk, reason=repr(error))
         return False
     if is_new:

@@ -30,44 +30,44 @@ ACTOR = "rolling restart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calm:
+class RestartReadiness:
     """The decision whether a broker may be restarted, with the reason if not."""
 
-    trouble: str = ""
+    reason: str = ""
 
     def __bool__(self) -> bool:
-        return not self.trouble
+        return not self.reason
 
 
-def judge(wanted: frozenset[int], answers: Mapping[int, Mapping[str, Any]]) -> Calm:
+def restart_readiness(expected: frozenset[int], answers: Mapping[int, Mapping[str, Any]]) -> RestartReadiness:
     """Returns the decision from the images of the brokers that should run (`/v1/cluster`), by broker id. Pure."""
-    silent = sorted(wanted - answers.keys())
-    if silent:
-        return Calm(trouble=Message(gettext_noop("Broker %(id)s does not answer."), id=silent[0]))
+    unresponsive = sorted(expected - answers.keys())
+    if unresponsive:
+        return RestartReadiness(reason=Message(gettext_noop("Broker %(id)s does not answer."), id=unresponsive[0]))
     for number, body in sorted(answers.items()):
-        if number not in wanted:
+        if number not in expected:
             continue
         if not body["ready"]:
-            return Calm(trouble=Message(gettext_noop("Broker %(id)s is starting."), id=number))
-        missing = sorted(wanted - {peer["id"] for peer in body["brokers"] if peer["live"] and not peer["stopping"]})
+            return RestartReadiness(reason=Message(gettext_noop("Broker %(id)s is starting."), id=number))
+        missing = sorted(expected - {peer["id"] for peer in body["brokers"] if peer["live"] and not peer["stopping"]})
         if missing:
-            return Calm(
-                trouble=Message(
+            return RestartReadiness(
+                reason=Message(
                     gettext_noop("Broker %(id)s does not see broker %(other)s yet."), id=number, other=missing[0]
                 )
             )
-        if body["controller_id"] not in wanted:
-            return Calm(trouble="There is no controller.")
+        if body["controller_id"] not in expected:
+            return RestartReadiness(reason="There is no controller.")
         if body["offline"]:
-            return Calm(trouble=Message(gettext_noop("%(n)s partitions have no leader."), n=body["offline"]))
+            return RestartReadiness(reason=Message(gettext_noop("%(n)s partitions have no leader."), n=body["offline"]))
         if body["under_replicated"]:
-            return Calm(
-                trouble=Message(gettext_noop("%(n)s partitions are under-replicated."), n=body["under_replicated"])
+            return RestartReadiness(
+                reason=Message(gettext_noop("%(n)s partitions are under-replicated."), n=body["under_replicated"])
             )
-    return Calm()
+    return RestartReadiness()
 
 
-def order(numbers: list[int], controller: int) -> list[int]:
+def restart_order(numbers: list[int], controller: int) -> list[int]:
     """Returns the numbers with the controller last, so that it changes only once."""
     return sorted(number for number in numbers if number != controller) + [n for n in numbers if n == controller]
 
@@ -87,7 +87,7 @@ def start(*, acting: Actor, cluster: Cluster, only: frozenset[int] | None = None
     if Rebalance.objects.filter(cluster=cluster, state__in=("running", "undoing", "abandoning")).exists():
         raise Conflict("A rebalance is under way in this cluster. Pause it first.", code="rebalance_in_progress")
     controller = next((row.number for row in rows if (row.observed or {}).get("is_controller")), -1)
-    row = RollingRestart(cluster=cluster, numbers=order(numbers, controller), asked_by=acting.label)
+    row = RollingRestart(cluster=cluster, numbers=restart_order(numbers, controller), asked_by=acting.label)
     try:
         with transaction.atomic():
             row.save(force_insert=True)
@@ -99,22 +99,22 @@ def start(*, acting: Actor, cluster: Cluster, only: frozenset[int] | None = None
 
 def pause(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
     """Pauses the restart: no further broker is restarted."""
-    return _move(acting, restart, RestartState.PAUSED, "rolling_restart.paused", RestartState.RUNNING)
+    return _set_state(acting, restart, RestartState.PAUSED, "rolling_restart.paused", RestartState.RUNNING)
 
 
 def resume(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
-    return _move(acting, restart, RestartState.RUNNING, "rolling_restart.resumed", RestartState.PAUSED)
+    return _set_state(acting, restart, RestartState.RUNNING, "rolling_restart.resumed", RestartState.PAUSED)
 
 
 def cancel(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
     """Cancels the restart; a broker that is restarting comes back by itself."""
     states = (RestartState.RUNNING, RestartState.PAUSED)
-    return _move(acting, restart, RestartState.CANCELLED, "rolling_restart.cancelled", *states)
+    return _set_state(acting, restart, RestartState.CANCELLED, "rolling_restart.cancelled", *states)
 
 
 @transaction.atomic
-def _move(
-    acting: Actor, restart: RollingRestart, to: RestartState, action: str, *states: RestartState
+def _set_state(
+    acting: Actor, restart: RollingRestart, state: RestartState, action: str, *states: RestartState
 ) -> RollingRestart:
     access.require(acting, Scope.OPERATOR)
     result = RollingRestart.objects.select_for_update(of=("self",)).get(pk=restart.pk)
@@ -122,10 +122,10 @@ def _move(
         raise Conflict(
             Message(gettext_noop("The rolling restart is %(state)s."), state=result.state), code="wrong_state"
         )
-    result.state = to
-    result.ended_at = timezone.now() if to == RestartState.CANCELLED else None
+    result.state = state
+    result.ended_at = timezone.now() if state == RestartState.CANCELLED else None
     result.save_changes(["state", "ended_at"])
-    audit.record(acting, action, result, None, {"state": to.value})
+    audit.record(acting, action, result, None, {"state": state.value})
     return result
 
 
@@ -139,18 +139,18 @@ def reconcile_once(row: RollingRestart) -> None:
         _advance(row)  # the broker was stopped or removed meanwhile
         return
     if row.is_begun and services.is_restarting(broker):
-        _note(row, Message(gettext_noop("Broker %(id)s restarts."), id=number))
+        _record_reason(row, Message(gettext_noop("Broker %(id)s restarts."), id=number))
         return
-    calm = judge(_wanted(row.cluster), _ask(row.cluster))
-    if not calm:
-        _note(row, calm.trouble)
+    readiness = restart_readiness(_expected_brokers(row.cluster), _cluster_images(row.cluster))
+    if not readiness:
+        _record_reason(row, readiness.reason)
     elif row.is_begun:
         _advance(row)
     else:
-        _take_down(row, broker)
+        _restart_next(row, broker)
 
 
-def _take_down(row: RollingRestart, broker: Broker) -> None:
+def _restart_next(row: RollingRestart, broker: Broker) -> None:
     """Requests the restart of the next broker, unless another one is restarting. Updates both rows in one transaction,
     so that a crash between them neither skips a broker nor restarts one twice.
     """
@@ -158,15 +158,15 @@ def _take_down(row: RollingRestart, broker: Broker) -> None:
         # An operator's restart of another broker is requested under these locks; a broker still answers for a while
         # afterwards.
         peers = list(Broker.objects.select_for_update().filter(cluster=row.cluster_id).order_by("pk"))
-        other = next(
+        restarting = next(
             (peer for peer in peers if peer.wanted == WantedState.RUNNING and services.is_restarting(peer)), None
         )
-        if other is not None:
-            _note(row, Message(gettext_noop("Broker %(id)s restarts."), id=other.number))
+        if restarting is not None:
+            _record_reason(row, Message(gettext_noop("Broker %(id)s restarts."), id=restarting.number))
             return
         locked = next(peer for peer in peers if peer.pk == broker.pk)
-        begun = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)
-        if not begun.update(is_begun=True, trouble=""):
+        update = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)
+        if not update.update(is_begun=True, trouble=""):
             return
         locked.restart_generation += 1
         locked.save_changes(["restart_generation"])
@@ -188,16 +188,16 @@ def _advance(row: RollingRestart) -> None:
         setattr(row, name, value)
 
 
-def _note(row: RollingRestart, trouble: str) -> None:
-    if row.trouble != trouble:
-        row.trouble = trouble
-        RollingRestart.objects.filter(pk=row.pk).update(trouble=trouble)
+def _record_reason(row: RollingRestart, reason: str) -> None:
+    if row.trouble != reason:
+        row.trouble = reason
+        RollingRestart.objects.filter(pk=row.pk).update(trouble=reason)
 
 
-def _wanted(cluster: Cluster) -> frozenset[int]:
+def _expected_brokers(cluster: Cluster) -> frozenset[int]:
     rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
     return frozenset(rows.values_list("number", flat=True))
 
 
-def _ask(cluster: Cluster) -> Mapping[int, Mapping[str, Any]]:
-    return observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster").bodies
+def _cluster_images(cluster: Cluster) -> Mapping[int, Mapping[str, Any]]:
+    return observe.query_all(observe.targets_of_cluster(cluster), "/v1/cluster").bodies

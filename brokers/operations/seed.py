@@ -71,19 +71,19 @@ def seed_fleet(
             },
         )
     for broker in Broker.objects.filter(host=host, removed_at=None):
-        _follow_the_logs(broker, root if broker.cluster_id == cluster.pk else root / broker.cluster_id)
+        _update_log_directories(broker, root if broker.cluster_id == cluster.pk else root / broker.cluster_id)
     return cluster
 
 
-def _follow_the_logs(broker: Broker, root: Path) -> None:
+def _update_log_directories(broker: Broker, root: Path) -> None:
     """Updates the log directories after a state directory was moved, copied or restored elsewhere with its logs.
 
     Otherwise its brokers would begin empty in the former directory, or write into a directory that another one uses.
     Directories configured by hand do not lie below a state directory and stay.
     """
-    own = root / str(broker.number) / "data"
-    usual = own.parts[-3:]
-    directories = [str(own) if Path(path).parts[-3:] == usual else path for path in broker.data_dirs]
-    if directories != broker.data_dirs and (own / "meta.properties").is_file():
+    expected = root / str(broker.number) / "data"
+    suffix = expected.parts[-3:]
+    directories = [str(expected) if Path(path).parts[-3:] == suffix else path for path in broker.data_dirs]
+    if directories != broker.data_dirs and (expected / "meta.properties").is_file():
         broker.data_dirs = directories
         broker.save(update_fields=["data_dirs"])

@@ -31,10 +31,10 @@ def write(instance: Instance) -> list[str]:
     save.
     """
     rows = PortLease.objects.filter(instance=instance, is_leaving=False).select_related("route", "broker", "host")
-    known = endpoints_of(rows)
+    address_by_route = endpoints_of(rows)
     instance.endpoints = {}
     for route in reversed(instance.routes_in_order):
-        endpoints = {str(number): address for number, address in known[route.pk].items()}
+        endpoints = {str(number): address for number, address in address_by_route[route.pk].items()}
         if endpoints != route.endpoints:
             Route.objects.filter(pk=route.pk).update(endpoints=endpoints)
         instance.endpoints = endpoints

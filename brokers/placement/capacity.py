@@ -17,7 +17,7 @@ from brokers.choices import ClusterKind, ClusterState, Health, WantedState
 from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.monitoring.health import health
 from brokers.placement import placement
-from brokers.placement.sold import Sold, SoldByCluster, promised, sold_by_broker, sold_by_cluster
+from brokers.placement.sold import Sold, SoldByCluster, promised_placements, sold_by_broker, sold_by_cluster
 from instances.choices import ClusterType
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
@@ -28,48 +28,48 @@ ANSWERS = (Health.HEALTHY, Health.DISK_OFFLINE)
 OVER = (Phase.DELETED, Phase.FAILED, Phase.DELETING)
 
 
-def rooms(
-    clusters: Iterable[Cluster], *, besides: Instance | None = None, tenant_id: str = ""
-) -> list[placement.ClusterRoom]:
+def headrooms(
+    clusters: Iterable[Cluster], *, excluded: Instance | None = None, tenant_id: str = ""
+) -> list[placement.ClusterHeadroom]:
     """Returns the free capacity of each cluster, and its number of instances of the given tenant. The instance
-    `besides`, which is to be resized, does not count as sold.
+    `excluded`, which is to be resized, does not count as sold.
     """
-    found = list(clusters)
+    cluster_list = list(clusters)
     # Health is judged at the time of the latest observation: a late observer must not make all brokers count as
     # unresponsive.
-    looked_at = Broker.objects.aggregate(at=Max("observed_at"))["at"] or timezone.now()
-    by_broker = sold_by_broker(found, besides)
-    by_cluster = sold_by_cluster(found, besides, tenant_id)
+    observed_at = Broker.objects.aggregate(at=Max("observed_at"))["at"] or timezone.now()
+    by_broker = sold_by_broker(cluster_list, excluded)
+    by_cluster = sold_by_cluster(cluster_list, excluded, tenant_id)
     brokers: dict[str, list[Broker]] = defaultdict(list)
-    running = Broker.objects.filter(cluster__in=found, wanted=WantedState.RUNNING)
+    running = Broker.objects.filter(cluster__in=cluster_list, wanted=WantedState.RUNNING)
     for broker in running.select_related("host").order_by("cluster_id", "number"):
         brokers[broker.cluster_id].append(broker)
-    takes_all = besides is not None
+    includes_closed = excluded is not None
     return [
-        _room(
+        _headroom(
             cluster,
-            [broker for broker in brokers[cluster.pk] if broker.accepts_instances or takes_all],
+            [broker for broker in brokers[cluster.pk] if broker.accepts_instances or includes_closed],
             by_cluster.get(cluster.pk, SoldByCluster()),
             by_broker,
             # Before the first observation of a cluster, all its brokers count as healthy.
-            looked_at if any(broker.observed_at is not None for broker in brokers[cluster.pk]) else None,
+            observed_at if any(broker.observed_at is not None for broker in brokers[cluster.pk]) else None,
         )
-        for cluster in found
+        for cluster in cluster_list
     ]
 
 
-def _room(
+def _headroom(
     cluster: Cluster,
     brokers: Iterable[Broker],
     sold: SoldByCluster,
     by_broker: Mapping[str, Sold],
-    looked_at: datetime | None,
-) -> placement.ClusterRoom:
+    observed_at: datetime | None,
+) -> placement.ClusterHeadroom:
     """Returns the free capacity of a cluster on these brokers. For a deleted instance the storage counts until its
-    files are deleted, and the bandwidth does not (`Room.release_bandwidth`).
+    files are deleted, and the bandwidth does not (`CapacityReservations.release_bandwidth`).
     """
-    nothing = Sold()
-    return placement.ClusterRoom(
+    nothing_sold = Sold()
+    return placement.ClusterHeadroom(
         id=cluster.pk,
         brokers_min=cluster.brokers_per_instance_min,
         free_partitions=_unsold(cluster.max_partitions, sold.partitions),
@@ -77,12 +77,12 @@ def _room(
         unsold_gb=_unsold(cluster.max_storage_gb, sold.gb),
         own_instances=sold.own_instances,
         brokers=tuple(
-            placement.BrokerRoom(
+            placement.BrokerHeadroom(
                 id=broker.pk,
                 number=broker.number,
-                free_bandwidth_mb_s=broker.bandwidth_mb_s - by_broker.get(broker.pk, nothing).mb_s,
-                free_storage_gb=broker.storage_gb - by_broker.get(broker.pk, nothing).gb,
-                is_healthy=looked_at is None or health(broker, looked_at) in ANSWERS,
+                free_bandwidth_mb_s=broker.bandwidth_mb_s - by_broker.get(broker.pk, nothing_sold).mb_s,
+                free_storage_gb=broker.storage_gb - by_broker.get(broker.pk, nothing_sold).gb,
+                is_healthy=observed_at is None or health(broker, observed_at) in ANSWERS,
                 zone=broker.effective_rack,
             )
             for broker in brokers
@@ -94,7 +94,7 @@ def _unsold(limit: int | None, sold: int) -> int | None:
     return None if limit is None else limit - sold
 
 
-def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> None:
+def require_capacity(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> None:
     """Checks that the brokers of a cluster have the capacity for the given placements, as in `Rebalance.placements`. A
     broker that is already oversold is accepted if its load does not grow.
 
@@ -109,7 +109,7 @@ def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> N
         after[change["owner"]] = (before[change["owner"]] | {*change["arriving"]}) - {*change["leaving"]}
     sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
     sold_before, sold_after = _sold(before, sizes), _sold(after, sizes)
-    over = [
+    messages = [
         Message(
             gettext_noop("Broker %(id)s would have sold %(sold)s of %(limit)s %(unit)s."),
             id=broker.number,
@@ -118,20 +118,20 @@ def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> N
             unit=unit,
         )
         for broker in cluster.brokers.filter(wanted=WantedState.RUNNING).order_by("number")
-        for unit, limit, sold, present in zip(
+        for unit, limit, sold, already_sold in zip(
             ("MB/s", "GB"),
             (broker.bandwidth_mb_s, broker.storage_gb),
             sold_after[broker.number],
             sold_before[broker.number],
             strict=True,
         )
-        if sold > limit and sold > present
+        if sold > limit and sold > already_sold
     ]
-    if over:
+    if messages:
         raise Conflict(
             "The other brokers have no room for what is sold there. Add a broker.",
             code="no_room",
-            errors=[FieldError(detail=message, code="no_room", pointer="/broker_id") for message in over],
+            errors=[FieldError(detail=message, code="no_room", pointer="/broker_id") for message in messages],
         )
 
 
@@ -174,10 +174,10 @@ def candidates(instance: Instance) -> list[Cluster]:
     )
     result = list(rows.select_related("reserved_for").order_by("pk"))
     if is_dedicated:
-        taken = set(Placement.objects.filter(cluster__in=result).values_list("cluster_id", flat=True))
-        result = [cluster for cluster in result if cluster.pk not in taken and _may_take(cluster, instance)]
-        own = [cluster for cluster in result if cluster.reserved_for_id == instance.pk]
-        return own or result
+        occupied = set(Placement.objects.filter(cluster__in=result).values_list("cluster_id", flat=True))
+        result = [cluster for cluster in result if cluster.pk not in occupied and _may_take(cluster, instance)]
+        reserved = [cluster for cluster in result if cluster.reserved_for_id == instance.pk]
+        return reserved or result
     return result
 
 
@@ -186,7 +186,9 @@ def _may_take(cluster: Cluster, instance: Instance) -> bool:
     return owner is None or owner.pk == instance.pk or owner.current_phase in OVER
 
 
-def _require_unsold(room: placement.ClusterRoom, present: Placement, *, bandwidth_mb_s: int, storage_gb: int) -> None:
+def _require_unsold(
+    headroom: placement.ClusterHeadroom, present: Placement, *, bandwidth_mb_s: int, storage_gb: int
+) -> None:
     """Raises `Conflict` (`no_room`) if an instance would grow beyond what its cluster may sell to all (CKA-46)."""
     errors = [
         FieldError(
@@ -196,44 +198,45 @@ def _require_unsold(room: placement.ClusterRoom, present: Placement, *, bandwidt
             code="no_room",
             pointer=pointer,
         )
-        for pointer, unit, wanted, held, unsold in (
-            ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, present.bandwidth_mb_s, room.unsold_mb_s),
-            ("/storage_gb", "GB", storage_gb, present.storage_gb, room.unsold_gb),
+        for pointer, unit, requested, present_size, unsold in (
+            ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, present.bandwidth_mb_s, headroom.unsold_mb_s),
+            ("/storage_gb", "GB", storage_gb, present.storage_gb, headroom.unsold_gb),
         )
-        if wanted > held and placement.exceeds(unsold, wanted)
+        if requested > present_size and placement.exceeds(unsold, requested)
     ]
     if errors:
         raise Conflict(errors[0].detail, code="no_room", errors=errors)
 
 
-class Room:
+class CapacityReservations:
     """Implements `instances.interfaces.capacity`."""
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
         """Reserves the capacity for another size of a placed instance in the caller's transaction: on its brokers, and
         on those to which a rebalance moves it. Raises `Conflict` (`no_room`) with the missing capacity by broker.
         """
-        present = Placement.objects.select_related("cluster").filter(instance=instance).first()
-        if present is None:
+        placement_row = Placement.objects.select_related("cluster").filter(instance=instance).first()
+        if placement_row is None:
             return
-        cluster = Cluster.objects.select_for_update().get(pk=present.cluster_id)
-        kept = PortLease.objects.filter(instance=instance, is_leaving=False)
-        is_placed_on = set(kept.values_list("broker_id", flat=True))
-        share = max(1, len(is_placed_on))
-        is_placed_on |= {broker_id for owner, broker_id in promised([cluster]) if owner == instance.pk}
-        (room,) = rooms([cluster], besides=instance)
-        _require_unsold(room, present, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
-        brokers = [broker for broker in room.brokers if broker.id in is_placed_on]
-        lacks = [
-            (broker.number, f"{math.ceil(missing):,} {unit}", at)
-            for at, unit, asked, held, free in (
-                ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, present.bandwidth_mb_s, "free_bandwidth_mb_s"),
-                ("/storage_gb", "GB", storage_gb, present.storage_gb, "free_storage_gb"),
+        cluster = Cluster.objects.select_for_update().get(pk=placement_row.cluster_id)
+        leases = PortLease.objects.filter(instance=instance, is_leaving=False)
+        broker_ids = set(leases.values_list("broker_id", flat=True))
+        broker_count = max(1, len(broker_ids))
+        broker_ids |= {broker_id for owner, broker_id in promised_placements([cluster]) if owner == instance.pk}
+        (headroom,) = headrooms([cluster], excluded=instance)
+        _require_unsold(headroom, placement_row, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+        brokers = [broker for broker in headroom.brokers if broker.id in broker_ids]
+        shortfalls = [
+            (broker.number, f"{math.ceil(missing):,} {unit}", pointer)
+            for pointer, unit, requested, present_size, attribute in (
+                ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, placement_row.bandwidth_mb_s, "free_bandwidth_mb_s"),
+                ("/storage_gb", "GB", storage_gb, placement_row.storage_gb, "free_storage_gb"),
             )
             for broker in brokers
-            if asked > held and (missing := Fraction(asked, share) - getattr(broker, free)) > 0
+            if requested > present_size
+            and (missing := Fraction(requested, broker_count) - getattr(broker, attribute)) > 0
         ]
-        if lacks:
+        if shortfalls:
             detail = Message(
                 gettext_noop(
                     "The brokers of this instance have no room for %(bandwidth)s MB/s and %(storage)s GB. "
@@ -241,19 +244,19 @@ class Room:
                 ),
                 bandwidth=bandwidth_mb_s,
                 storage=storage_gb,
-                missing=", ".join(f"{number}: {missing}" for number, missing, _at in lacks),
+                missing=", ".join(f"{number}: {missing}" for number, missing, _pointer in shortfalls),
             )
             errors = [
                 FieldError(
                     detail=Message(gettext_noop("Broker %(id)s lacks %(size)s."), id=number, size=missing),
                     code="no_room",
-                    pointer=at,
+                    pointer=pointer,
                 )
-                for number, missing, at in lacks
+                for number, missing, pointer in shortfalls
             ]
             raise Conflict(detail, code="no_room", errors=errors)
-        present.bandwidth_mb_s, present.storage_gb = bandwidth_mb_s, storage_gb
-        present.save(update_fields=["bandwidth_mb_s", "storage_gb"])
+        placement_row.bandwidth_mb_s, placement_row.storage_gb = bandwidth_mb_s, storage_gb
+        placement_row.save(update_fields=["bandwidth_mb_s", "storage_gb"])
 
     def release_bandwidth(self, instance: Instance) -> None:
         """Releases the bandwidth of a deleted instance; `reserve` reserves it again when the instance is restored."""

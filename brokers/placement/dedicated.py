@@ -38,9 +38,9 @@ def plan_cluster(
     """Returns the fewest hosts that carry the instance, in as many zones as possible, with at least `brokers_min`
     brokers of the usual size `broker_mb_s` and `broker_gb`. None if all hosts together are too few.
     """
-    ordered = _zones_in_turn(hosts)
-    for count in range(1, len(ordered) + 1):
-        chosen = ordered[:count]
+    spread_hosts = _zones_in_turn(hosts)
+    for count in range(1, len(spread_hosts) + 1):
+        chosen = spread_hosts[:count]
         brokers = max(brokers_min, count, -(-bandwidth_mb_s // broker_mb_s), -(-storage_gb // broker_gb))
         brokers = -(-brokers // count) * count  # equally many on each host
         if brokers > brokers_max:
@@ -50,7 +50,7 @@ def plan_cluster(
             [broker_mb_s, *(host.capacity_mb_s // per_host for host in chosen if host.capacity_mb_s is not None)]
         )
         gb = min([broker_gb, *(host.capacity_gb // per_host for host in chosen if host.capacity_gb is not None)])
-        is_spread = count == len(ordered) or count >= min(brokers_min, len({host.zone for host in ordered}))
+        is_spread = count == len(spread_hosts) or count >= min(brokers_min, len({host.zone for host in spread_hosts}))
         if is_spread and mb_s * brokers >= bandwidth_mb_s and gb * brokers >= storage_gb and mb_s and gb:
             return ClusterPlan(
                 host_ids=tuple(host.id for _ in range(per_host) for host in chosen), bandwidth_mb_s=mb_s, storage_gb=gb

@@ -10,7 +10,7 @@ from brokers.choices import ClusterKind
 from brokers.models import Cluster
 from brokers.placement import placement
 from brokers.placement.capacity import size_of
-from brokers.placement.placement import ClusterRoom, Fit
+from brokers.placement.placement import ClusterHeadroom, Fit
 from instances.models import Instance
 
 FORMING = "A cluster of its own is being formed."
@@ -29,7 +29,7 @@ FITS: dict[Fit, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MissingRoom:
+class MissingCapacity:
     """The reason why no cluster takes an instance; `data` is the same in machine-readable form."""
 
     detail: str
@@ -37,14 +37,18 @@ class MissingRoom:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-def missing_room(instance: Instance, rooms: Sequence[ClusterRoom]) -> MissingRoom:
+def missing_capacity(instance: Instance, headrooms: Sequence[ClusterHeadroom]) -> MissingCapacity:
     """Returns the missing capacity, and the largest size that would fit."""
     size = size_of(instance)
-    lacks = placement.missing(rooms, **size)
-    usable = [room for room in rooms if room.free_partitions is None or room.free_partitions >= instance.partitions_max]
+    lacks = placement.missing(headrooms, **size)
+    usable = [
+        headroom
+        for headroom in headrooms
+        if headroom.free_partitions is None or headroom.free_partitions >= instance.partitions_max
+    ]
     mb_s = placement.largest_bandwidth_mb_s(usable, storage_gb=instance.storage_gb)
     gb = placement.largest_storage_gb(usable, bandwidth_mb_s=instance.bandwidth_mb_s)
-    kind, wanted = instance.cluster_type, f"{instance.bandwidth_mb_s:,} MB/s and {instance.storage_gb:,} GB"
+    kind, requested = instance.cluster_type, f"{instance.bandwidth_mb_s:,} MB/s and {instance.storage_gb:,} GB"
     sentences: dict[tuple[str, ...], str] = {
         ("cluster",): "No dedicated cluster is free."
         if kind == ClusterKind.DEDICATED
@@ -53,10 +57,10 @@ def missing_room(instance: Instance, rooms: Sequence[ClusterRoom]) -> MissingRoo
         ("partitions",): f"No {kind} cluster has {instance.partitions_max:,} partitions left.",
         ("bandwidth",): f"No {kind} cluster has {instance.bandwidth_mb_s:,} MB/s free; with this storage {mb_s:,} fit.",
         ("storage",): f"No {kind} cluster has {instance.storage_gb:,} GB free; with this bandwidth {gb:,} fit.",
-        ("both",): f"No {kind} cluster has {wanted} free on the same brokers.",
+        ("both",): f"No {kind} cluster has {requested} free on the same brokers.",
     }
-    message = sentences.get(lacks, f"No {kind} cluster has {wanted} free.")
-    return MissingRoom(
+    message = sentences.get(lacks, f"No {kind} cluster has {requested} free.")
+    return MissingCapacity(
         detail=f"{message} {STARTS_BY_ITSELF}",
         missing=lacks,
         data={
@@ -65,13 +69,15 @@ def missing_room(instance: Instance, rooms: Sequence[ClusterRoom]) -> MissingRoo
     )  # fmt: skip
 
 
-def missing_ports(host: str) -> MissingRoom:
+def missing_ports(host: str) -> MissingCapacity:
     """Returns the reason for an instance that waits because a host of the chosen brokers has no free port."""
     data = {"outcome": "waits", "missing": ["ports"]}
-    return MissingRoom(detail=f"No port is left: {host}. {STARTS_BY_ITSELF}", missing=("ports",), data=data)
+    return MissingCapacity(detail=f"No port is left: {host}. {STARTS_BY_ITSELF}", missing=("ports",), data=data)
 
 
-def reasons(clusters: Sequence[Cluster], rooms: Sequence[ClusterRoom], instance: Instance) -> list[dict[str, Any]]:
+def reasons(
+    clusters: Sequence[Cluster], headrooms: Sequence[ClusterHeadroom], instance: Instance
+) -> list[dict[str, Any]]:
     """Returns the fit of each cluster as it is stored, the chosen cluster first."""
     names = {cluster.pk: cluster.name for cluster in clusters}
     return [
@@ -84,5 +90,5 @@ def reasons(clusters: Sequence[Cluster], rooms: Sequence[ClusterRoom], instance:
             "left_bandwidth_mb_s": fit.left_bandwidth_mb_s,
             "left_storage_gb": fit.left_storage_gb,
         }
-        for fit in placement.cluster_fits(rooms, **size_of(instance))[:REASONS_KEPT_MAX]
+        for fit in placement.cluster_fits(headrooms, **size_of(instance))[:REASONS_KEPT_MAX]
     ]

@@ -19,76 +19,79 @@ from instances.services.common import bump_generation, reconcile_on_commit
 
 OVER = (Phase.DELETED.value, Phase.FAILED.value)
 # Instances changed in one run: each is a transaction, and brokers open ports for each.
-CHANGED_AT_ONCE = 50
+CHANGES_PER_RUN_MAX = 50
 
 
-def apply(cluster: Cluster, wanted: Mapping[str, tuple[Collection[int], Collection[int]]]) -> bool:
-    """Leases ports on the brokers that an instance uses from now on, and marks those on the brokers that it leaves;
-    `wanted` has both sets of broker numbers by instance id. Returns True if all ports exist and every broker has
-    confirmed them. Raises `port_leases.PoolEmpty` if a host has no port left.
+def lease_ports(cluster: Cluster, brokers_by_instance: Mapping[str, tuple[Collection[int], Collection[int]]]) -> bool:
+    """Leases ports on the brokers that an instance uses from now on, and marks those on the brokers that it leaves.
+
+    `brokers_by_instance` has both sets of broker numbers by instance id. Returns True if all ports exist and every
+    broker has confirmed them. Raises `port_leases.PoolEmpty` if a host has no port left.
     """
-    leases = PortLease.objects.filter(instance_id__in=wanted, broker__cluster=cluster)
-    present = {
+    leases = PortLease.objects.filter(instance_id__in=brokers_by_instance, broker__cluster=cluster)
+    current = {
         (instance_id, number): is_leaving
         for instance_id, number, is_leaving in leases.values_list("instance_id", "broker__number", "is_leaving")
     }
     changed = 0
-    for instance_id, (stays, leaves) in wanted.items():
-        lacks = any(present.get((instance_id, number), True) for number in stays)
-        lingers = any(present.get((instance_id, number)) is False for number in leaves)
-        if lacks or lingers:
-            if changed == CHANGED_AT_ONCE:
+    for instance_id, (staying, leaving) in brokers_by_instance.items():
+        is_missing = any(current.get((instance_id, number), True) for number in staying)
+        must_leave = any(current.get((instance_id, number)) is False for number in leaving)
+        if is_missing or must_leave:
+            if changed == CHANGES_PER_RUN_MAX:
                 return False
-            changed += _change_placement(cluster, instance_id, stays, leaves)
-    return not changed and not unconfirmed(wanted)
+            changed += _change_placement(cluster, instance_id, staying, leaving)
+    return not changed and not count_unconfirmed(brokers_by_instance)
 
 
-def give_back(cluster: Cluster, wanted: Mapping[str, Collection[int]]) -> bool:
+def release_ports(cluster: Cluster, leaving_by_instance: Mapping[str, Collection[int]]) -> bool:
     """Releases the leaving ports of instances on these brokers; True if none is left and every broker has confirmed."""
-    leases = PortLease.objects.filter(instance_id__in=wanted, broker__cluster=cluster, is_leaving=True)
-    lingering = sorted({row.instance_id for row in leases.select_related("broker") if _is_named(row, wanted)})
-    for instance_id in lingering[:CHANGED_AT_ONCE]:
+    leases = PortLease.objects.filter(instance_id__in=leaving_by_instance, broker__cluster=cluster, is_leaving=True)
+    unreleased = sorted(
+        {row.instance_id for row in leases.select_related("broker") if _is_leaving_port(row, leaving_by_instance)}
+    )
+    for instance_id in unreleased[:CHANGES_PER_RUN_MAX]:
         with transaction.atomic():
             instance = Instance.objects.select_for_update(of=("self",)).get(pk=instance_id)
             rows = PortLease.objects.filter(instance=instance, broker__cluster=cluster, is_leaving=True)
-            port_leases.give_back(rows.filter(broker__number__in=wanted[instance_id]))
+            port_leases.release_as_former(rows.filter(broker__number__in=leaving_by_instance[instance_id]))
             _publish(instance)
-    return not lingering and not unconfirmed(wanted)
+    return not unreleased and not count_unconfirmed(leaving_by_instance)
 
 
-def stay(cluster: Cluster, owners: Collection[str]) -> bool:
+def cancel_leaving(cluster: Cluster, owners: Collection[str]) -> bool:
     """Cancels the leaving of all ports of these instances; True when that is done."""
     leases = PortLease.objects.filter(instance_id__in=owners, broker__cluster=cluster, is_leaving=True)
-    leaving = sorted(set(leases.values_list("instance_id", flat=True)))
-    for instance_id in leaving[:CHANGED_AT_ONCE]:
+    instance_ids = sorted(set(leases.values_list("instance_id", flat=True)))
+    for instance_id in instance_ids[:CHANGES_PER_RUN_MAX]:
         with transaction.atomic():
             instance = Instance.objects.select_for_update(of=("self",)).get(pk=instance_id)
             PortLease.objects.filter(instance=instance, broker__cluster=cluster).update(is_leaving=False)
             _publish(instance)
-    return len(leaving) <= CHANGED_AT_ONCE
+    return len(instance_ids) <= CHANGES_PER_RUN_MAX
 
 
-def unconfirmed(instance_ids: Collection[str]) -> int:
+def count_unconfirmed(instance_ids: Collection[str]) -> int:
     """Returns the number of these instances with a generation that not every broker has confirmed."""
     rows = Instance.objects.filter(pk__in=instance_ids, generation__gt=F("observed_generation"))
     return rows.exclude(phase__in=OVER).count()
 
 
-def _is_named(lease: PortLease, wanted: Mapping[str, Collection[int]]) -> bool:
-    return lease.broker.number in wanted[lease.instance_id]
+def _is_leaving_port(lease: PortLease, leaving_by_instance: Mapping[str, Collection[int]]) -> bool:
+    return lease.broker.number in leaving_by_instance[lease.instance_id]
 
 
 @transaction.atomic
-def _change_placement(cluster: Cluster, instance_id: str, stays: Collection[int], leaves: Collection[int]) -> int:
+def _change_placement(cluster: Cluster, instance_id: str, staying: Collection[int], leaving: Collection[int]) -> int:
     instance = Instance.objects.select_for_update(of=("self",)).filter(pk=instance_id).exclude(phase__in=OVER).first()
     if instance is None:
         return 0
-    own = PortLease.objects.filter(instance=instance)
-    numbers = {*own.values_list("broker__number", flat=True), *stays}
+    leases = PortLease.objects.filter(instance=instance)
+    numbers = {*leases.values_list("broker__number", flat=True), *staying}
     brokers = Broker.objects.filter(cluster=cluster, number__in=numbers, removed_at=None).select_related("host")
     port_leases.lease(instance, brokers)
-    own.filter(broker__number__in=stays).update(is_leaving=False)
-    own.filter(broker__number__in=leaves).update(is_leaving=True)
+    leases.filter(broker__number__in=staying).update(is_leaving=False)
+    leases.filter(broker__number__in=leaving).update(is_leaving=True)
     _publish(instance)
     return 1
 

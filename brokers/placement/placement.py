@@ -33,7 +33,7 @@ class Fit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRoom:
+class BrokerHeadroom:
     """The free capacity of one broker; may be negative after an operator lowered its capacity.
 
     `zone` is the zone of its host; brokers with unknown zone count as zones of their own.
@@ -48,7 +48,7 @@ class BrokerRoom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterRoom:
+class ClusterHeadroom:
     """A cluster that accepts instances, with its brokers that do. `own_instances` are those of the same tenant.
 
     `free_partitions`, `unsold_mb_s` and `unsold_gb` are what the cluster as a whole may still sell (CKA-46); None is no
@@ -56,7 +56,7 @@ class ClusterRoom:
     """
 
     id: str
-    brokers: tuple[BrokerRoom, ...]
+    brokers: tuple[BrokerHeadroom, ...]
     brokers_min: int
     free_partitions: int | None = None
     unsold_mb_s: int | None = None
@@ -93,7 +93,7 @@ class ClusterFit:
 
 
 def choose(
-    clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
+    clusters: Sequence[ClusterHeadroom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> ClusterChoice | None:
     """Returns the best fit, or None if no cluster has the capacity."""
     choices: list[tuple[tuple[int, Fraction, Fraction, str], ClusterChoice]] = []
@@ -102,17 +102,17 @@ def choose(
             continue
         brokers = brokers_for(cluster, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
         if brokers:
-            left = cluster.free_bandwidth_mb_s - bandwidth_mb_s
+            leftover = cluster.free_bandwidth_mb_s - bandwidth_mb_s
             choice = ClusterChoice(
-                cluster_id=cluster.id, broker_ids=tuple(broker.id for broker in brokers), left_bandwidth_mb_s=left
+                cluster_id=cluster.id, broker_ids=tuple(broker.id for broker in brokers), left_bandwidth_mb_s=leftover
             )
-            order = (cluster.own_instances, left, cluster.free_storage_gb - storage_gb, cluster.id)
+            order = (cluster.own_instances, leftover, cluster.free_storage_gb - storage_gb, cluster.id)
             choices.append((order, choice))
     return min(choices, key=lambda choice: choice[0])[1] if choices else None
 
 
 def cluster_fits(
-    clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
+    clusters: Sequence[ClusterHeadroom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> tuple[ClusterFit, ...]:
     """Returns the fit of each cluster: the chosen one first, then in the order of preference."""
     size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "partitions": partitions}
@@ -140,7 +140,7 @@ def cluster_fits(
     )
 
 
-def _fit(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int, partitions: int) -> Fit:
+def _fit(cluster: ClusterHeadroom, *, bandwidth_mb_s: int, storage_gb: int, partitions: int) -> Fit:
     if not cluster.brokers:
         return Fit.NO_BROKER
     if not any(broker.is_healthy for broker in cluster.brokers):
@@ -156,7 +156,7 @@ def _fit(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int, partitio
     return Fit.SAME_BROKERS
 
 
-def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -> tuple[BrokerRoom, ...]:
+def brokers_for(cluster: ClusterHeadroom, *, bandwidth_mb_s: int, storage_gb: int) -> tuple[BrokerHeadroom, ...]:
     """Returns the fewest brokers (not below the minimum) that can each take an equal share of an instance; empty if all
     of them are too few, if none of them answers, or if the cluster may not sell that much.
     """
@@ -165,46 +165,46 @@ def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -
     healthy = [broker for broker in cluster.brokers if broker.is_healthy]
     if not healthy:
         return ()
-    fewest = max(1, min(cluster.brokers_min, len(cluster.brokers)))
+    count_min = max(1, min(cluster.brokers_min, len(cluster.brokers)))
     for brokers in (healthy, cluster.brokers) if len(healthy) < len(cluster.brokers) else (healthy,):
-        by_room = sorted(brokers, key=lambda broker: (-broker.free_bandwidth_mb_s, broker.number))
-        for count in range(fewest, len(by_room) + 1):
-            chosen = _fitting(by_room, count, Fraction(bandwidth_mb_s, count), Fraction(storage_gb, count))
+        by_free_capacity = sorted(brokers, key=lambda broker: (-broker.free_bandwidth_mb_s, broker.number))
+        for count in range(count_min, len(by_free_capacity) + 1):
+            chosen = _fitting(by_free_capacity, count, Fraction(bandwidth_mb_s, count), Fraction(storage_gb, count))
             if len(chosen) == count:
                 return tuple(sorted(chosen, key=lambda broker: broker.number))
     return ()
 
 
-def exceeds(unsold: int | None, wanted: int) -> bool:
-    """True if `wanted` exceeds what a bound leaves unsold (None: no bound). 0 never exceeds it."""
-    return unsold is not None and wanted > max(unsold, 0)
+def exceeds(unsold: int | None, requested: int) -> bool:
+    """True if `requested` exceeds what a bound leaves unsold (None: no bound). 0 never exceeds it."""
+    return unsold is not None and requested > max(unsold, 0)
 
 
-def accepts_replicas(broker: BrokerRoom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
+def accepts_replicas(broker: BrokerHeadroom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
     """True if the broker has at least these shares of bandwidth (MB/s) and storage (GB) left."""
     return broker.free_bandwidth_mb_s >= bandwidth_share and broker.free_storage_gb >= storage_share
 
 
 def _fitting(
-    by_room: Sequence[BrokerRoom], count: int, bandwidth_share: Fraction, storage_share: Fraction
-) -> list[BrokerRoom]:
-    fitting = [broker for broker in by_room if accepts_replicas(broker, bandwidth_share, storage_share)]
+    by_free_capacity: Sequence[BrokerHeadroom], count: int, bandwidth_share: Fraction, storage_share: Fraction
+) -> list[BrokerHeadroom]:
+    fitting = [broker for broker in by_free_capacity if accepts_replicas(broker, bandwidth_share, storage_share)]
     return _zones_in_turn(fitting)[:count]
 
 
-def _zones_in_turn(brokers: Sequence[BrokerRoom]) -> list[BrokerRoom]:
+def _zones_in_turn(brokers: Sequence[BrokerHeadroom]) -> list[BrokerHeadroom]:
     """Returns the first broker of each zone, then the second ones, each in their order."""
-    seen: Counter[str] = Counter()
-    turns = []
+    counts_by_zone: Counter[str] = Counter()
+    rounds = []
     for broker in brokers:
-        turns.append(seen[broker.zone] if broker.zone else 0)
-        seen[broker.zone] += 1
-    order = sorted(range(len(brokers)), key=lambda index: (turns[index], index))
+        rounds.append(counts_by_zone[broker.zone] if broker.zone else 0)
+        counts_by_zone[broker.zone] += 1
+    order = sorted(range(len(brokers)), key=lambda index: (rounds[index], index))
     return [brokers[index] for index in order]
 
 
 def missing(
-    clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
+    clusters: Sequence[ClusterHeadroom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> tuple[str, ...]:
     """Returns what an unplaced instance lacks: `cluster` (none accepts instances), `broker` (no broker accepts
     instances and answers), `partitions`, `bandwidth`, `storage`, or `both`: each is available, but not on the same
@@ -216,40 +216,42 @@ def missing(
         return ("broker",)
     if all(cluster.free_partitions is not None and cluster.free_partitions < partitions for cluster in clusters):
         return ("partitions",)
-    lacks = []
+    missing_kinds = []
     if choose([_without_storage(cluster) for cluster in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
-        lacks.append("bandwidth")
+        missing_kinds.append("bandwidth")
     if choose([_without_bandwidth(cluster) for cluster in clusters], bandwidth_mb_s=0, storage_gb=storage_gb) is None:
-        lacks.append("storage")
-    return tuple(lacks) or ("both",)
+        missing_kinds.append("storage")
+    return tuple(missing_kinds) or ("both",)
 
 
-def _without_storage(cluster: ClusterRoom) -> ClusterRoom:
+def _without_storage(cluster: ClusterHeadroom) -> ClusterHeadroom:
     """Returns the cluster with the storage of its brokers ignored."""
     brokers = tuple(replace(broker, free_storage_gb=Fraction()) for broker in cluster.brokers)
     return replace(cluster, brokers=brokers, unsold_gb=None)
 
 
-def _without_bandwidth(cluster: ClusterRoom) -> ClusterRoom:
+def _without_bandwidth(cluster: ClusterHeadroom) -> ClusterHeadroom:
     brokers = tuple(replace(broker, free_bandwidth_mb_s=Fraction()) for broker in cluster.brokers)
     return replace(cluster, brokers=brokers, unsold_mb_s=None)
 
 
-def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: int) -> int:
+def largest_bandwidth_mb_s(clusters: Sequence[ClusterHeadroom], *, storage_gb: int) -> int:
     """Returns the largest whole MB/s that would be placed with this storage, for the refusal's text; 0 = nothing."""
-    most = int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=Fraction()))
-    return _largest(most, lambda size: choose(clusters, bandwidth_mb_s=size, storage_gb=storage_gb) is not None)
+    upper_bound = int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=Fraction()))
+    return _largest(upper_bound, lambda size: choose(clusters, bandwidth_mb_s=size, storage_gb=storage_gb) is not None)
 
 
-def largest_storage_gb(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int) -> int:
+def largest_storage_gb(clusters: Sequence[ClusterHeadroom], *, bandwidth_mb_s: int) -> int:
     """Returns the largest whole GB that would be placed with this bandwidth; 0 = nothing."""
     free = (sum(max(Fraction(), broker.free_storage_gb) for broker in cluster.brokers) for cluster in clusters)
-    most = int(max(free, default=Fraction()))
-    return _largest(most, lambda size: choose(clusters, bandwidth_mb_s=bandwidth_mb_s, storage_gb=size) is not None)
+    upper_bound = int(max(free, default=Fraction()))
+    return _largest(
+        upper_bound, lambda size: choose(clusters, bandwidth_mb_s=bandwidth_mb_s, storage_gb=size) is not None
+    )
 
 
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    low, high = 0, most
+def _largest(upper_bound: int, fits: Callable[[int], bool]) -> int:
+    low, high = 0, upper_bound
     while low < high:
         middle = (low + high + 1) // 2
         if fits(middle):

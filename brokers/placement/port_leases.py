@@ -42,22 +42,22 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
     Raises `PoolEmpty` if a host has no free port.
     """
     assert transaction.get_connection().in_atomic_block
-    present = list(PortLease.objects.filter(instance=instance, route__isnull=False))
-    kept = {(row.broker_id, row.route_id): row for row in present}
-    leaving = {row.broker_id for row in present if row.is_leaving}
+    existing = list(PortLease.objects.filter(instance=instance, route__isnull=False))
+    retained = {(row.broker_id, row.route_id): row for row in existing}
+    leaving_broker_ids = {row.broker_id for row in existing if row.is_leaving}
     in_order = sorted(brokers, key=lambda broker: broker.number)
-    wanted = [(broker, route) for broker in in_order for route in instance.routes.order_by("pk")]
-    missing = [(broker, route) for broker, route in wanted if (broker.pk, route.pk) not in kept]
+    required = [(broker, route) for broker in in_order for route in instance.routes.order_by("pk")]
+    missing = [(broker, route) for broker, route in required if (broker.pk, route.pk) not in retained]
     # Hosts are locked in a fixed order, so that concurrent placements do not deadlock.
     host_ids = sorted({broker.host_id for broker, _ in missing})
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
     for broker, route in missing:
         port = _port_for(route, broker, hosts[broker.host_id])
-        kept[broker.pk, route.pk] = PortLease.objects.create(
+        retained[broker.pk, route.pk] = PortLease.objects.create(
             instance=instance, route=route, broker=broker, host=hosts[broker.host_id], port=port,
-            is_leaving=broker.pk in leaving,
+            is_leaving=broker.pk in leaving_broker_ids,
         )  # fmt: skip
-    return [kept[broker.pk, route.pk] for broker, route in wanted]
+    return [retained[broker.pk, route.pk] for broker, route in required]
 
 
 def lease_new_routes(instance: Instance) -> bool:
@@ -84,18 +84,18 @@ def replace(leases: Iterable[PortLease]) -> None:
     rows = list(leases)
     host_ids = {row.host_id for row in rows}
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
-    former = {host_id: {row.port for row in rows if row.host_id == host_id} for host_id in hosts}
+    former_ports = {host_id: {row.port for row in rows if row.host_id == host_id} for host_id in hosts}
     for row in rows:
-        row.port = _take(hosts[row.host_id], besides=former[row.host_id])
+        row.port = _take_port(hosts[row.host_id], excluded=former_ports[row.host_id])
         row.save(update_fields=["port"])
 
 
-def give_back(leases: QuerySet[PortLease]) -> None:
+def release_as_former(leases: QuerySet[PortLease]) -> None:
     """Releases ports, and stores them as former ports, in case the instance returns to the brokers. Call in a
     transaction, with the instance's row locked.
     """
     assert transaction.get_connection().in_atomic_block
-    left = [
+    former_rows = [
         FormerPort(
             instance_id=row.instance_id, route_id=row.route_id, broker_id=row.broker_id, host_id=row.host_id,
             port=row.port,
@@ -103,7 +103,7 @@ def give_back(leases: QuerySet[PortLease]) -> None:
         for row in leases
         if row.route_id is not None
     ]  # fmt: skip
-    FormerPort.objects.bulk_create(left)
+    FormerPort.objects.bulk_create(former_rows)
     leases.delete()
 
 
@@ -120,7 +120,7 @@ def _port_for(route: Route, broker: Broker, host: Host) -> int:
         former.delete()
         if former.host_id == host.pk and host.port_first <= former.port <= host.port_last:
             port = former.port if former.port not in _taken(host) else None
-    return port or _take(host)
+    return port or _take_port(host)
 
 
 def _taken(host: Host) -> set[int]:
@@ -128,11 +128,11 @@ def _taken(host: Host) -> set[int]:
     return taken | {port for pair in host.brokers.values_list("internal_port", "admin_port") for port in pair}
 
 
-def _take(host: Host, besides: Set[int] = frozenset()) -> int:
-    """Returns the next free port of a locked host that is not in `besides`; a former port of an instance only if there
+def _take_port(host: Host, excluded: Set[int] = frozenset()) -> int:
+    """Returns the next free port of a locked host that is not in `excluded`; a former port of an instance only if there
     is no other.
     """
-    taken = _taken(host) | besides  # read before the former ports: a port released in between is among these
+    taken = _taken(host) | excluded  # read before the former ports: a port released in between is among these
     former = set(FormerPort.objects.filter(host=host).values_list("port", flat=True))
     bounds = {"first": host.port_first, "last": host.port_last, "cursor": host.port_cursor}
     port = next_port(**bounds, taken=taken | former) or next_port(**bounds, taken=taken)

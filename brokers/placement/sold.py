@@ -58,11 +58,11 @@ class SoldByCluster(NamedTuple):
     own_instances: int = 0
 
 
-def sold_by_broker(clusters: Collection[Cluster], besides: Instance | None) -> dict[str, Sold]:
-    """Returns the sold capacity by broker id, without the instance `besides`."""
+def sold_by_broker(clusters: Collection[Cluster], excluded: Instance | None) -> dict[str, Sold]:
+    """Returns the sold capacity by broker id, without the instance `excluded`."""
     values: dict[str, Any] = {
         "clusters": [cluster.pk for cluster in clusters],
-        "besides": "" if besides is None else besides.pk,
+        "besides": "" if excluded is None else excluded.pk,
     }
     result: dict[str, Sold] = defaultdict(Sold)
     with connection.cursor() as cursor:
@@ -70,18 +70,18 @@ def sold_by_broker(clusters: Collection[Cluster], besides: Instance | None) -> d
         for broker_id, brokers, mb_s, gb in cursor.fetchall():
             result[broker_id] = result[broker_id].plus(int(mb_s), int(gb), brokers)
     for row, broker_id, brokers in _arriving(clusters):
-        if besides is None or row.instance_id != besides.pk:
+        if excluded is None or row.instance_id != excluded.pk:
             result[broker_id] = result[broker_id].plus(row.bandwidth_mb_s, row.storage_gb, brokers)
     return result
 
 
 def sold_by_cluster(
-    clusters: Collection[Cluster], besides: Instance | None, tenant_id: str
+    clusters: Collection[Cluster], excluded: Instance | None, tenant_id: str
 ) -> dict[str, SoldByCluster]:
-    """Returns the sold capacity by cluster id, without the instance `besides`."""
+    """Returns the sold capacity by cluster id, without the instance `excluded`."""
     rows = Placement.objects.filter(cluster__in=clusters).order_by()
-    if besides is not None:
-        rows = rows.exclude(instance=besides)
+    if excluded is not None:
+        rows = rows.exclude(instance=excluded)
     sums = rows.values_list("cluster_id").annotate(
         Sum("bandwidth_mb_s"),
         Sum("storage_gb"),
@@ -91,11 +91,11 @@ def sold_by_cluster(
     return {cluster_id: SoldByCluster(*values) for cluster_id, *values in sums}
 
 
-def promised(clusters: Iterable[Cluster]) -> set[tuple[str, str]]:
+def promised_placements(clusters: Iterable[Cluster]) -> set[tuple[str, str]]:
     """Returns pairs (instance id, broker id) of placements that rebalances in progress will create."""
-    forwards = dict.fromkeys((RebalanceState.RUNNING.value, RebalanceState.PAUSED.value), "arriving")
-    ways = forwards | {RebalanceState.UNDOING.value: "leaving"}
-    rebalances = Rebalance.objects.filter(cluster__in=list(clusters), state__in=ways)
+    arriving_states = dict.fromkeys((RebalanceState.RUNNING.value, RebalanceState.PAUSED.value), "arriving")
+    directions = arriving_states | {RebalanceState.UNDOING.value: "leaving"}
+    rebalances = Rebalance.objects.filter(cluster__in=list(clusters), state__in=directions)
     rows = list(rebalances.values_list("cluster_id", "state", "placements"))
     under_way = {cluster_id for cluster_id, _state, _placements in rows}
     numbered = Broker.objects.filter(cluster__in=under_way).values_list("cluster_id", "number", "pk") if rows else ()
@@ -104,7 +104,7 @@ def promised(clusters: Iterable[Cluster]) -> set[tuple[str, str]]:
         (placement["owner"], ids[cluster_id, number])
         for cluster_id, state, placements in rows
         for placement in placements
-        for number in placement[ways[state]]
+        for number in placement[directions[state]]
     }
 
 
@@ -112,7 +112,7 @@ def _arriving(clusters: Collection[Cluster]) -> Iterable[tuple[Placement, str, i
     """Yields instances with the brokers to which a rebalance moves them, before they have ports there, and the number
     of brokers that they are divided among.
     """
-    pairs = promised(clusters)
+    pairs = promised_placements(clusters)
     if not pairs:
         return
     owners = {instance_id for instance_id, _broker_id in pairs}

@@ -37,15 +37,15 @@ def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> 
         children = client.get_children(path)
     except (NoNodeError, NoAuthError):  # an ephemeral node whose session has ended, or a node of another owner
         return Forgotten(0, 0)
-    deleted = kept = 0
+    deleted = undeletable = 0
     for name in children:
-        below = _delete_below(client, f"{path}/{name}", acl)
-        deleted, kept = deleted + below.deleted, kept + below.kept
+        subtree = _delete_below(client, f"{path}/{name}", acl)
+        deleted, undeletable = deleted + subtree.deleted, undeletable + subtree.kept
         try:
             client.delete(f"{path}/{name}")
             deleted += 1
         except NoNodeError:
             continue
         except (NoAuthError, NotEmptyError):
-            kept += 1
-    return Forgotten(deleted, kept)
+            undeletable += 1
+    return Forgotten(deleted, undeletable)

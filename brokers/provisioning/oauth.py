@@ -14,7 +14,7 @@ from django.db.models import F
 
 from brokers.contract.oauth import OAuthDocument
 from brokers.infra import zookeeper
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from brokers.limits import (
     KEY_SETS_FETCHED_AT_ONCE,
     KEY_SETS_PER_ROUND_MAX,
@@ -22,7 +22,7 @@ from brokers.limits import (
     OAUTH_PUBLISHED_PER_ROUND_MAX,
 )
 from brokers.models import Cluster, Placement
-from brokers.provisioning.publisher import LostRace, Publisher
+from brokers.provisioning.publisher import PublishConflict, Publisher
 from instances.models import OAuthConfiguration
 from instances.oauth.key_sets import KeySetRefused, PublicKey, parse
 from instances.oauth.limits import (
@@ -39,7 +39,7 @@ from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
 
-OUTSIDE_TROUBLE = (DomainError, LostRace, Busy, *zookeeper.TROUBLE)
+EXTERNAL_ERRORS = (DomainError, PublishConflict, Busy, *zookeeper.ERRORS)
 
 
 def publish(instance_id: str) -> bool:
@@ -51,12 +51,12 @@ def publish(instance_id: str) -> bool:
     if placed is None:
         return False
     try:
-        with only_one(f"oauth {instance_id}"):
+        with exclusive_lock(f"oauth {instance_id}"):
             row = OAuthConfiguration.objects.filter(instance_id=instance_id).first()
             if row is not None:
                 _publisher(placed.cluster).publish_oauth(instance_id, document_of(row))
                 note_published(row)
-    except OUTSIDE_TROUBLE as error:
+    except EXTERNAL_ERRORS as error:
         log.info("oauth.not_published_yet", instance_id=instance_id, reason=str(error) or type(error).__name__)
         return False
     return True
@@ -76,18 +76,18 @@ def document_of(row: OAuthConfiguration) -> OAuthDocument | None:
     )
 
 
-def keep(now: datetime) -> int:
+def run_round(now: datetime) -> int:
     """Runs one round: fetches due key sets and publishes unpublished rows. Returns the number of requested key sets.
 
     Only one round runs at a time: slow addresses occupy at most one worker.
     """
     try:
-        with only_one("key sets"):
+        with exclusive_lock("key sets"):
             requested = _requests_of_brokers()
             rows = due(now, requested)
             for row, outcome in _fetched(rows):
                 with contained("oauth.keys_failed", instance_id=row.instance_id):
-                    _note(row, outcome, now)
+                    _store_outcome(row, outcome, now)
             for instance_id in unpublished():
                 with contained("oauth.publish_failed", instance_id=instance_id):
                     publish(instance_id)
@@ -100,7 +100,7 @@ def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
     """Returns the configurations whose key sets are due, new ones first, then by waiting time. Brokers have requested
     the key sets of the instances `requested`, which are due earlier.
     """
-    asked_for = frozenset(requested)
+    requested_ids = frozenset(requested)
     rows = (
         OAuthConfiguration.objects.filter(
             is_removed=False, instance__placement__isnull=False, instance__deleted_at__isnull=True
@@ -114,8 +114,8 @@ def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
     by_tenant: dict[str, int] = {}
     for row in rows.iterator(chunk_size=KEY_SETS_PER_ROUND_MAX):
         tenant_id = str(row.instance.tenant_id)
-        is_wanted = _is_due(row, now, is_requested=row.instance_id in asked_for)
-        if is_wanted and by_tenant.get(tenant_id, 0) < KEY_SETS_PER_TENANT_AND_ROUND_MAX:
+        is_due = _is_due(row, now, is_requested=row.instance_id in requested_ids)
+        if is_due and by_tenant.get(tenant_id, 0) < KEY_SETS_PER_TENANT_AND_ROUND_MAX:
             by_tenant[tenant_id] = by_tenant.get(tenant_id, 0) + 1
             result.append(row)
             if len(result) >= KEY_SETS_PER_ROUND_MAX:
@@ -152,11 +152,11 @@ def _requests_of_brokers() -> set[str]:
                 for instance_id in publisher.key_requests():
                     publisher.forget_key_request(instance_id)
                     requested.add(instance_id)
-                known = OAuthConfiguration.objects.filter(
+                published = OAuthConfiguration.objects.filter(
                     instance__placement__cluster=cluster, is_removed=False, published_revision=F("revision")
                 ).values_list("instance_id", flat=True)
-                missing = publisher.without_oauth(known)
-            except OUTSIDE_TROUBLE as error:
+                missing = publisher.without_oauth(published)
+            except EXTERNAL_ERRORS as error:
                 log.warning("oauth.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
                 continue
             OAuthConfiguration.objects.filter(instance__in=missing).update(published_revision=0)
@@ -189,7 +189,7 @@ def fetch_keys(url: str) -> Outcome:
         return "Its answer cannot be read."
 
 
-def _note(row: OAuthConfiguration, outcome: Outcome, now: datetime) -> None:
+def _store_outcome(row: OAuthConfiguration, outcome: Outcome, now: datetime) -> None:
     if isinstance(outcome, str):
         note_failed_fetch(row, outcome, now)
         log.info("oauth.keys_not_fetched", instance_id=row.instance_id, reason=outcome)

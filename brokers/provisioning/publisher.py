@@ -29,7 +29,7 @@ COMPARE_AND_SET_ATTEMPTS_MAX = 8
 OUTDATED = -1
 
 
-class LostRace(Exception):
+class PublishConflict(Exception):
     """Raised if a later generation was written, the document kept changing between read and write, or the instance is
     not published. The caller must read again.
     """
@@ -60,7 +60,7 @@ class Acks:
 
 
 class Publisher:
-    """The documents of one cluster. Raises the errors of kazoo if ZooKeeper is unavailable (`zookeeper.TROUBLE`)."""
+    """The documents of one cluster. Raises the errors of kazoo if ZooKeeper is unavailable (`zookeeper.ERRORS`)."""
 
     def __init__(self, client: KazooClient, chroot: str) -> None:
         self._client = client
@@ -88,9 +88,9 @@ class Publisher:
             return {}
         pending = {instance_id: self._client.get_async(self._at(paths.instance(instance_id))) for instance_id in ids}
         result: dict[str, int] = {}
-        for instance_id, answer in pending.items():
+        for instance_id, future in pending.items():
             try:
-                raw = answer.get()[0]
+                raw = future.get()[0]
             except NoNodeError:
                 continue
             document = _readable(instance_id, raw)
@@ -103,75 +103,75 @@ class Publisher:
     def publish_instance(self, instance_id: str, document: InstanceDocument) -> bool:
         """Publishes the document and its port nodes; True if something was written.
 
-        Raises `LostRace` if a later generation is already published.
+        Raises `PublishConflict` if a later generation is already published.
         """
         path = self._at(paths.instance(instance_id))
         raw = document.to_json()
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
-            present = self._read(path)
-            if present is not None:
-                published = _readable(instance_id, present[0])
+            current = self._read(path)
+            if current is not None:
+                published = _readable(instance_id, current[0])
                 if published is not None and published.generation > document.generation:
-                    raise LostRace(f"generation {document.generation} of {instance_id} is out of date")
-                if present[0] == raw:
+                    raise PublishConflict(f"generation {document.generation} of {instance_id} is out of date")
+                if current[0] == raw:
                     return False
-            if self._write_instance(instance_id, document, raw, None if present is None else present[1]):
+            if self._write_instance(instance_id, document, raw, None if current is None else current[1]):
                 return True
-        raise LostRace(f"the document of {instance_id} keeps changing")
+        raise PublishConflict(f"the document of {instance_id} keeps changing")
 
     def _write_instance(self, instance_id: str, document: InstanceDocument, raw: bytes, version: int | None) -> bool:
         ports = [paths.instance_port(broker, port) for broker, port in document.leased_ports]
         self._ensure([paths.CHANGES, paths.INSTANCES, paths.INSTANCE_ACKS])
         self._ensure([port.rpartition("/")[0] for port in ports])
         missing = self._missing([*ports, paths.instance_acks(instance_id), paths.instance_topics(instance_id)])
-        write = self._client.transaction()
+        transaction = self._client.transaction()
         if version is None:
-            self._create_in(write, paths.instance(instance_id), raw)
+            self._create_in(transaction, paths.instance(instance_id), raw)
         else:
-            write.set_data(self._at(paths.instance(instance_id)), raw, version)
+            transaction.set_data(self._at(paths.instance(instance_id)), raw, version)
         for path in ports:
             if path in missing:
-                self._create_in(write, path, instance_id.encode())
+                self._create_in(transaction, path, instance_id.encode())
             else:
-                write.set_data(self._at(path), instance_id.encode())
+                transaction.set_data(self._at(path), instance_id.encode())
         for path in (paths.instance_acks(instance_id), paths.instance_topics(instance_id)):
             if path in missing:
-                self._create_in(write, path, b"")
-        self._create_in(write, paths.CHANGE_PREFIX, _change(f"instances/{instance_id}"), sequence=True)
-        return _committed(write)
+                self._create_in(transaction, path, b"")
+        self._create_in(transaction, paths.CHANGE_PREFIX, _change(f"instances/{instance_id}"), sequence=True)
+        return _committed(transaction)
 
-    def publish_certificates(self, instance_id: str, wanted: Mapping[str, CertificatesDocument]) -> None:
+    def publish_certificates(self, instance_id: str, certificates: Mapping[str, CertificatesDocument]) -> None:
         """Publishes the certificates of a published instance, by route."""
         parent = paths.instance_certificates(instance_id)
         try:
-            present = self._client.get_children(self._at(parent))
+            existing = self._client.get_children(self._at(parent))
         except NoNodeError:
-            present = []
-        if not present and (not wanted or self._read(self._at(paths.instance(instance_id))) is None):
+            existing = []
+        if not existing and (not certificates or self._read(self._at(paths.instance(instance_id))) is None):
             return
         self._ensure([paths.CHANGES, parent])
-        for name in sorted({*present, *wanted}):
-            self._publish_certificates(instance_id, name, wanted.get(name))
+        for name in sorted({*existing, *certificates}):
+            self._publish_certificates(instance_id, name, certificates.get(name))
 
-    def _publish_certificates(self, instance_id: str, name: str, wanted: CertificatesDocument | None) -> None:
+    def _publish_certificates(self, instance_id: str, name: str, document: CertificatesDocument | None) -> None:
         relative = paths.instance_route_certificates(instance_id, name)
-        raw = None if wanted is None else wanted.to_json()
+        raw = None if document is None else document.to_json()
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             present = self._read(self._at(relative))
             if raw == (None if present is None else present[0]):
                 return
-            write = self._client.transaction()
+            transaction = self._client.transaction()
             if present is None:
-                self._create_in(write, relative, raw)
+                self._create_in(transaction, relative, raw)
             elif raw is None:
-                write.delete(self._at(relative), present[1])
+                transaction.delete(self._at(relative), present[1])
             else:
-                write.set_data(self._at(relative), raw, present[1])
+                transaction.set_data(self._at(relative), raw, present[1])
             change = _change(f"instances/{instance_id}/certificates/{name}")
-            self._create_in(write, paths.CHANGE_PREFIX, change, sequence=True)
-            if _committed(write):
+            self._create_in(transaction, paths.CHANGE_PREFIX, change, sequence=True)
+            if _committed(transaction):
                 return
-        raise LostRace(f"the certificates of {instance_id} keep changing")
+        raise PublishConflict(f"the certificates of {instance_id} keep changing")
 
     def announce(self, instance_id: str) -> None:
         """Announces an instance's document to the brokers again; harmless if they have read it."""
@@ -191,8 +191,8 @@ class Publisher:
         self._client.delete(self._at(paths.instance_creations(instance_id)), recursive=True)
         for broker, port in ports:
             path = self._at(paths.instance_port(broker, port))
-            present = self._read(path)
-            if present is not None and present[0].decode() == instance_id:
+            existing = self._read(path)
+            if existing is not None and existing[0].decode() == instance_id:
                 self._delete(path)
         self.announce(instance_id)
 
@@ -217,7 +217,7 @@ class Publisher:
         Watches end the wait immediately after the last answer; watches that remain have no effect. `on_progress` is
         called with the acknowledgements before every wait.
         """
-        wanted = frozenset(brokers)
+        broker_set = frozenset(brokers)
         deadline_s = time.monotonic() + timeout_s
         woken = threading.Event()
 
@@ -226,23 +226,23 @@ class Publisher:
 
         while True:
             woken.clear()
-            acks = self._acks(instance_id, generation, wanted, wake)
+            acks = self._acks(instance_id, generation, broker_set, wake)
             left_s = deadline_s - time.monotonic()
             if acks.is_complete or acks.refused or acks.unable or not acks.waiting or left_s <= 0:
                 return acks
             on_progress(acks)
             woken.wait(left_s)
 
-    def _acks(self, instance_id: str, generation: int, wanted: frozenset[int], wake: object) -> Acks:
+    def _acks(self, instance_id: str, generation: int, broker_set: frozenset[int], wake: object) -> Acks:
         self._ensure([paths.BROKER_IDS])
         alive = frozenset(int(name) for name in self._client.get_children(self._at(paths.BROKER_IDS), watch=wake))
         confirmed, refused, not_open, unable = set(), {}, {}, {}
-        for broker in wanted & alive:
+        for broker in broker_set & alive:
             path = self._at(paths.instance_ack(instance_id, broker))
             if self._client.exists(path, watch=wake) is None:
                 continue
-            present = self._read(path)
-            ack = None if present is None else InstanceAck.from_json(present[0])
+            existing = self._read(path)
+            ack = None if existing is None else InstanceAck.from_json(existing[0])
             if ack is None or ack.generation < generation:
                 continue
             if ack.unable:
@@ -251,45 +251,45 @@ class Publisher:
                 refused[broker], not_open[broker] = ack.error, ack.not_open
             else:
                 confirmed.add(broker)
-        answered = confirmed | refused.keys() | unable.keys()
+        answered_brokers = confirmed | refused.keys() | unable.keys()
         return Acks(
             confirmed=frozenset(confirmed),
             refused=refused,
             routes_not_open=not_open,
             unable=unable,
-            waiting=(wanted & alive) - answered,
-            down=wanted - alive,
+            waiting=(broker_set & alive) - answered_brokers,
+            down=broker_set - alive,
         )
 
     # --- OAuth ----------------------------------------------------------------------------------------------------
 
-    def publish_oauth(self, instance_id: str, wanted: OAuthDocument | None) -> bool:
+    def publish_oauth(self, instance_id: str, document: OAuthDocument | None) -> bool:
         """Publishes the instance's OAuth document, None = none; True if something was written.
 
-        Raises `LostRace` while the instance itself is not published.
+        Raises `PublishConflict` while the instance itself is not published.
         """
         folder, relative = paths.instance_oauth(instance_id), paths.instance_oauth_node(instance_id, CONFIGURATION)
-        path, raw = self._at(relative), None if wanted is None else wanted.to_json()
+        path, raw = self._at(relative), None if document is None else document.to_json()
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             present = self._read(path)
             if (None if present is None else present[0]) == raw:
                 return False
             if self._read(self._at(paths.instance(instance_id))) is None:
-                raise LostRace(f"{instance_id} is not published")
+                raise PublishConflict(f"{instance_id} is not published")
             self._ensure([paths.CHANGES, folder])
-            write = self._client.transaction()
+            transaction = self._client.transaction()
             if raw is None:
                 assert present is not None, "answered above"
-                write.delete(path, present[1])
+                transaction.delete(path, present[1])
             elif present is None:
-                self._create_in(write, relative, raw)
+                self._create_in(transaction, relative, raw)
             else:
-                write.set_data(path, raw, present[1])
+                transaction.set_data(path, raw, present[1])
             change = _change(f"instances/{instance_id}/oauth/{CONFIGURATION}")
-            self._create_in(write, paths.CHANGE_PREFIX, change, sequence=True)
-            if _committed(write):
+            self._create_in(transaction, paths.CHANGE_PREFIX, change, sequence=True)
+            if _committed(transaction):
                 return True
-        raise LostRace(f"the OAuth document of {instance_id} keeps changing")
+        raise PublishConflict(f"the OAuth document of {instance_id} keeps changing")
 
     def without_oauth(self, instance_ids: Iterable[str]) -> set[str]:
         """Returns the instances that have no published OAuth document."""
@@ -309,24 +309,24 @@ class Publisher:
 
     # --- revoked certificates -------------------------------------------------------------------------------------
 
-    def publish_revoked(self, wanted: RevokedCertificates) -> bool:
+    def publish_revoked(self, document: RevokedCertificates) -> bool:
         """Publishes the document of brokers' revoked certificates, without a change node, because brokers read it
         regularly; True if something was written.
         """
-        path, raw = self._at(paths.REVOKED_CERTIFICATES), wanted.to_json()
+        path, raw = self._at(paths.REVOKED_CERTIFICATES), document.to_json()
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             present = self._read(path)
             if present is not None and present[0] == raw:
                 return False
             self._ensure([paths.REVOKED_CERTIFICATES.rpartition("/")[0]])
-            write = self._client.transaction()
+            transaction = self._client.transaction()
             if present is None:
-                self._create_in(write, paths.REVOKED_CERTIFICATES, raw)
+                self._create_in(transaction, paths.REVOKED_CERTIFICATES, raw)
             else:
-                write.set_data(path, raw, present[1])
-            if _committed(write):
+                transaction.set_data(path, raw, present[1])
+            if _committed(transaction):
                 return True
-        raise LostRace("the document of revoked certificates keeps changing")
+        raise PublishConflict("the document of revoked certificates keeps changing")
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -344,26 +344,26 @@ class Publisher:
         """Returns the internal names of an instance's topics."""
         return [name for name in self.topics() if name.startswith(f"{instance_id}.")]
 
-    def publish_topic(self, instance_id: str, internal_name: str, wanted: InstanceTopicDocument) -> bool:
+    def publish_topic(self, instance_id: str, internal_name: str, document: InstanceTopicDocument) -> bool:
         """Publishes the document of an existing topic; True if something was written."""
         relative = paths.instance_topic(instance_id, internal_name)
         path = self._at(relative)
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
-            present = self._read(path)
-            if present is None and not wanted.has_content:
+            current = self._read(path)
+            if current is None and not document.has_content:
                 return False
-            if present is not None and InstanceTopicDocument.from_json(present[0]) == wanted:
+            if current is not None and InstanceTopicDocument.from_json(current[0]) == document:
                 return False
             self._ensure([paths.CHANGES, paths.instance_topics(instance_id)])
-            write = self._client.transaction()
-            if present is None:
-                self._create_in(write, relative, wanted.to_json())
+            transaction = self._client.transaction()
+            if current is None:
+                self._create_in(transaction, relative, document.to_json())
             else:
-                write.set_data(path, wanted.to_json(), present[1])
-            self._create_in(write, paths.CHANGE_PREFIX, _change(f"topics/{internal_name}"), sequence=True)
-            if _committed(write):
+                transaction.set_data(path, document.to_json(), current[1])
+            self._create_in(transaction, paths.CHANGE_PREFIX, _change(f"topics/{internal_name}"), sequence=True)
+            if _committed(transaction):
                 return True
-        raise LostRace(f"the document of {internal_name} keeps changing")
+        raise PublishConflict(f"the document of {internal_name} keeps changing")
 
     def forget_quotas(self, instance_id: str) -> None:
         """Removes all client quotas of a deleted instance (their names contain its id)."""
@@ -395,7 +395,7 @@ class Publisher:
 
     def _missing(self, relative: Iterable[str]) -> set[str]:
         pending = {path: self._client.exists_async(self._at(path)) for path in relative}
-        return {path for path, answer in pending.items() if answer.get() is None}
+        return {path for path, future in pending.items() if future.get() is None}
 
     def _ensure(self, relative: Iterable[str]) -> None:
         for path in self._missing(set(relative)):
@@ -418,10 +418,10 @@ class Publisher:
             return
 
     def _create_in(
-        self, write: TransactionRequest, relative: str, raw: bytes | None, *, sequence: bool = False
+        self, transaction: TransactionRequest, relative: str, raw: bytes | None, *, sequence: bool = False
     ) -> None:
         """Creates a node within a transaction; its parent must exist."""
-        write.create(self._at(relative), raw or b"", acl=_acl(relative), sequence=sequence)
+        transaction.create(self._at(relative), raw or b"", acl=_acl(relative), sequence=sequence)
 
 
 def _acl(relative: str) -> list[ACL] | None:
@@ -440,9 +440,9 @@ def _readable(instance_id: str, raw: bytes) -> InstanceDocument | None:
     return None
 
 
-def _committed(write: object) -> bool:
+def _committed(transaction: object) -> bool:
     """Commits a transaction; False if a node had changed since it was read. Raises the first other error."""
-    results = write.commit()  # type: ignore[attr-defined]
+    results = transaction.commit()  # type: ignore[attr-defined]
     errors = [result for result in results if isinstance(result, Exception)]
     if not errors:
         return True

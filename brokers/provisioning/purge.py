@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from brokers.dataplane.admin_client import ask_as_cluster, require_ok
-from brokers.dataplane.topics import deletion
+from brokers.dataplane.admin_client import require_ok, send_as_cluster
+from brokers.dataplane.topics import delete_topics_request
 from brokers.models import Placement, PortLease
 from brokers.placement import addresses, port_leases
 from brokers.provisioning.publisher import Publisher
-from brokers.provisioning.steps import NotYet, Work
+from brokers.provisioning.steps import ReconcileContext, RetryLater
 from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
 from instances.models import DeletedTopic, Instance, OAuthConfiguration, RouteCertificates, TopicAllowList
@@ -20,12 +20,12 @@ from tenants.errors import NotFound
 TOPICS_PER_CALL = 100
 
 
-def purge(work: Work, publisher: Publisher | None) -> None:
+def purge(context: ReconcileContext, publisher: Publisher | None) -> None:
     """Deletes the instance permanently. Topics are deleted first, by DeleteTopics, while the brokers know the instance.
 
-    `publisher` is None for an instance that was never placed. Raises `NotYet` while topics are still being deleted.
+    `publisher` is None for an instance that was never placed. Raises `RetryLater` while topics are still being deleted.
     """
-    instance = work.instance
+    instance = context.instance
     placed = Placement.objects.select_related("cluster").filter(instance=instance).first()
     if placed is not None and publisher is not None:
         _delete_topics(placed, publisher)
@@ -49,17 +49,17 @@ def purge(work: Work, publisher: Publisher | None) -> None:
         row.save_changes(["endpoints", "conditions", "observed_generation", *set_phase(row, Phase.DELETED)])
         for operation in operations.open_operations(row):
             operations.succeed(operation)
-        audit.record(work.acting, "instance.purged", row, tenant=row.tenant)
+        audit.record(context.acting, "instance.purged", row, tenant=row.tenant)
 
 
 def _delete_topics(placed: Placement, publisher: Publisher) -> None:
     names = publisher.topics_of(placed.instance_id)
     for start in range(0, len(names), TOPICS_PER_CALL):
-        answer = ask_as_cluster(placed.cluster, deletion(names[start : start + TOPICS_PER_CALL]))
-        for result in answer.responses:
+        response = send_as_cluster(placed.cluster, delete_topics_request(names[start : start + TOPICS_PER_CALL]))
+        for result in response.responses:
             try:
                 require_ok(result.error_code, getattr(result, "error_message", None))
             except NotFound:
                 continue
     if publisher.topics_of(placed.instance_id):
-        raise NotYet("topics are being deleted")
+        raise RetryLater("topics are being deleted")

@@ -13,7 +13,7 @@ from brokers.contract.documents import InstanceDocument, InstanceSettings
 from brokers.contract.routes import RouteDocument, first_plaintext_ports
 from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.placement import addresses, capacity, forecasts, placement, port_leases
-from brokers.placement.forecasts import MissingRoom
+from brokers.placement.forecasts import MissingCapacity
 from brokers.provisioning import topic_documents
 from brokers.provisioning.publisher import Acks, Publisher
 from instances.choices import ConditionType, OperationType, Reason, Step
@@ -42,20 +42,20 @@ class CannotProvision(Exception):
         self.data = data
 
 
-class WaitsForRoom(Exception):
+class WaitsForCapacity(Exception):
     """Raised if no cluster has capacity. The instance is retried when capacity may have become available."""
 
-    def __init__(self, room: MissingRoom) -> None:
-        super().__init__(room.detail)
-        self.room = room
+    def __init__(self, missing_capacity: MissingCapacity) -> None:
+        super().__init__(missing_capacity.detail)
+        self.missing_capacity = missing_capacity
 
 
-class NotYet(Exception):
+class RetryLater(Exception):
     """Raised if the work must be retried soon."""
 
 
 @dataclass(slots=True)
-class Work:
+class ReconcileContext:
     """One pass over one instance: the row as read, and the operations to report to."""
 
     acting: Actor
@@ -71,48 +71,48 @@ class Work:
             operations.step_done(operation, step, fact, data)
 
 
-def take_up(instance: Instance, acting: Actor) -> Work:
+def begin_pass(instance: Instance, acting: Actor) -> ReconcileContext:
     """Begins a pass: a requested instance becomes a provisioning one."""
     if instance.current_phase is Phase.REQUESTED:
         with transaction.atomic():
             instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
             if instance.current_phase is Phase.REQUESTED:
                 instance.save_changes(set_phase(instance, Phase.PROVISIONING))
-    return Work(acting, instance, operations.open_operations(instance))
+    return ReconcileContext(acting, instance, operations.open_operations(instance))
 
 
-def place(work: Work) -> Cluster:
+def place(context: ReconcileContext) -> Cluster:
     """Finds capacity on a cluster (CKA-47) and leases a port on each of its brokers, or finds that both exist. The pass
     continues with the current row.
 
-    Raises `WaitsForRoom` if no cluster has capacity, or a host no port; the instance starts when there is some.
+    Raises `WaitsForCapacity` if no cluster has capacity, or a host no port; the instance starts when there is some.
     """
-    placed = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
-    has_ports = PortLease.objects.filter(instance=work.instance).exists()
+    placed = Placement.objects.select_related("cluster").filter(instance=context.instance).first()
+    has_ports = PortLease.objects.filter(instance=context.instance).exists()
     if placed is not None and has_ports:
         return placed.cluster
-    if work.instance.reason != Reason.NO_ROOM:
-        work.started(Step.PLACED)
+    if context.instance.reason != Reason.NO_ROOM:
+        context.started(Step.PLACED)
     try:
         with transaction.atomic():
-            instance, cluster, brokers = _placed(work.instance.pk)
-    except WaitsForRoom as why:
-        _note_waiting(work, why)
+            instance, cluster, brokers = _placed(context.instance.pk)
+    except WaitsForCapacity as why:
+        _record_waiting(context, why)
         raise
-    work.instance = instance
-    work.done(Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers))
+    context.instance = instance
+    context.done(Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers))
     return cluster
 
 
 def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
     instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance_id)
     clusters = capacity.candidates(instance)
-    rooms = capacity.rooms(clusters, tenant_id=instance.tenant_id)
-    choice = placement.choose(rooms, **capacity.size_of(instance))
+    headrooms = capacity.headrooms(clusters, tenant_id=instance.tenant_id)
+    choice = placement.choose(headrooms, **capacity.size_of(instance))
     if choice is None:
-        raise WaitsForRoom(forecasts.missing_room(instance, rooms))
+        raise WaitsForCapacity(forecasts.missing_capacity(instance, headrooms))
     cluster = next(cluster for cluster in clusters if cluster.pk == choice.cluster_id)
-    reasons = forecasts.reasons(clusters, rooms, instance)
+    reasons = forecasts.reasons(clusters, headrooms, instance)
     size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
     Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, "reasons": reasons, **size})
     if cluster.reserved_for_id is not None:
@@ -121,7 +121,7 @@ def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
     try:
         port_leases.lease(instance, brokers)
     except port_leases.PoolEmpty as error:
-        raise WaitsForRoom(forecasts.missing_ports(str(error))) from error
+        raise WaitsForCapacity(forecasts.missing_ports(str(error))) from error
     fields = addresses.write(instance)
     if instance.reason == Reason.NO_ROOM:
         # The time of waiting for capacity does not count against the time that brokers have to confirm it.
@@ -131,14 +131,19 @@ def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
     return instance, cluster, brokers
 
 
-def _note_waiting(work: Work, why: WaitsForRoom) -> None:
+def _record_waiting(context: ReconcileContext, why: WaitsForCapacity) -> None:
     """Records that the instance waits, with the reason; nothing is reserved or charged."""
     with transaction.atomic():
-        row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=work.instance.pk)
+        row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=context.instance.pk)
         if row.current_phase is Phase.PROVISIONING and row.reason != Reason.NO_ROOM:
             row.save_changes(set_phase(row, Phase.PROVISIONING, Reason.NO_ROOM))
             audit.record(
-                work.acting, "instance.waits_for_room", row, None, {"missing": why.room.missing}, tenant=row.tenant
+                context.acting,
+                "instance.waits_for_room",
+                row,
+                None,
+                {"missing": why.missing_capacity.missing},
+                tenant=row.tenant,
             )
 
 
@@ -150,14 +155,14 @@ def _no_port(error: port_leases.PoolEmpty) -> CannotProvision:
     )
 
 
-def lease_new_routes(work: Work) -> None:
+def lease_new_routes(context: ReconcileContext) -> None:
     """Leases ports for routes that were added since the instance was placed; updates addresses to those that its routes
     advertise.
 
     Raises `CannotProvision` if a host has no port.
     """
     with transaction.atomic():
-        instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=work.instance.pk)
+        instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=context.instance.pk)
         try:
             port_leases.lease_new_routes(instance)
         except port_leases.PoolEmpty as error:
@@ -166,24 +171,24 @@ def lease_new_routes(work: Work) -> None:
         addresses.write(instance)
         if instance.endpoints != before:
             instance.save_changes(["endpoints"])
-    work.instance = instance
+    context.instance = instance
 
 
-def note_address(work: Work) -> list[PortLease]:
+def report_address(context: ReconcileContext) -> list[PortLease]:
     """Returns the leases; reports the address to the operations."""
-    rows = PortLease.objects.filter(instance=work.instance, route__isnull=False)
+    rows = PortLease.objects.filter(instance=context.instance, route__isnull=False)
     result = list(rows.select_related("route", "broker", "host").order_by("broker__number", "route"))
-    address = work.instance.bootstrap_servers
+    address = context.instance.bootstrap_servers
     brokers = len({row.broker_id for row in result})
-    work.done(Step.PLACED, f"{brokers} brokers", brokers=brokers)
-    work.done(Step.ADDRESS_RESERVED, address, bootstrap_servers=address)
+    context.done(Step.PLACED, f"{brokers} brokers", brokers=brokers)
+    context.done(Step.ADDRESS_RESERVED, address, bootstrap_servers=address)
     return result
 
 
-def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
+def publish(context: ReconcileContext, publisher: Publisher, leases: list[PortLease]) -> bool:
     """Publishes the instance's document and its topics' documents; True if the document was not published before."""
-    work.started(Step.LIMITS_PUBLISHED)
-    instance = work.instance
+    context.started(Step.LIMITS_PUBLISHED)
+    instance = context.instance
     certificates = certificates_of(instance)
     # Before the document, so that a broker that confirms it has the certificates; the first time their parent node does
     # not exist yet.
@@ -192,7 +197,7 @@ def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
     publisher.publish_certificates(instance.pk, certificates)
     topic_documents.publish(instance, publisher)
     fact = f"{instance.bandwidth_mb_s} MB/s each way, {instance.storage_gb} GB"
-    work.done(Step.LIMITS_PUBLISHED, fact, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
+    context.done(Step.LIMITS_PUBLISHED, fact, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
     return written
 
 
@@ -254,7 +259,7 @@ def certificates_of(instance: Instance) -> dict[str, CertificatesDocument]:
     return {name: document for name, document in documents.items() if not document.is_empty}
 
 
-def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
+def replace_ports(context: ReconcileContext, leases: list[PortLease], acks: Acks) -> None:
     """Leases other ports for those that cannot be opened (used by another process), with a new generation.
 
     Brokers may have joined or left since `leases` were read: the current leases count. Raises `CannotProvision` if a
@@ -262,7 +267,7 @@ def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
     """
     refused = {row.pk for row in leases if acks.refuses(row.broker.number, row.route.name if row.route else "")}
     with transaction.atomic():
-        instance = Instance.objects.select_for_update(of=("self",)).get(pk=work.instance.pk)
+        instance = Instance.objects.select_for_update(of=("self",)).get(pk=context.instance.pk)
         replaced = list(PortLease.objects.filter(instance=instance, pk__in=refused))
         if not replaced:
             return
@@ -274,18 +279,18 @@ def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
         instance.save_changes([*addresses.write(instance), "generation"])
 
 
-def apply(work: Work, acks: Acks) -> Instance:
+def apply(context: ReconcileContext, acks: Acks) -> Instance:
     """Moves the instance to its target phase after every live broker has confirmed, and completes the waiting
     operations.
     """
     with transaction.atomic():
-        if work.instance.first_running_at is None:
+        if context.instance.first_running_at is None:
             # Locked before the instance, in the order of a suspension: either it sees this instance run, or this step
             # sees the suspension.
-            Tenant.objects.select_for_update(no_key=True).get(pk=work.instance.tenant_id)
+            Tenant.objects.select_for_update(no_key=True).get(pk=context.instance.tenant_id)
         rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
-        instance = rows.get(pk=work.instance.pk)
-        confirmed = work.instance.generation
+        instance = rows.get(pk=context.instance.pk)
+        confirmed = context.instance.generation
         was_provisioning = instance.current_phase is Phase.PROVISIONING
         fields = []
         if confirmed > instance.observed_generation:
@@ -310,22 +315,22 @@ def apply(work: Work, acks: Acks) -> Instance:
             if operation.generation <= confirmed and operation.type != OperationType.PURGE:
                 operations.succeed(operation)
         if was_provisioning and instance.current_phase is Phase.RUNNING:
-            audit.record(work.acting, "instance.running", instance, tenant=instance.tenant)
+            audit.record(context.acting, "instance.running", instance, tenant=instance.tenant)
             if instance.tenant.is_suspended:
                 tenant = instance.tenant
                 suspend_instance(
-                    acting=work.acting, instance=instance, reason=reason_of(tenant), note=tenant.suspension_note
+                    acting=context.acting, instance=instance, reason=reason_of(tenant), note=tenant.suspension_note
                 )
     return instance
 
 
-def give_up(work: Work, why: CannotProvision) -> None:
+def fail(context: ReconcileContext, why: CannotProvision) -> None:
     """Fails a first provisioning: stores the reason, and releases capacity and ports, so that nothing is charged or
     reserved.
     """
     with transaction.atomic():
         rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
-        instance = rows.get(pk=work.instance.pk)
+        instance = rows.get(pk=context.instance.pk)
         if instance.current_phase not in (Phase.REQUESTED, Phase.PROVISIONING):
             return
         port_leases.release(instance)
@@ -338,7 +343,7 @@ def give_up(work: Work, why: CannotProvision) -> None:
             code = why.reason.value if operation.type in kinds else "superseded"
             operations.fail(operation, code, why.detail, why.data)
         audit.record(
-            work.acting, ACTION_OF_FAILURE, instance, None, {"reason": why.reason.value}, tenant=instance.tenant
+            context.acting, ACTION_OF_FAILURE, instance, None, {"reason": why.reason.value}, tenant=instance.tenant
         )
 
 

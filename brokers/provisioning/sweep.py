@@ -20,7 +20,7 @@ from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
 
-OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
+EXTERNAL_ERRORS = (DomainError, *zookeeper.ERRORS)
 
 
 def needing_work(now: datetime) -> list[str]:
@@ -30,7 +30,7 @@ def needing_work(now: datetime) -> list[str]:
         with contained("sweep.cluster_failed", cluster_id=cluster.pk):
             try:
                 published = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
-            except OUTSIDE_TROUBLE as error:
+            except EXTERNAL_ERRORS as error:
                 log.warning("sweep.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
                 continue
             result += differing(cluster, published)
@@ -55,43 +55,43 @@ def differing(cluster: Cluster, published: dict[str, int]) -> list[str]:
     return [instance_id for instance_id, generation in rows if published.get(instance_id) != generation]
 
 
-def tidy() -> int:
+def delete_leftovers() -> int:
     """Deletes probe topics of running instances, and documents of deleted instances; returns their number."""
-    done = 0
+    deleted = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("tidy.cluster_failed", cluster_id=cluster.pk):
             try:
                 publisher = Publisher(zookeeper.session(cluster), cluster.chroot)
-                done += _probe_topics(publisher)
-                done += _orphans(cluster, publisher)
-            except OUTSIDE_TROUBLE as error:
+                deleted += _probe_topics(publisher)
+                deleted += _orphans(cluster, publisher)
+            except EXTERNAL_ERRORS as error:
                 log.warning("cleanup.failed", cluster_id=cluster.pk, reason=type(error).__name__)
-    return done
+    return deleted
 
 
 def _probe_topics(publisher: Publisher) -> int:
-    done = 0
+    deleted = 0
     for internal in publisher.topics():
-        instance_id, rest = naming.split_internal(internal)
-        if rest != probe.PROBE_TOPIC or instance_id is None:
+        instance_id, topic = naming.split_internal(internal)
+        if topic != probe.PROBE_TOPIC or instance_id is None:
             continue
         if Instance.objects.filter(pk=instance_id, phase=Phase.RUNNING.value, first_running_at__isnull=False).exists():
             with contained("tidy.probe_failed", instance_id=instance_id):
                 probe.clean_up(instance_id)
-                done += 1
-    return done
+                deleted += 1
+    return deleted
 
 
 def _orphans(cluster: Cluster, publisher: Publisher) -> int:
     """Deletes documents without a placement: the reconciler crashed while failing an instance. Only it writes them."""
     placed = set(Placement.objects.filter(cluster=cluster).values_list("instance_id", flat=True))
-    over = Instance.objects.filter(phase__in=(Phase.DELETED.value, Phase.FAILED.value))
-    done = 0
+    ended = Instance.objects.filter(phase__in=(Phase.DELETED.value, Phase.FAILED.value))
+    deleted = 0
     for instance_id in set(publisher.generations()) - placed:
-        if over.filter(pk=instance_id).exists():
+        if ended.filter(pk=instance_id).exists():
             with contained("tidy.orphan_failed", instance_id=instance_id):
                 document = publisher.read_instance(instance_id)
                 publisher.unpublish_instance(instance_id, document.leased_ports if document else ())
                 publisher.forget_acks(instance_id)
-                done += 1
-    return done
+                deleted += 1
+    return deleted

@@ -16,22 +16,24 @@ def publish(instance: Instance, publisher: Publisher) -> None:
     """Publishes the documents of topics that need one. Deletes rows of restored topics once their restoration is
     published, and rows of deleted topics that do not exist any more.
     """
-    lists = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
+    lists_by_topic = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
     deleted = {row.topic: row for row in DeletedTopic.objects.filter(instance=instance)}
-    for name in sorted({*lists, *deleted}):
+    for name in sorted({*lists_by_topic, *deleted}):
         row = deleted.get(name)
         internal = naming.internal_topic(instance.pk, name)
         if publisher.topic_exists(internal):
-            publisher.publish_topic(instance.pk, internal, document_of(name, lists.get(name), row))
+            publisher.publish_topic(instance.pk, internal, document_of(name, lists_by_topic.get(name), row))
             if row is not None and row.is_restored:
                 DeletedTopic.objects.filter(pk=row.pk, is_restored=True).delete()
         elif row is not None:
             DeletedTopic.objects.filter(pk=row.pk, topic_id=row.topic_id).delete()
 
 
-def document_of(name: str, lists: TopicAllowList | None, deleted: DeletedTopic | None) -> InstanceTopicDocument:
+def document_of(name: str, allow_list: TopicAllowList | None, deleted: DeletedTopic | None) -> InstanceTopicDocument:
     """Returns the document of one topic. Pure."""
-    columns = {} if lists is None else {column: tuple(getattr(lists, column)) for column in allow_lists.COLUMNS}
+    columns = (
+        {} if allow_list is None else {column: tuple(getattr(allow_list, column)) for column in allow_lists.COLUMNS}
+    )
     is_hidden = deleted is not None and not deleted.is_restored
     topic_id = encoded(deleted.topic_id) if deleted is not None and is_hidden else ""
     return InstanceTopicDocument(name=name, deleted_topic_id=topic_id, **columns)

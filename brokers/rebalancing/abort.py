@@ -24,22 +24,22 @@ ACTOR = "rebalancer"
 
 def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
     """Performs the next steps. Raises `DomainError` if no broker answers."""
-    if not _called_off(row, admin_client):
+    if not _cancel_moves(row, admin_client):
         return
     throttle.lift(row)
-    if not instance_placement.stay(row.cluster, [placement["owner"] for placement in row.placements]):
+    if not instance_placement.cancel_leaving(row.cluster, [placement["owner"] for placement in row.placements]):
         return
     ended = {"state": RebalanceState.ABANDONED, "trouble": "", "ended_at": timezone.now()}
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**ended):
         return
     row.state = RebalanceState.ABANDONED
-    open_ones = row.moves.filter(state__in=(ReassignmentState.WAITING, ReassignmentState.RUNNING))
-    left = open_ones.update(state=ReassignmentState.LEFT, ended_at=timezone.now())
-    audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": row.state.value, "left": left})
+    unfinished = row.moves.filter(state__in=(ReassignmentState.WAITING, ReassignmentState.RUNNING))
+    left_count = unfinished.update(state=ReassignmentState.LEFT, ended_at=timezone.now())
+    audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": row.state.value, "left": left_count})
     log.info("rebalance.ended", rebalance_id=row.pk, state=row.state.value)
 
 
-def _called_off(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
+def _cancel_moves(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
     """True if no move runs any more, except those that cannot be cancelled because only the arriving replica is
     complete.
     """
@@ -48,20 +48,24 @@ def _called_off(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
         for reassignment in row.moves.filter(state=ReassignmentState.RUNNING)
     }
     ongoing = admin_client.reassignments()
-    due = {key: _back(reassignment, ongoing[key]) for key, reassignment in sorted(running.items()) if key in ongoing}
-    refused = admin_client.reassign(due)
+    to_cancel = {
+        key: _original_replicas(reassignment, ongoing[key])
+        for key, reassignment in sorted(running.items())
+        if key in ongoing
+    }
+    refused = admin_client.reassign(to_cancel)
     for key, reason in refused.items():
         if running[key].note != reason:
             running[key].note = reason
             running[key].save(update_fields=["note"])
-    return due.keys() == refused.keys()
+    return to_cancel.keys() == refused.keys()
 
 
-def _back(reassignment: PartitionReassignment, under_way: Ongoing) -> tuple[int, ...] | None:
+def _original_replicas(reassignment: PartitionReassignment, ongoing: Ongoing) -> tuple[int, ...] | None:
     """Returns the replicas before the running move, with the preferred leader first; None if neither list of the plan
     has these replicas: then the brokers cancel the move in their own order.
     """
     for replicas in (reassignment.before, reassignment.target):
-        if set(replicas) == set(under_way.original):
+        if set(replicas) == set(ongoing.original):
             return tuple(replicas)
     return None

@@ -31,30 +31,38 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Rebal
     A partition of `broker` is moved away from the other given-up brokers as well: a move that still needs one of them
     would never end.
     """
-    held = {partition.key: partition for partition in fleet.partitions if broker in partition.replicas}
-    present = [
-        replace(partition, pinned=False) if partition.key in held else partition for partition in fleet.partitions
+    broker_partitions = {partition.key: partition for partition in fleet.partitions if broker in partition.replicas}
+    current = [
+        replace(partition, pinned=False) if partition.key in broker_partitions else partition
+        for partition in fleet.partitions
     ]
     placements = dict(fleet.placements)
     placement_changes: dict[str, PlacementChange] = {}
     obstacles: list[Obstacle] = []
-    for lost in (broker, *sorted(given_up - {broker})):
-        concerned = [partition for partition in present if lost == broker or partition.key in held]
+    for lost_broker in (broker, *sorted(given_up - {broker})):
+        concerned_partitions = [
+            partition for partition in current if lost_broker == broker or partition.key in broker_partitions
+        ]
         step = drain_plan(
-            replace(fleet, partitions=concerned, placements=_concerned(placements, concerned, lost, broker)), lost
+            replace(
+                fleet,
+                partitions=concerned_partitions,
+                placements=_changeable_placements(placements, concerned_partitions, lost_broker, broker),
+            ),
+            lost_broker,
         )
         obstacles += step.obstacles
         targets = {reassignment.key: reassignment.target for reassignment in step.moves}
-        present = [replace(partition, replicas=targets.get(partition.key, partition.replicas)) for partition in present]
+        current = [replace(partition, replicas=targets.get(partition.key, partition.replicas)) for partition in current]
         for change in step.placement_changes:
             placement_changes[change.owner] = _merged(placement_changes.get(change.owner), change)
             placements[change.owner] = (placements[change.owner] | set(change.arriving)) - set(change.leaving)
     if obstacles:
         return RebalancePlan(obstacles=tuple(dict.fromkeys(obstacles)))
     moves = [
-        _reassignment(held[partition.key], partition.replicas, given_up)
-        for partition in present
-        if partition.key in held
+        _reassignment(broker_partitions[partition.key], partition.replicas, given_up)
+        for partition in current
+        if partition.key in broker_partitions
     ]
     return RebalancePlan(
         moves=tuple(sorted(moves, key=lambda reassignment: reassignment.key)),
@@ -62,7 +70,7 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Rebal
     )
 
 
-def _concerned(
+def _changeable_placements(
     placements: dict[str, frozenset[int]], partitions: Iterable[PartitionReplicas], lost: int, broker: int
 ) -> dict[str, frozenset[int]]:
     """Returns the placements that a step for the broker `lost` may change: all if it is the `broker` of the plan, else
@@ -71,23 +79,23 @@ def _concerned(
     if lost == broker:
         return placements
     owners = {partition.owner for partition in partitions if lost in partition.replicas}
-    return {owner: kept for owner, kept in placements.items() if owner in owners}
+    return {owner: brokers for owner, brokers in placements.items() if owner in owners}
 
 
-def _merged(known: PlacementChange | None, more: PlacementChange) -> PlacementChange:
-    if known is None:
-        return more
-    arriving = dict.fromkeys((*known.arriving, *more.arriving))
-    return replace(known, arriving=tuple(arriving), leaving=(*known.leaving, *more.leaving))
+def _merged(earlier: PlacementChange | None, later: PlacementChange) -> PlacementChange:
+    if earlier is None:
+        return later
+    arriving = dict.fromkeys((*earlier.arriving, *later.arriving))
+    return replace(earlier, arriving=tuple(arriving), leaving=(*earlier.leaving, *later.leaving))
 
 
-def _reassignment(held: PartitionReplicas, target: tuple[int, ...], given_up: frozenset[int]) -> Reassignment:
+def _reassignment(partition: PartitionReplicas, target: tuple[int, ...], given_up: frozenset[int]) -> Reassignment:
     return Reassignment(
-        topic=held.topic,
-        index=held.index,
-        before=held.replicas,
+        topic=partition.topic,
+        index=partition.index,
+        before=partition.replicas,
         target=target,
-        size_bytes=held.size_bytes,
-        topic_id=held.topic_id,
-        loses=loss_of(held.replicas, held.isr, given_up, is_led=held.is_led).value,
+        size_bytes=partition.size_bytes,
+        topic_id=partition.topic_id,
+        loses=loss_of(partition.replicas, partition.isr, given_up, is_led=partition.is_led).value,
     )

@@ -34,7 +34,7 @@ from tenants.errors import Message
 log = structlog.get_logger(__name__)
 
 # Number of waiting moves to choose from: enough that no broker is idle while another one is busy.
-WAITING_LOOKED_AT = 1_000
+WAITING_EXAMINED_MAX = 1_000
 ACTOR = "rebalancer"
 
 
@@ -55,30 +55,30 @@ def _step(row: Rebalance, *, measure: bool) -> bool:
     """Performs one step; True if it is complete and the next one follows."""
     match row.step:
         case RebalanceStep.HOMES:
-            return _placements(row)
+            return _lease_ports(row)
         case RebalanceStep.MOVES:
-            return _moves(row, measure=measure)
+            return _move_partitions(row, measure=measure)
         case RebalanceStep.LEAVING:
-            return _leaving(row)
+            return _release_ports(row)
         case RebalanceStep.STOPPING:
-            return _stopping(row)
+            return _await_stop(row)
         case RebalanceStep.RELEASING:
-            return _releasing(row)
+            return _release_broker(row)
     raise AssertionError(row.step)
 
 
-def is_back(row: Rebalance) -> bool:
+def is_undoing(row: Rebalance) -> bool:
     """True if the rebalance is being undone."""
     return row.state == RebalanceState.UNDOING
 
 
-def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None) -> bool:
+def record_progress(row: Rebalance, *, reason: str = "", step: RebalanceStep | None = None) -> bool:
     """Records the step and the reason for waiting, if they changed. False if an operator changed the state meanwhile:
     then the next step must not be taken.
     """
     fields: dict[str, str] = {}
-    if row.trouble != trouble:
-        fields["trouble"] = row.trouble = trouble
+    if row.trouble != reason:
+        fields["trouble"] = row.trouble = reason
     if step is not None and row.step != step:
         fields["step"] = row.step = step
     return not fields or bool(Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields))
@@ -87,91 +87,105 @@ def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None
 # --- ports of instances -----------------------------------------------------------------------------------------------
 
 
-def _ways(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
+def _broker_changes(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
     """Returns, by instance id, the arriving and the leaving brokers of the instance in the current direction of the
     rebalance.
     """
-    ways = {
+    changes = {
         placement["owner"]: (list(placement["arriving"]), list(placement["leaving"])) for placement in row.placements
     }
-    return {owner: (leaves, comes) for owner, (comes, leaves) in ways.items()} if is_back(row) else ways
+    return (
+        {owner: (leaving, arriving) for owner, (arriving, leaving) in changes.items()} if is_undoing(row) else changes
+    )
 
 
-def _placements(row: Rebalance) -> bool:
+def _lease_ports(row: Rebalance) -> bool:
     try:
-        is_complete = instance_placement.apply(row.cluster, _ways(row))
+        is_complete = instance_placement.lease_ports(row.cluster, _broker_changes(row))
     except port_leases.PoolEmpty as error:
-        note(row, trouble=Message(gettext_noop("No port is left: %(why)s."), why=str(error)))
+        record_progress(row, reason=Message(gettext_noop("No port is left: %(why)s."), why=str(error)))
         return False
     if not is_complete:
-        note(row, trouble="Instances open their ports on other brokers.")
+        record_progress(row, reason="Instances open their ports on other brokers.")
         return False
-    return note(row, step=RebalanceStep.MOVES)
+    return record_progress(row, step=RebalanceStep.MOVES)
 
 
-def _leaving(row: Rebalance) -> bool:
-    plans = _left_behind(row)
-    obstacle = next((item for plan in plans for item in plan.obstacles), None)
+def _release_ports(row: Rebalance) -> bool:
+    plans = _plans_for_late_replicas(row)
+    obstacle = next((obstacle for plan in plans for obstacle in plan.obstacles), None)
     if obstacle is not None:
-        note(row, trouble=obstacle.sentence)
+        record_progress(row, reason=obstacle.sentence)
         return False
-    further = [plan for plan in plans if plan.moves or plan.placement_changes]
-    if further:
-        return all(_append(row, plan) for plan in further)
-    if not instance_placement.give_back(row.cluster, {owner: leaves for owner, (_, leaves) in _ways(row).items()}):
-        note(row, trouble="Instances close their ports on brokers they have left.")
+    further_plans = [plan for plan in plans if plan.moves or plan.placement_changes]
+    if further_plans:
+        return all(_append_moves(row, plan) for plan in further_plans)
+    if not instance_placement.release_ports(
+        row.cluster, {owner: leaving for owner, (_, leaving) in _broker_changes(row).items()}
+    ):
+        record_progress(row, reason="Instances close their ports on brokers they have left.")
         return False
-    if row.removes and not is_back(row):
-        return note(row, step=RebalanceStep.STOPPING)
+    if row.removes and not is_undoing(row):
+        return record_progress(row, step=RebalanceStep.STOPPING)
     return _finish(row)
 
 
-def _left_behind(row: Rebalance) -> list[RebalancePlan]:
+def _plans_for_late_replicas(row: Rebalance) -> list[RebalancePlan]:
     """Returns plans for replicas created on a broker before it was marked as leaving: further moves, after which the
     procedure starts again.
     """
-    fleet = snapshot.take(row.cluster, ClusterAdminClient(row.cluster), sizes=False)
+    fleet = snapshot.take_snapshot(row.cluster, ClusterAdminClient(row.cluster), sizes=False)
     plans: list[RebalancePlan] = []
     if row.kind == RebalanceKind.LOSS:
-        plans.append(lost_broker.further(fleet, row))
-    elif row.kind == RebalanceKind.DRAIN and row.broker is not None and not is_back(row):
+        plans.append(lost_broker.plan_remaining(fleet, row))
+    elif row.kind == RebalanceKind.DRAIN and row.broker is not None and not is_undoing(row):
         plans.append(drain_plan(fleet, row.broker.number))
     else:
         by_broker: dict[int, set[str]] = {}
-        for owner, (_, leaves) in _ways(row).items():
-            for number in leaves:
+        for owner, (_, leaving) in _broker_changes(row).items():
+            for number in leaving:
                 by_broker.setdefault(number, set()).add(owner)
         for number, owners in sorted(by_broker.items()):
             partitions = [partition for partition in fleet.partitions if partition.owner in owners]
-            own = {owner: fleet.placements[owner] for owner in owners if owner in fleet.placements}
-            plans.append(drain_plan(replace(fleet, partitions=partitions, placements=own), number))
+            placements = {owner: fleet.placements[owner] for owner in owners if owner in fleet.placements}
+            plans.append(drain_plan(replace(fleet, partitions=partitions, placements=placements), number))
     return plans
 
 
 @transaction.atomic
-def _append(row: Rebalance, plan: RebalancePlan) -> bool:
+def _append_moves(row: Rebalance, plan: RebalancePlan) -> bool:
     """Appends further moves, after which the procedure starts again; False if an operator changed the state
     meanwhile.
     """
-    if is_back(row):  # undoing means moving to `before`
+    if is_undoing(row):  # undoing means moving to `before`
         plan = replace(plan, moves=tuple(reassignment.reversed() for reassignment in plan.moves))
     else:
         merged = {change["owner"]: change for change in row.placements}
         for change in plan.placement_changes:
-            known = merged.setdefault(change.owner, {"owner": change.owner, "arriving": [], "leaving": []})
-            known["arriving"] = sorted({*known["arriving"], *change.arriving})
-            known["leaving"] = sorted({*known["leaving"], *change.leaving})
+            placement = merged.setdefault(change.owner, {"owner": change.owner, "arriving": [], "leaving": []})
+            placement["arriving"] = sorted({*placement["arriving"], *change.arriving})
+            placement["leaving"] = sorted({*placement["leaving"], *change.leaving})
         row.placements = list(merged.values())
     row.step = RebalanceStep.HOMES
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(placements=row.placements, step=row.step):
         return False
     last = row.moves.aggregate(last=Max("position"))["last"]
-    for made in reassignments_of(row, plan, first=0 if last is None else last + 1):
-        made.state = ReassignmentState.DONE if is_back(row) else ReassignmentState.WAITING
-        kept = {"position": made.position, "before": made.before, "target": made.target, "state": made.state}
-        kept |= {"loses": made.loses, "copies": made.copies, "copies_back": made.copies_back, "topic_id": made.topic_id}
+    for new_move in reassignments_of(row, plan, first=0 if last is None else last + 1):
+        new_move.state = ReassignmentState.DONE if is_undoing(row) else ReassignmentState.WAITING
+        defaults = {
+            "position": new_move.position,
+            "before": new_move.before,
+            "target": new_move.target,
+            "state": new_move.state,
+        }
+        defaults |= {
+            "loses": new_move.loses,
+            "copies": new_move.copies,
+            "copies_back": new_move.copies_back,
+            "topic_id": new_move.topic_id,
+        }
         PartitionReassignment.objects.update_or_create(
-            rebalance=row, topic=made.topic, partition=made.partition, defaults=kept
+            rebalance=row, topic=new_move.topic, partition=new_move.partition, defaults=defaults
         )
     log.info("rebalance.extended", rebalance_id=row.pk, moves=len(plan.moves))
     return True
@@ -180,8 +194,8 @@ def _append(row: Rebalance, plan: RebalancePlan) -> bool:
 # --- moves ------------------------------------------------------------------------------------------------------------
 
 
-def _wanted(row: Rebalance, reassignment: PartitionReassignment) -> tuple[int, ...]:
-    return tuple(reassignment.before if is_back(row) else reassignment.target)
+def _target_replicas(row: Rebalance, reassignment: PartitionReassignment) -> tuple[int, ...]:
+    return tuple(reassignment.before if is_undoing(row) else reassignment.target)
 
 
 def _as_reassignment(row: Rebalance, reassignment: PartitionReassignment) -> Reassignment:
@@ -192,40 +206,45 @@ def _as_reassignment(row: Rebalance, reassignment: PartitionReassignment) -> Rea
         target=tuple(reassignment.target),
         size_bytes=reassignment.size_bytes,
     )
-    return result.reversed() if is_back(row) else result
+    return result.reversed() if is_undoing(row) else result
 
 
-def _moves(row: Rebalance, *, measure: bool) -> bool:
+def _move_partitions(row: Rebalance, *, measure: bool) -> bool:
     admin_client = ClusterAdminClient(row.cluster)
     ongoing = admin_client.reassignments()
-    waits_as = ReassignmentState.DONE if is_back(row) else ReassignmentState.WAITING
+    waiting_state = ReassignmentState.DONE if is_undoing(row) else ReassignmentState.WAITING
     running = list(row.moves.filter(state=ReassignmentState.RUNNING))
-    waiting = list(row.moves.filter(state=waits_as).order_by("position")[:WAITING_LOOKED_AT])
+    waiting = list(row.moves.filter(state=waiting_state).order_by("position")[:WAITING_EXAMINED_MAX])
     view = admin_client.view({reassignment.topic for reassignment in running}) if running else None
-    still, targets = _examine(row, admin_client, running, view, ongoing)
-    if measure and still:
-        _measure(row, admin_client, still, view)
-    ready, awaited = waiting, ""
+    still_running, targets = _examine(row, admin_client, running, view, ongoing)
+    if measure and still_running:
+        _record_copy_progress(row, admin_client, still_running, view)
+    ready, waiting_reason = waiting, ""
     if row.kind == RebalanceKind.LOSS:
-        ready, awaited = lost_broker.give_leaders(row, admin_client, still, waiting, ongoing)
+        ready, waiting_reason = lost_broker.elect_leaders(row, admin_client, still_running, waiting, ongoing)
     chosen: list[PartitionReassignment] = []
     if row.state != RebalanceState.PAUSED:
         by_key = {(reassignment.topic, reassignment.partition): reassignment for reassignment in ready}
-        begun = next_reassignments(
+        next_moves = next_reassignments(
             [_as_reassignment(row, reassignment) for reassignment in ready],
-            [_as_reassignment(row, reassignment) for reassignment in still],
+            [_as_reassignment(row, reassignment) for reassignment in still_running],
             per_broker_max=row.moves_at_once,
             begin_max=MOVES_BEGUN_AT_ONCE,
         )
-        chosen = _still_there(admin_client, [by_key[reassignment.key] for reassignment in begun])
+        chosen = _without_deleted_topics(admin_client, [by_key[reassignment.key] for reassignment in next_moves])
     throttle.apply(
-        row, {reassignment.topic for reassignment in (*still, *chosen) if _as_reassignment(row, reassignment).adding}
+        row,
+        {
+            reassignment.topic
+            for reassignment in (*still_running, *chosen)
+            if _as_reassignment(row, reassignment).adding
+        },
     )
-    _begin(row, admin_client, chosen, targets, awaited)
-    if still or waiting or row.state == RebalanceState.PAUSED:
+    _begin_moves(row, admin_client, chosen, targets, waiting_reason)
+    if still_running or waiting or row.state == RebalanceState.PAUSED:
         return False
     throttle.lift(row)
-    return note(row, step=RebalanceStep.LEAVING)
+    return record_progress(row, step=RebalanceStep.LEAVING)
 
 
 def _examine(
@@ -236,42 +255,44 @@ def _examine(
     ongoing: dict[PartitionKey, Ongoing],
 ) -> tuple[list[PartitionReassignment], dict[PartitionKey, tuple[int, ...] | None]]:
     """Records ended moves; returns those still running, and the reassignments to request (again)."""
-    still: list[PartitionReassignment] = []
-    again: dict[PartitionKey, tuple[int, ...] | None] = {}
-    to_lead: list[PartitionKey] = []
+    still_running: list[PartitionReassignment] = []
+    to_request: dict[PartitionKey, tuple[int, ...] | None] = {}
+    to_elect: list[PartitionKey] = []
     for reassignment in running:
         assert view is not None
-        key, wanted = (reassignment.topic, reassignment.partition), _wanted(row, reassignment)
-        now, under_way = view.partitions.get(key), ongoing.get(key)
-        if _is_gone(reassignment, view):
+        key, target = (reassignment.topic, reassignment.partition), _target_replicas(row, reassignment)
+        partition, in_progress = view.partitions.get(key), ongoing.get(key)
+        if _is_deleted(reassignment, view):
             _end(reassignment, ReassignmentState.SKIPPED)
-        elif now is None:
-            still.append(reassignment)
-        elif under_way is None and now.replicas == wanted:
-            _end(reassignment, ReassignmentState.UNDONE if is_back(row) else ReassignmentState.DONE)
-            if now.leader != wanted[0] and wanted[0] in now.isr:
-                to_lead.append(key)
+        elif partition is None:
+            still_running.append(reassignment)
+        elif in_progress is None and partition.replicas == target:
+            _end(reassignment, ReassignmentState.UNDONE if is_undoing(row) else ReassignmentState.DONE)
+            if partition.leader != target[0] and target[0] in partition.isr:
+                to_elect.append(key)
         else:
-            still.append(reassignment)
-            if under_way is None or under_way.target != wanted:
-                calls_off = under_way is not None and under_way.original == wanted
-                again[key] = None if calls_off else wanted
-    admin_client.elect_preferred(to_lead)
-    return still, again
+            still_running.append(reassignment)
+            if in_progress is None or in_progress.target != target:
+                is_cancelled = in_progress is not None and in_progress.original == target
+                to_request[key] = None if is_cancelled else target
+    admin_client.elect_preferred(to_elect)
+    return still_running, to_request
 
 
-def _still_there(admin_client: ClusterAdminClient, chosen: list[PartitionReassignment]) -> list[PartitionReassignment]:
+def _without_deleted_topics(
+    admin_client: ClusterAdminClient, chosen: list[PartitionReassignment]
+) -> list[PartitionReassignment]:
     """Returns the moves without those whose topic was deleted while they waited."""
     if not chosen:
         return chosen
     view = admin_client.view({reassignment.topic for reassignment in chosen})
-    gone = [reassignment for reassignment in chosen if _is_gone(reassignment, view)]
-    for reassignment in gone:
+    deleted = [reassignment for reassignment in chosen if _is_deleted(reassignment, view)]
+    for reassignment in deleted:
         _end(reassignment, ReassignmentState.SKIPPED)
-    return [reassignment for reassignment in chosen if reassignment not in gone]
+    return [reassignment for reassignment in chosen if reassignment not in deleted]
 
 
-def _is_gone(reassignment: PartitionReassignment, view: ClusterView) -> bool:
+def _is_deleted(reassignment: PartitionReassignment, view: ClusterView) -> bool:
     """True if the planned topic is gone. A new topic of the same name has its own replicas."""
     return reassignment.topic in view.gone or reassignment.topic_id not in (
         "",
@@ -282,32 +303,32 @@ def _is_gone(reassignment: PartitionReassignment, view: ClusterView) -> bool:
 def _end(reassignment: PartitionReassignment, state: ReassignmentState) -> None:
     reassignment.state, reassignment.ended_at, reassignment.note = state, timezone.now(), ""
     if state == ReassignmentState.DONE:
-        reassignment.copied_bytes = _as_copied(reassignment)
+        reassignment.copied_bytes = _total_copied_bytes(reassignment)
     reassignment.save(update_fields=["state", "ended_at", "note", "copied_bytes"])
 
 
-def _as_copied(reassignment: PartitionReassignment) -> int:
+def _total_copied_bytes(reassignment: PartitionReassignment) -> int:
     return reassignment.size_bytes * reassignment.copies
 
 
-def _begin(
+def _begin_moves(
     row: Rebalance,
     admin_client: ClusterAdminClient,
     chosen: Iterable[PartitionReassignment],
     targets: dict[PartitionKey, tuple[int, ...] | None],
-    awaited: str,
+    waiting_reason: str,
 ) -> None:
     """Requests the reassignments, then records the begun moves. A refused move stays waiting, with its reason, and is
     retried.
 
-    `awaited` is the reason why other moves cannot begin.
+    `waiting_reason` is the reason why other moves cannot begin.
     """
-    begun = {(reassignment.topic, reassignment.partition): reassignment for reassignment in chosen}
+    requested = {(reassignment.topic, reassignment.partition): reassignment for reassignment in chosen}
     refused = admin_client.reassign(
-        {**targets, **{key: _wanted(row, reassignment) for key, reassignment in begun.items()}}
+        {**targets, **{key: _target_replicas(row, reassignment) for key, reassignment in requested.items()}}
     )
     now = timezone.now()
-    for key, reassignment in begun.items():
+    for key, reassignment in requested.items():
         if key in refused:
             reassignment.note = refused[key]
         else:
@@ -318,51 +339,58 @@ def _begin(
                 "",
             )
             reassignment.copied_bytes = 0
-    PartitionReassignment.objects.bulk_update(begun.values(), ["state", "began_at", "ended_at", "note", "copied_bytes"])
+    PartitionReassignment.objects.bulk_update(
+        requested.values(), ["state", "began_at", "ended_at", "note", "copied_bytes"]
+    )
     if refused:
         (topic, index), reason = next(iter(sorted(refused.items())))
-        note(row, trouble=Message(AT_PARTITION, partition=f"{topic}/{index}", why=reason))
+        record_progress(row, reason=Message(AT_PARTITION, partition=f"{topic}/{index}", why=reason))
         log.warning("rebalance.refused", rebalance_id=row.pk, refused=len(refused), topic=topic, reason=reason)
     else:
-        note(row, trouble=awaited)
+        record_progress(row, reason=waiting_reason)
 
 
-def _measure(
-    row: Rebalance, admin_client: ClusterAdminClient, still: list[PartitionReassignment], view: ClusterView | None
+def _record_copy_progress(
+    row: Rebalance,
+    admin_client: ClusterAdminClient,
+    still_running: list[PartitionReassignment],
+    view: ClusterView | None,
 ) -> None:
     """Records the progress of each copy, as reported by the receiving brokers; the leader reports the total."""
     assert view is not None
-    asked: dict[int, set[PartitionKey]] = {}
-    for reassignment in still:
-        key, now = (
+    keys_by_broker: dict[int, set[PartitionKey]] = {}
+    for reassignment in still_running:
+        key, partition = (
             (reassignment.topic, reassignment.partition),
             view.partitions.get((reassignment.topic, reassignment.partition)),
         )
         arriving = _as_reassignment(row, reassignment).adding
-        for broker in (*arriving, *((now.leader,) if now is not None and arriving else ())):
-            asked.setdefault(broker, set()).add(key)
+        for broker in (*arriving, *((partition.leader,) if partition is not None and arriving else ())):
+            keys_by_broker.setdefault(broker, set()).add(key)
     sizes = {
-        broker: admin_client.replica_sizes(broker, keys) for broker, keys in asked.items() if broker in view.brokers
+        broker: admin_client.replica_sizes(broker, keys)
+        for broker, keys in keys_by_broker.items()
+        if broker in view.brokers
     }
-    for reassignment in still:
-        key, now = (
+    for reassignment in still_running:
+        key, partition = (
             (reassignment.topic, reassignment.partition),
             view.partitions.get((reassignment.topic, reassignment.partition)),
         )
         copies = [sizes.get(broker, {}).get(key) for broker in _as_reassignment(row, reassignment).adding]
         reassignment.copied_bytes = sum(copy.size_bytes for copy in copies if copy is not None)
-        whole = sizes.get(now.leader, {}).get(key) if now is not None else None
-        if whole is not None:
-            reassignment.size_bytes = whole.size_bytes
+        leader_size = sizes.get(partition.leader, {}).get(key) if partition is not None else None
+        if leader_size is not None:
+            reassignment.size_bytes = leader_size.size_bytes
         lag = max((copy.lag for copy in copies if copy is not None), default=0)
         reassignment.note = Message(gettext_noop("%(n)s messages behind"), n=f"{lag:,}") if lag else ""
-    PartitionReassignment.objects.bulk_update(still, ["copied_bytes", "size_bytes", "note"])
+    PartitionReassignment.objects.bulk_update(still_running, ["copied_bytes", "size_bytes", "note"])
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
-def _stopping(row: Rebalance) -> bool:
+def _await_stop(row: Rebalance) -> bool:
     broker = Broker.objects.get(pk=row.broker_id)
     if broker.wanted != WantedState.STOPPED:
         services.set_wanted(acting=system_actor(ACTOR), broker=broker, wanted=WantedState.STOPPED)
@@ -371,15 +399,15 @@ def _stopping(row: Rebalance) -> bool:
     # A lost broker cannot be confirmed as stopped, but its agent will not start it.
     is_known = row.kind != RebalanceKind.LOSS
     if is_live or (is_known and broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN)):
-        note(row, trouble=Message(gettext_noop("Broker %(id)s is stopping."), id=broker.number))
+        record_progress(row, reason=Message(gettext_noop("Broker %(id)s is stopping."), id=broker.number))
         return False
-    return note(row, step=RebalanceStep.RELEASING)
+    return record_progress(row, step=RebalanceStep.RELEASING)
 
 
-def _releasing(row: Rebalance) -> bool:
+def _release_broker(row: Rebalance) -> bool:
     broker = Broker.objects.get(pk=row.broker_id)
     admin_client = ClusterAdminClient(row.cluster)
-    fleet = snapshot.take(row.cluster, admin_client, sizes=False)
+    fleet = snapshot.take_snapshot(row.cluster, admin_client, sizes=False)
     if any(broker.number in partition.replicas for partition in fleet.partitions):
         ongoing = admin_client.reassignments()
         stable_fleet = replace(
@@ -387,28 +415,28 @@ def _releasing(row: Rebalance) -> bool:
         )
         # The broker has the pinned replicas, which it kept to the end, and those created just before it ended.
         if row.kind == RebalanceKind.LOSS:
-            further = lost_broker.further(stable_fleet, row)
-            moves = further.moves
+            further_plan = lost_broker.plan_remaining(stable_fleet, row)
+            moves = further_plan.moves
         else:
-            further = drain_plan(stable_fleet, broker.number)
-            moves = (*release_plan(stable_fleet, broker.number).moves, *further.moves)
+            further_plan = drain_plan(stable_fleet, broker.number)
+            moves = (*release_plan(stable_fleet, broker.number).moves, *further_plan.moves)
         refused = admin_client.reassign({reassignment.key: reassignment.target for reassignment in moves})
         reasons = (
             *refused.values(),
-            *(obstacle.sentence for obstacle in further.obstacles),
+            *(obstacle.sentence for obstacle in further_plan.obstacles),
         )
-        note(row, trouble=next(iter(reasons), "The other brokers take over what they have copied."))
+        record_progress(row, reason=next(iter(reasons), "The other brokers take over what they have copied."))
         return False
     membership.remove_broker(acting=system_actor(ACTOR), broker=broker)
     return _finish(row)
 
 
 def _finish(row: Rebalance) -> bool:
-    ended = RebalanceState.UNDONE if is_back(row) else RebalanceState.DONE
+    ended = RebalanceState.UNDONE if is_undoing(row) else RebalanceState.DONE
     fields = {"state": ended, "trouble": "", "ended_at": timezone.now()}
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields):
         return False  # an operator changed the state first
-    if is_back(row):
+    if is_undoing(row):
         # These moves were refused at the time of the undo, and recorded as waiting after it.
         row.moves.filter(state=ReassignmentState.WAITING).update(
             state=ReassignmentState.UNDONE, ended_at=timezone.now()

@@ -52,15 +52,15 @@ def still_serves(broker: Broker, now: datetime) -> str:
     process has ended, and it was stopped deliberately or has not answered for as long.
     """
     limit = timedelta(seconds=BROKER_LOST_AFTER_S)
-    seen, answered = broker.host.agent_seen_at, broker.observed_at
-    if seen is None or now - seen > limit:
+    agent_seen_at, answered_at = broker.host.agent_seen_at, broker.observed_at
+    if agent_seen_at is None or now - agent_seen_at > limit:
         return ""
     if broker.process_state not in (ProcessState.STOPPED, ProcessState.BACKING_OFF):
         return Message(
             gettext_noop("The agent of its host answers, and its process is %(state)s."), state=broker.process_state
         )
     is_stopped = broker.wanted == WantedState.STOPPED and broker.process_state == ProcessState.STOPPED
-    if not is_stopped and answered is not None and now - answered <= limit:
+    if not is_stopped and answered_at is not None and now - answered_at <= limit:
         return Message(gettext_noop("It answered less than %(limit)s s ago."), limit=BROKER_LOST_AFTER_S)
     return ""
 
@@ -91,7 +91,7 @@ def given_up(cluster: Cluster) -> frozenset[int]:
     return frozenset(rows.values_list("number", flat=True))
 
 
-def further(fleet: Fleet, row: Rebalance) -> RebalancePlan:
+def plan_remaining(fleet: Fleet, row: Rebalance) -> RebalancePlan:
     """Returns a plan for the replicas that are still on the broker. An unconfirmed loss is an obstacle."""
     assert row.broker is not None
     plan = data_loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
@@ -110,7 +110,7 @@ def further(fleet: Fleet, row: Rebalance) -> RebalancePlan:
 # --- leaders for leaderless partitions --------------------------------------------------------------------------------
 
 
-def give_leaders(
+def elect_leaders(
     row: Rebalance,
     admin_client: ClusterAdminClient,
     running: Sequence[PartitionReassignment],
@@ -125,45 +125,47 @@ def give_leaders(
     if not running and not waiting:
         return [], ""
     view = admin_client.view({reassignment.topic for reassignment in (*running, *waiting)})
-    lost = given_up(row.cluster)
+    given_up_brokers = given_up(row.cluster)
     leaderless = {key: partition for key, partition in view.partitions.items() if partition.leader == NO_LEADER}
-    calm = [reassignment for reassignment in waiting if _key(reassignment) not in leaderless]
-    stuck = [reassignment for reassignment in waiting if _key(reassignment) in leaderless]
-    may_begin = [reassignment for reassignment in stuck if reassignment.loses == DataLoss.ALL]
-    behind = _confirmed(stuck, leaderless, lost, DataLoss.SOME)
-    called_off = {key: None for key in behind if key in ongoing}
-    empty = [key for key in _confirmed(running, leaderless, lost, DataLoss.ALL) if key in ongoing]
+    led_moves = [reassignment for reassignment in waiting if _key(reassignment) not in leaderless]
+    leaderless_moves = [reassignment for reassignment in waiting if _key(reassignment) in leaderless]
+    may_begin = [reassignment for reassignment in leaderless_moves if reassignment.loses == DataLoss.ALL]
+    partial_keys = _confirmed_losses(leaderless_moves, leaderless, given_up_brokers, DataLoss.SOME)
+    cancelled = {key: None for key in partial_keys if key in ongoing}
+    empty = [key for key in _confirmed_losses(running, leaderless, given_up_brokers, DataLoss.ALL) if key in ongoing]
     for topic, index in empty:
         # The read offset lies beyond the end of an empty log.
         if topic == USAGE_TOPIC:
             usage_begins_anew.it(row.cluster_id, index)
         if topic == AUDIT_TOPIC:
             audit_reader.forget_offset(row.cluster_id, index)
-    led = [*empty, *(key for key in behind if key not in called_off)]
-    _record_losses(row, led)
-    refused = admin_client.reassign(called_off) | admin_client.elect_unclean(led)
-    if empty or behind:
-        log.warning("rebalance.leaders_assigned", rebalance_id=row.pk, empty=len(empty), behind=len(behind))
-    waits = [
+    to_elect = [*empty, *(key for key in partial_keys if key not in cancelled)]
+    _record_losses(row, to_elect)
+    refused = admin_client.reassign(cancelled) | admin_client.elect_unclean(to_elect)
+    if empty or partial_keys:
+        log.warning("rebalance.leaders_assigned", rebalance_id=row.pk, empty=len(empty), behind=len(partial_keys))
+    waiting_reasons = [
         Message(AT_PARTITION, partition=f"{topic}/{index}", why=why) for (topic, index), why in sorted(refused.items())
     ]
-    waits += [
-        _awaited(reassignment, leaderless[_key(reassignment)], lost) for reassignment in stuck if not reassignment.loses
+    waiting_reasons += [
+        _waiting_reason(reassignment, leaderless[_key(reassignment)], given_up_brokers)
+        for reassignment in leaderless_moves
+        if not reassignment.loses
     ]
-    return [*calm, *may_begin], next(iter(waits), "")
+    return [*led_moves, *may_begin], next(iter(waiting_reasons), "")
 
 
 @transaction.atomic
-def _record_losses(row: Rebalance, led: Iterable[PartitionKey]) -> None:
+def _record_losses(row: Rebalance, keys: Iterable[PartitionKey]) -> None:
     """Writes an entry to the audit log of each owner, with all data of the instance that the plan gives up, before the
     first loss.
 
     There is one entry per instance: after a crash between the entry and the election, only the election is repeated.
     """
-    owners = {owner for owner, _ in (split_internal(topic) for topic, _ in led) if owner is not None}
-    known = AuditEntry.objects.filter(action=GIVEN_UP, target_id__in=owners, after__rebalance=row.pk)
-    undeclared = owners.difference(known.values_list("target_id", flat=True) if owners else ())
-    for instance in Instance.objects.select_related("tenant").filter(pk__in=undeclared).order_by("pk"):
+    owners = {owner for owner, _ in (split_internal(topic) for topic, _ in keys) if owner is not None}
+    recorded = AuditEntry.objects.filter(action=GIVEN_UP, target_id__in=owners, after__rebalance=row.pk)
+    unrecorded = owners.difference(recorded.values_list("target_id", flat=True) if owners else ())
+    for instance in Instance.objects.select_related("tenant").filter(pk__in=unrecorded).order_by("pk"):
         lost: dict[str, dict[str, list[int]]] = {DataLoss.ALL.value: {}, DataLoss.SOME.value: {}}
         moves = row.moves.exclude(loses=DataLoss.NOTHING).filter(topic__startswith=f"{instance.pk}.")
         for topic, index, loses in moves.order_by("topic", "partition").values_list("topic", "partition", "loses"):
@@ -172,28 +174,30 @@ def _record_losses(row: Rebalance, led: Iterable[PartitionKey]) -> None:
         audit.record(system_actor(ACTOR), GIVEN_UP, instance, None, after, tenant=instance.tenant)
 
 
-def _confirmed(
+def _confirmed_losses(
     moves: Iterable[PartitionReassignment],
     leaderless: Mapping[PartitionKey, PartitionView],
-    lost: frozenset[int],
-    what: DataLoss,
+    given_up_brokers: frozenset[int],
+    loss: DataLoss,
 ) -> list[PartitionKey]:
-    """Returns the leaderless partitions whose planned loss is `what` and whose in-sync replicas are all lost."""
+    """Returns the leaderless partitions whose planned loss is `loss` and whose in-sync replicas are all lost."""
     return [
         _key(reassignment)
         for reassignment in moves
-        if reassignment.loses == what
+        if reassignment.loses == loss
         and _key(reassignment) in leaderless
-        and set(leaderless[_key(reassignment)].isr) <= lost
+        and set(leaderless[_key(reassignment)].isr) <= given_up_brokers
     ]
 
 
-def _awaited(reassignment: PartitionReassignment, partition: PartitionView, lost: frozenset[int]) -> Message:
-    away = sorted(set(partition.isr) - lost)
-    why = NOT_NAMED
-    if away:
-        why = Message(gettext_noop("Broker %(id)s had all of it and does not answer."), id=away[0])
-    return Message(AT_PARTITION, partition=str(reassignment), why=why)
+def _waiting_reason(
+    reassignment: PartitionReassignment, partition: PartitionView, given_up_brokers: frozenset[int]
+) -> Message:
+    missing_replicas = sorted(set(partition.isr) - given_up_brokers)
+    reason = NOT_NAMED
+    if missing_replicas:
+        reason = Message(gettext_noop("Broker %(id)s had all of it and does not answer."), id=missing_replicas[0])
+    return Message(AT_PARTITION, partition=str(reassignment), why=reason)
 
 
 def _key(reassignment: PartitionReassignment) -> PartitionKey:
@@ -203,11 +207,11 @@ def _key(reassignment: PartitionReassignment) -> PartitionKey:
 def require_named(row: Rebalance, view: ClusterView) -> None:
     """Raises `Conflict` (`stale_plan`) if more data would be lost now than the plan names."""
     assert row.broker is not None
-    lost = given_up(row.cluster) | {row.broker.number}
+    given_up_brokers = given_up(row.cluster) | {row.broker.number}
     for reassignment in row.moves.all():
         partition = view.partitions.get(_key(reassignment))
         if partition is None:
             continue
-        loss = loss_of(partition.replicas, partition.isr, lost, is_led=partition.leader != NO_LEADER)
+        loss = loss_of(partition.replicas, partition.isr, given_up_brokers, is_led=partition.leader != NO_LEADER)
         if loss not in (DataLoss.NOTHING, reassignment.loses):
             raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

@@ -48,11 +48,11 @@ def plan_drain(
     access.require(acting, Scope.OPERATOR)
     if broker.removed_at is not None:
         raise Conflict("The broker is removed.")
-    fleet = snapshot.take(broker.cluster, ClusterAdminClient(broker.cluster))
+    fleet = snapshot.take_snapshot(broker.cluster, ClusterAdminClient(broker.cluster))
     plan = drain_plan(fleet, broker.number)
     if not plan.obstacles:
-        capacity.require_room(broker.cluster, [asdict(change) for change in plan.placement_changes])
-    return _keep(
+        capacity.require_capacity(broker.cluster, [asdict(change) for change in plan.placement_changes])
+    return _save_plan(
         acting,
         Rebalance(
             cluster=broker.cluster,
@@ -82,9 +82,9 @@ def plan_loss(
         raise Conflict("The broker is removed.")
     admin_client = ClusterAdminClient(broker.cluster)
     lost_broker.require_lost(broker, admin_client.view(()))
-    fleet = snapshot.take(broker.cluster, admin_client)
+    fleet = snapshot.take_snapshot(broker.cluster, admin_client)
     plan = data_loss_plan(fleet, broker.number, lost_broker.given_up(broker.cluster) | {broker.number})
-    return _keep(
+    return _save_plan(
         acting,
         Rebalance(
             cluster=broker.cluster,
@@ -109,7 +109,7 @@ def plan_balance(
     Raises `Conflict` if the brokers are balanced (`balanced`), or no broker can sell its new share (`no_room`).
     """
     access.require(acting, Scope.OPERATOR)
-    fleet = snapshot.take(cluster, ClusterAdminClient(cluster))
+    fleet = snapshot.take_snapshot(cluster, ClusterAdminClient(cluster))
     plan = balance_plan(fleet, moves_max=MOVES_PER_PLAN_MAX)
     if not plan.moves and balance_plan(replace(fleet, sold={}), moves_max=MOVES_PER_PLAN_MAX).moves:
         raise Conflict("The emptier brokers have no room for what is sold on the others. Add a broker.", code="no_room")
@@ -122,10 +122,10 @@ def plan_balance(
         copy_mb_s=copy_mb_s,
         planned_by=acting.label,
     )
-    return _keep(acting, row, fleet, plan)
+    return _save_plan(acting, row, fleet, plan)
 
 
-def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: RebalancePlan) -> Rebalance:
+def _save_plan(acting: Actor, row: Rebalance, fleet: Fleet, plan: RebalancePlan) -> Rebalance:
     if plan.obstacles:
         shown = plan.obstacles[:OBSTACLES_SHOWN_MAX]
         raise Conflict(
@@ -139,8 +139,8 @@ def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: RebalancePlan) -> R
         )
     row.placements = [asdict(change) for change in plan.placement_changes]
     row.shares = {
-        name: {str(broker): asdict(share) for broker, share in held.items()}
-        for name, held in (
+        name: {str(broker): asdict(share) for broker, share in load.items()}
+        for name, load in (
             ("before", shares(fleet.brokers, fleet.partitions)),
             ("after", shares(fleet.brokers, fleet.partitions, plan.moves)),
         )
@@ -186,7 +186,7 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
     _require_quiet(result.cluster)
     result.state, result.started_at = RebalanceState.RUNNING, timezone.now()
     if result.kind == RebalanceKind.DRAIN:
-        capacity.require_room(result.cluster, result.placements)
+        capacity.require_capacity(result.cluster, result.placements)
     if result.kind == RebalanceKind.BALANCE:
         _require_still_room(result)
     if result.broker is not None:
@@ -208,10 +208,10 @@ def _give_up(acting: Actor, rebalance: Rebalance, broker: Broker, confirmed: int
     lost_broker.require_named(rebalance, view)
     services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
     Broker.objects.filter(pk=broker.pk).update(given_up_at=rebalance.started_at)
-    lost: dict[str, list[str]] = {"some": [], "all": []}
+    partition_losses: dict[str, list[str]] = {"some": [], "all": []}
     for reassignment in rebalance.moves.exclude(loses=""):
-        lost[reassignment.loses].append(str(reassignment))
-    audit.record(acting, "broker.given_up", broker, None, {"number": broker.number, "lost": lost})
+        partition_losses[reassignment.loses].append(str(reassignment))
+    audit.record(acting, "broker.given_up", broker, None, {"number": broker.number, "lost": partition_losses})
 
 
 @transaction.atomic
@@ -328,10 +328,10 @@ def _require_fresh(rebalance: Rebalance) -> None:
         raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
     receiving = {number for reassignment in moves for number in set(reassignment.target) - set(reassignment.before)}
     receiving |= {number for placement in rebalance.placements for number in placement["arriving"]}
-    lost = sorted(receiving - snapshot.brokers_that_accept(rebalance.cluster, view))
-    if lost:
+    unavailable = sorted(receiving - snapshot.brokers_that_accept(rebalance.cluster, view))
+    if unavailable:
         raise Conflict(
-            Message(gettext_noop("Broker %(id)s takes no replicas any more. Plan again."), id=lost[0]),
+            Message(gettext_noop("Broker %(id)s takes no replicas any more. Plan again."), id=unavailable[0]),
             code="stale_plan",
         )
 
@@ -339,7 +339,7 @@ def _require_fresh(rebalance: Rebalance) -> None:
 def _require_still_room(rebalance: Rebalance) -> None:
     """Raises `Conflict` if a balancing plan would oversell a broker because of sales since it was made."""
     try:
-        capacity.require_room(rebalance.cluster, rebalance.placements)
+        capacity.require_capacity(rebalance.cluster, rebalance.placements)
     except Conflict as error:
         detail = "More is sold by now than when this was planned. Plan again."
         raise Conflict(detail, code="stale_plan", errors=error.errors) from None
@@ -354,7 +354,7 @@ def _require_room_to_return(rebalance: Rebalance) -> None:
         for placement in rebalance.placements
     ]
     try:
-        capacity.require_room(rebalance.cluster, back)
+        capacity.require_capacity(rebalance.cluster, back)
     except Conflict as error:
         detail = "The capacity that instances have left is sold to others by now."
         raise Conflict(detail, code="no_room", errors=error.errors) from None

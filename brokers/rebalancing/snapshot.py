@@ -18,14 +18,14 @@ from tenants.errors import Unavailable
 log = structlog.get_logger(__name__)
 
 
-def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = True) -> Fleet:
+def take_snapshot(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = True) -> Fleet:
     """Returns a snapshot of the whole cluster. Without `sizes` one broker is queried, otherwise every broker.
 
     Raises `Unavailable` if no broker answers.
     """
     view = admin_client.view()
     rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
-    measured = _sizes(admin_client, view) if sizes else {}
+    sizes_by_partition = _sizes(admin_client, view) if sizes else {}
     partitions = []
     for key, placement in sorted(view.partitions.items()):
         owner, _ = naming.split_internal(key[0])
@@ -35,8 +35,8 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
                 index=key[1],
                 replicas=placement.replicas,
                 owner=owner,
-                size_bytes=max(measured.get(key, {}).values(), default=0),
-                sizes=measured.get(key, {}),
+                size_bytes=max(sizes_by_partition.get(key, {}).values(), default=0),
+                sizes=sizes_by_partition.get(key, {}),
                 leader=placement.leader,
                 pinned=key[0] in LED_BY_EACH_BROKER,
                 topic_id=view.topic_ids.get(key[0], ""),

@@ -34,7 +34,7 @@ def apply(row: Rebalance, topics: Iterable[str]) -> None:
         return
     admin_client = SettingsAdminClient(row.cluster)
     _use_rate(row, admin_client, row.copy_mb_s * BYTES_PER_MB)
-    _name(row, admin_client, sorted(set(topics) - row.pace["topics"].keys()))
+    _store_previous(row, admin_client, sorted(set(topics) - row.pace["topics"].keys()))
     _set(row, admin_client)
 
 
@@ -48,31 +48,33 @@ def lift(row: Rebalance) -> None:
         admin_client.set_for_topics({name: {key: topics[name]["before"].get(key) for key in REPLICAS} for name in some})
         for name in some:
             del topics[name]
-        _keep(row)
+        _save_pace(row)
     admin_client.set_for_all_brokers({key: row.pace["before"].get(key) for key in RATES})
     row.pace = {}
-    _keep(row)
+    _save_pace(row)
     log.info("rebalance.throttle_removed", rebalance_id=row.pk)
 
 
 def _use_rate(row: Rebalance, admin_client: SettingsAdminClient, bytes_per_s: int) -> None:
     if not row.pace:
         row.pace = {"before": admin_client.of_all_brokers(RATES), "rate": None, "topics": {}}
-        _keep(row)
+        _save_pace(row)
     if row.pace["rate"] != bytes_per_s:
         admin_client.set_for_all_brokers(dict.fromkeys(RATES, str(bytes_per_s)))
         row.pace["rate"] = bytes_per_s
-        _keep(row)
+        _save_pace(row)
         log.info("rebalance.throttle_set", rebalance_id=row.pk, bytes_per_s=bytes_per_s)
 
 
-def _name(row: Rebalance, admin_client: SettingsAdminClient, topics: list[str]) -> None:
+def _store_previous(row: Rebalance, admin_client: SettingsAdminClient, topics: list[str]) -> None:
     """Stores the previous settings of topics that are not throttled yet."""
     for at in range(0, len(topics), PACED_TOPICS_AT_ONCE):
         result = admin_client.of_topics(topics[at : at + PACED_TOPICS_AT_ONCE], REPLICAS)
-        noted: dict[str, Any] = {name: {"before": before, "is_set": False} for name, before in result.items()}
-        row.pace["topics"] |= noted
-        _keep(row)
+        settings_by_topic: dict[str, Any] = {
+            name: {"before": before, "is_set": False} for name, before in result.items()
+        }
+        row.pace["topics"] |= settings_by_topic
+        _save_pace(row)
 
 
 def _set(row: Rebalance, admin_client: SettingsAdminClient) -> None:
@@ -82,9 +84,9 @@ def _set(row: Rebalance, admin_client: SettingsAdminClient) -> None:
         admin_client.set_for_topics({name: dict.fromkeys(REPLICAS, ALL_REPLICAS) for name in some})
         for name in some:
             row.pace["topics"][name]["is_set"] = True
-        _keep(row)
+        _save_pace(row)
 
 
-def _keep(row: Rebalance) -> None:
+def _save_pace(row: Rebalance) -> None:
     """Saves `pace` without a new version of the row, because it is no change by an operator."""
     Rebalance.objects.filter(pk=row.pk).update(pace=row.pace)

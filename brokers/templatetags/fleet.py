@@ -103,8 +103,12 @@ def agent_pill(host: Host) -> SafeString:
 @register.simple_tag
 def check_pill(state: HostCheckState) -> SafeString:
     """Returns the pill for the state of a host's check."""
-    looks = {HostCheckState.PASSED: "running", HostCheckState.WARNING: "suspended", HostCheckState.FAILED: "failed"}
-    return console_pill(looks[state], str(state.label))
+    pill_names = {
+        HostCheckState.PASSED: "running",
+        HostCheckState.WARNING: "suspended",
+        HostCheckState.FAILED: "failed",
+    }
+    return console_pill(pill_names[state], str(state.label))
 
 
 @register.simple_tag
@@ -114,15 +118,19 @@ def need_pill(need: OperatorActionItem) -> SafeString:
 
 
 @register.simple_tag
-def cluster_pill(found: ClusterMap | None) -> SafeString:
+def cluster_pill(cluster_map: ClusterMap | None) -> SafeString:
     """Returns the pill for the state of a cluster."""
-    if found is None or not found.is_known:
+    if cluster_map is None or not cluster_map.is_known:
         return console_pill("failed", _("Not known"))
-    if found.is_checking:
+    if cluster_map.is_checking:
         return console_pill("provisioning", _("Checking"))
-    if not found.is_safe:
+    if not cluster_map.is_safe:
         return console_pill("failed", _("Partitions without a leader"))
-    return console_pill("running", _("Healthy")) if found.is_whole else console_pill("suspended", _("Degraded, safe"))
+    return (
+        console_pill("running", _("Healthy"))
+        if cluster_map.is_whole
+        else console_pill("suspended", _("Degraded, safe"))
+    )
 
 
 @register.filter

@@ -107,17 +107,17 @@ def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
     at_ms = _now_ms() if now_ms is None else now_ms
     admin_client = ClusterTransactions(cluster)
     result = admin_client.transactions(open_for_ms=OVERDUE_GRACE_MS)
-    open_ = [
+    open_transactions = [
         transaction
         for transaction in result.transactions
         if transaction.state == ONGOING or transaction.state in DECIDED
     ]
     rows: list[Overdue] = []
     silent = {transaction.broker_id: transaction for transaction in result.silent}
-    for at in range(0, len(open_), HANGING_DESCRIBED_AT_ONCE):
-        part = open_[at : at + HANGING_DESCRIBED_AT_ONCE]
-        described = admin_client.describe([transaction.id for transaction in part])
-        silent |= _not_described(part, described)
+    for start in range(0, len(open_transactions), HANGING_DESCRIBED_AT_ONCE):
+        page = open_transactions[start : start + HANGING_DESCRIBED_AT_ONCE]
+        described = admin_client.describe([transaction.id for transaction in page])
+        silent |= _not_described(page, described)
         rows += [
             row
             for transaction in described.values()
@@ -137,19 +137,27 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
     """
     at_ms = _now_ms() if now_ms is None else now_ms
     admin_client = ClusterTransactions(cluster)
-    places, following = _partitions(cluster, after)
-    summaries = admin_client.producers(places)
-    open_ = [
+    partitions, following = _partitions(cluster, after)
+    summaries = admin_client.producers(partitions)
+    open_producers = [
         producer
         for summary in summaries.values()
         for producer in summary
         if producer.transaction_start_offset is not None
     ]
-    old = [producer for producer in open_ if at_ms - producer.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS]
-    known, silent = _known_of(admin_client, old)
+    idle_producers = [
+        producer for producer in open_producers if at_ms - producer.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS
+    ]
+    transactions_by_producer, silent = _known_of(admin_client, idle_producers)
     # While a coordinator does not answer, a transaction may be known to it.
     orphans = (
-        [] if silent else [producer for producer in old if not _covers(known.get(producer.producer_id, ()), producer)]
+        []
+        if silent
+        else [
+            producer
+            for producer in idle_producers
+            if not _covers(transactions_by_producer.get(producer.producer_id, ()), producer)
+        ]
     )
     return Scan(
         rows=tuple(
@@ -160,8 +168,8 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
             )
             for producer in sorted(orphans, key=lambda orphan: (orphan.topic, orphan.partition))
         ),
-        looked_at=len(places),
-        unanswered=len(places) - len(summaries),
+        looked_at=len(partitions),
+        unanswered=len(partitions) - len(summaries),
         following=following,
         silent=silent,
     )
@@ -212,22 +220,22 @@ def abort_orphan(
     summaries = admin_client.producers([(topic, partition)]).get((topic, partition))
     if summaries is None:
         raise Unavailable("The partition has no leader that answers at the moment.", retry_after_s=1)
-    mine = [
+    matching = [
         summary
         for summary in summaries
         if summary.producer_id == producer_id and summary.transaction_start_offset == transaction_start_offset
     ]
-    if not mine or _now_ms() - mine[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
+    if not matching or _now_ms() - matching[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
         raise Conflict("The transaction has ended, or is not old enough to say that it hangs.", code="not_hanging")
-    known, silent = _known_of(admin_client, mine)
+    transactions_by_producer, silent = _known_of(admin_client, matching)
     if silent:
         raise Conflict("A coordinator does not answer: it may know of the transaction.", code="not_known")
-    if _covers(known.get(producer_id, ()), mine[0]):
+    if _covers(transactions_by_producer.get(producer_id, ()), matching[0]):
         raise Conflict("A coordinator knows of the transaction and will end it.", code="not_hanging")
     owner = split_internal(topic)[0]
-    shown = topic.removeprefix(f"{owner}.")
+    name = topic.removeprefix(f"{owner}.")
     after = {
-        "topic": shown,
+        "topic": name,
         "partition": partition,
         "producer_id": producer_id,
         "first_offset": transaction_start_offset,
@@ -235,38 +243,38 @@ def abort_orphan(
     entry = _record(acting, owner, f"{topic}/{partition}", after)
     if not dry_run:
         with audit.in_doubt(entry):
-            admin_client.abort(mine[0])
+            admin_client.abort(matching[0])
 
 
-def _overdue(found: TransactionDescription, now_ms: int) -> Overdue | None:
-    if found.started_ms is None or not (found.state == ONGOING or found.state in DECIDED):
+def _overdue(transaction: TransactionDescription, now_ms: int) -> Overdue | None:
+    if transaction.started_ms is None or not (transaction.state == ONGOING or transaction.state in DECIDED):
         return None
-    age_ms = now_ms - found.started_ms
-    if age_ms <= found.timeout_ms + OVERDUE_GRACE_MS:
+    age_ms = now_ms - transaction.started_ms
+    if age_ms <= transaction.timeout_ms + OVERDUE_GRACE_MS:
         return None
     return Overdue(
-        id=found.id,
-        instance_id=split_internal(found.id)[0],
-        state=found.state,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
-        timeout_ms=found.timeout_ms,
+        id=transaction.id,
+        instance_id=split_internal(transaction.id)[0],
+        state=transaction.state,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        timeout_ms=transaction.timeout_ms,
         age_ms=age_ms,
-        partitions=found.partitions,
+        partitions=transaction.partitions,
     )
 
 
 def _partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
     """Returns the next partitions by name, and the position of those after them."""
-    places: list[Partition] = []
+    partitions: list[Partition] = []
     following = after
-    while len(places) < HANGING_SCAN_PARTITIONS_MAX:
-        limit = min(PAGE_OF_PARTITIONS, HANGING_SCAN_PARTITIONS_MAX - len(places))
-        lines, following = cluster_overview.partition_page(cluster, after=following, limit=limit)
-        places += [(partition["topic"], partition["partition"]) for partition in lines]
+    while len(partitions) < HANGING_SCAN_PARTITIONS_MAX:
+        limit = min(PAGE_OF_PARTITIONS, HANGING_SCAN_PARTITIONS_MAX - len(partitions))
+        page, following = cluster_overview.partition_page(cluster, after=following, limit=limit)
+        partitions += [(partition["topic"], partition["partition"]) for partition in page]
         if not following:
             break
-    return places, following
+    return partitions, following
 
 
 def _known_of(
@@ -276,14 +284,14 @@ def _known_of(
     ids = sorted({producer.producer_id for producer in producers})
     if not ids:
         return {}, ()
-    listed = admin_client.transactions(producer_ids=ids)
-    described = admin_client.describe([producer.id for producer in listed.transactions])
+    listing = admin_client.transactions(producer_ids=ids)
+    descriptions = admin_client.describe([producer.id for producer in listing.transactions])
     result: dict[int, list[TransactionDescription]] = {}
-    for producer in described.values():
+    for producer in descriptions.values():
         if producer is not None:
             result.setdefault(producer.producer_id, []).append(producer)
-    silent = {producer.broker_id: producer for producer in listed.silent} | _not_described(
-        listed.transactions, described
+    silent = {producer.broker_id: producer for producer in listing.silent} | _not_described(
+        listing.transactions, descriptions
     )
     return result, tuple(silent[number] for number in sorted(silent))
 
@@ -299,12 +307,12 @@ def _not_described(
     }
 
 
-def _covers(found: Sequence[TransactionDescription], producer: ProducerState) -> bool:
+def _covers(transactions: Sequence[TransactionDescription], producer: ProducerState) -> bool:
     """True if a coordinator has the partition in an open transaction, so that it will end it."""
     return any(
         (producer.topic, producer.partition) in transaction.partitions
         and (transaction.state == ONGOING or transaction.state in DECIDED)
-        for transaction in found
+        for transaction in transactions
     )
 
 
@@ -312,8 +320,8 @@ def _record(acting: Actor, instance_id: str | None, name: str, after: Mapping[st
     """Writes the audit entry to the tenant's log, because it is the tenant's transaction."""
     owner = Instance.objects.select_related("tenant").filter(pk=instance_id or "").first()
     tenant = owner.tenant if owner is not None else None
-    shown = name.removeprefix(f"{instance_id}.")[:240].replace("\x00", "�")
-    target = f"{instance_id}/{shown}" if instance_id else shown
+    tenant_name = name.removeprefix(f"{instance_id}.")[:240].replace("\x00", "�")
+    target = f"{instance_id}/{tenant_name}" if instance_id else tenant_name
     return audit.record(acting, "transaction.aborted", ("transaction", target), None, after, tenant=tenant)
 
 

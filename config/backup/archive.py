@@ -1,4 +1,4 @@
-"""Files of a backup on disk: made for their owner alone, written through to the disk, and checked before any use."""
+"""Files of a backup: readable by their owner only, fsynced, and checked before any use."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class BackupDirectory:
         self.directory = directory
 
     def prepare(self) -> None:
-        """Make the directory.
+        """Creates the directory.
 
         Raises:
-            BackupRefused: it cannot be made, or holds something.
+            BackupRefused: it cannot be created, or is not empty.
         """
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,13 +42,13 @@ class BackupDirectory:
             )
 
     def create(self, name: str) -> BinaryIO:
-        """Open a new file that its owner alone may read; it must not be there yet."""
+        """Creates a file that only its owner can read, and opens it; it must not exist."""
         file = self.directory / name
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
 
     def keep_state(self, state_dir: Path) -> None:
-        """Copy the secrets and the addresses of a state directory."""
+        """Copies the secrets and the addresses of a state directory."""
         for source in _state_files(state_dir):
             if source.stat().st_size > SECRET_FILE_BYTES_MAX:
                 raise BackupRefused(
@@ -59,7 +59,7 @@ class BackupDirectory:
                 target.write(source.read_bytes())
 
     def entries(self) -> dict[str, FileEntry]:
-        """Size and checksum of every file, after it was written through to the disk."""
+        """Returns size and checksum of every file, after an fsync."""
         result = {}
         for file in sorted(path for path in self.directory.rglob("*") if path.is_file()):
             with file.open("rb") as stream:
@@ -68,7 +68,7 @@ class BackupDirectory:
         return result
 
     def complete(self, manifest: Manifest) -> str:
-        """Write the manifest, which makes it a backup. Returns the manifest's own checksum."""
+        """Writes the manifest, which completes the backup. Returns the checksum of the manifest."""
         raw = manifest.to_json()
         draft = self.directory / f".{MANIFEST_FILE}"
         with self.create(draft.name) as stream:
@@ -80,7 +80,7 @@ class BackupDirectory:
         return hashlib.sha256(raw).hexdigest()
 
     def discard(self) -> None:
-        """Remove all that was written, the manifest first."""
+        """Removes all files of the backup, the manifest first."""
         (self.directory / MANIFEST_FILE).unlink(missing_ok=True)
         for path in sorted(self.directory.rglob("*"), reverse=True):
             if path.is_dir() and not path.is_symlink():
@@ -89,10 +89,10 @@ class BackupDirectory:
                 path.unlink()
 
     def verified(self, expected_sha256: str | None = None) -> Manifest:
-        """Check every file against the manifest.
+        """Checks every file against the manifest, and returns it.
 
         Raises:
-            BackupRefused: no backup, an incomplete one, or one that was changed since it was made.
+            BackupRefused: there is no backup, it is incomplete, or it was changed since it was made.
         """
         file = self.directory / MANIFEST_FILE
         if not file.is_file():
@@ -120,7 +120,7 @@ class BackupDirectory:
 
 
 def _state_files(state_dir: Path) -> Iterator[Path]:
-    """Yields what a state directory has that no service can make again. Drafts begin with a dot."""
+    """Yields the files of a state directory that no service can recreate. Names of drafts begin with a dot."""
     shape = state_dir / SHAPE_FILE
     if shape.is_file():
         yield shape

@@ -1,7 +1,7 @@
 """Backup of a product, which may run meanwhile: ZooKeeper first, then PostgreSQL, then secrets.
 
-ZooKeeper comes first because its documents follow from PostgreSQL's rows: what was made in between is a row without
-documents, which the reconciler publishes, and never a document without a row.
+ZooKeeper comes first because its documents are derived from PostgreSQL's rows: an object that is created in between has
+a row without documents, which the reconciler publishes, and never a document without a row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from config.backup.tree_file import write_nodes
 from config.environment import Environment
 
 # Variables that point at secrets outside of the state directory, which a backup does not copy.
-OUTSIDE: Final = (
+EXTERNAL_SECRET_VARIABLES: Final = (
     "SECRET_KEY", "PENSTOCK_TLS_DIR", "PENSTOCK_INTERNAL_TLS_DIR", "PENSTOCK_INTERNAL_CERTIFICATE_FILE",
     "PENSTOCK_CONTROL_SECRET_FILE", "PENSTOCK_ZOOKEEPER_CA_FILE", "PENSTOCK_ZOOKEEPER_CONTROL_CERTIFICATE_FILE",
     "PENSTOCK_ZOOKEEPER_BROKER_CERTIFICATE_FILE", "PENSTOCK_EMAIL_PASSWORD", "PENSTOCK_PAYMENTS_SECRETS",
@@ -34,15 +34,15 @@ _FOREIGN_TREES: Final = "SELECT name, zookeeper FROM brokers_cluster WHERE zooke
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BackupResult:
     """A complete backup, and the checksum of its manifest."""
 
     manifest: Manifest
     sha256: str
 
 
-def back_up(directory: Path, environment: Environment, say: Callable[[str], None]) -> Made:
-    """Write a backup into a new directory. What fails, or is interrupted, leaves nothing in it.
+def back_up(directory: Path, environment: Environment, say: Callable[[str], None]) -> BackupResult:
+    """Writes a backup into a new directory, which is left empty if the backup fails or is interrupted.
 
     Raises:
         BackupRefused: with the reason and the next step.
@@ -56,7 +56,7 @@ def back_up(directory: Path, environment: Environment, say: Callable[[str], None
         raise
 
 
-def _write(archive: BackupDirectory, environment: Environment, say: Callable[[str], None]) -> Made:
+def _write(archive: BackupDirectory, environment: Environment, say: Callable[[str], None]) -> BackupResult:
     made_at = moment(datetime.now(UTC))
     migrations = _migrations(environment.database_url)
     reading, newest, is_consistent = _read_tree(environment)
@@ -83,18 +83,18 @@ def _write(archive: BackupDirectory, environment: Environment, say: Callable[[st
         outside=outside(environment),
         files=entries,
     )
-    return Made(manifest, archive.complete(manifest))
+    return BackupResult(manifest, archive.complete(manifest))
 
 
 def outside(environment: Environment) -> tuple[str, ...]:
-    """Variables that are set and point at secrets that the backup does not have."""
+    """Returns the configured variables that point at secrets outside of the backup."""
     files = {
         "PENSTOCK_ZOOKEEPER_CONTROL_FILE": environment.zookeeper_control_file,
         "PENSTOCK_ZOOKEEPER_BROKER_FILE": environment.zookeeper_broker_file,
     }
-    named = [name for name in OUTSIDE if os.environ.get(name)]
-    named += [name for name, file in files.items() if file and not Path(file).is_relative_to(environment.state_dir)]
-    return tuple(named)
+    names = [name for name in EXTERNAL_SECRET_VARIABLES if os.environ.get(name)]
+    names += [name for name, file in files.items() if file and not Path(file).is_relative_to(environment.state_dir)]
+    return tuple(names)
 
 
 def _read_tree(environment: Environment) -> tuple[TreeReading, int, bool]:
@@ -106,10 +106,10 @@ def _read_tree(environment: Environment) -> tuple[TreeReading, int, bool]:
 
 
 def _migrations(url: str) -> dict[str, tuple[str, ...]]:
-    """Migrations that the database has, by app.
+    """Returns the migrations of the database, by app.
 
     Raises:
-        BackupRefused: it is no database of Penstock, or one whose clusters lie in further ensembles.
+        BackupRefused: it is not a database of Penstock, or has clusters in other ZooKeeper ensembles.
     """
     with database.connected(url) as link:
         foreign = link.execute(_FOREIGN_TREES).fetchall()

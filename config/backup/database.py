@@ -22,38 +22,38 @@ from config.embedded.postgres import postgres_binaries
 
 CONNECT_TIMEOUT_S: Final = 10
 SCHEMA: Final = "public"
-# What was there before, until the restored schema is complete.
+# Name of the replaced schema until the restored one is complete.
 REPLACED: Final = "penstock_replaced"
 _MAJOR: Final = 10_000  # of `server_version_num`
 _LAST_LINES: Final = 5
 
 
 def server_version(url: str) -> int:
-    """Major version of the server. Raises `BackupRefused` when it does not serve us."""
+    """Returns the major version of the server. Raises `BackupRefused` if it does not accept us."""
     with connected(url) as link:
         return link.info.server_version // _MAJOR
 
 
 def dump(url: str, target: Path) -> None:
-    """Write the database to a file that is there, in `pg_restore`'s own format.
+    """Writes the database to an existing file, in the custom format of `pg_restore`.
 
     Raises:
         BackupRefused: there is no `pg_dump` that is as new as the server, or it fails.
     """
     tool = _tool("pg_dump", server_version(url))
-    what = ["--format=custom", "--no-owner", "--no-privileges", f"--exclude-schema={REPLACED}"]
-    _run([tool, *what, f"--file={target}"], url)
+    options = ["--format=custom", "--no-owner", "--no-privileges", f"--exclude-schema={REPLACED}"]
+    _run([tool, *options, f"--file={target}"], url)
 
 
 def is_empty(url: str) -> bool:
     """True if the database has no table."""
     with connected(url) as link:
-        found = link.execute("SELECT 1 FROM pg_tables WHERE schemaname IN (%s, %s) LIMIT 1", (SCHEMA, REPLACED))
-        return found.fetchone() is None
+        row = link.execute("SELECT 1 FROM pg_tables WHERE schemaname IN (%s, %s) LIMIT 1", (SCHEMA, REPLACED))
+        return row.fetchone() is None
 
 
 def other_sessions(url: str) -> int:
-    """Number of clients that are connected to the database beside us."""
+    """Returns the number of other clients that are connected to the database."""
     with connected(url) as link:
         row = link.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -63,20 +63,20 @@ def other_sessions(url: str) -> int:
 
 
 def load(url: str, source: Path, *, made_by: int) -> None:
-    """Loads a dump beside the present database. `keep` makes it final, `take_back` undoes it.
+    """Loads a dump beside the present database. `commit_load` makes it final, `revert_load` undoes it.
 
     Raises:
         BackupRefused: the server is older than the one of the dump, or refuses it. Nothing was changed then.
     """
-    here = server_version(url)
-    if here < made_by:
+    server = server_version(url)
+    if server < made_by:
         raise BackupRefused(
-            f"The backup is of PostgreSQL {made_by}, and this server is PostgreSQL {here}.",
+            f"The backup is of PostgreSQL {made_by}, and this server is PostgreSQL {server}.",
             f"Point DATABASE_URL at PostgreSQL {made_by} or later.",
         )
     tool = _tool("pg_restore", made_by)
     with connected(url) as link:
-        if _has_schema(link, REPLACED):  # an earlier restore was killed here, and what it loaded is worth nothing
+        if _has_schema(link, REPLACED):  # an earlier restore was killed here; the schema it loaded is incomplete
             link.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
         else:
             link.execute(f"ALTER SCHEMA {SCHEMA} RENAME TO {REPLACED}")
@@ -84,18 +84,18 @@ def load(url: str, source: Path, *, made_by: int) -> None:
     try:
         _run([tool, "--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error", str(source)], url)
     except BaseException:
-        take_back(url)
+        revert_load(url)
         raise
 
 
-def keep(url: str) -> None:
-    """Drop what the loaded dump replaces."""
+def commit_load(url: str) -> None:
+    """Drops the schema that the loaded dump replaces."""
     with connected(url) as link:
         link.execute(f"DROP SCHEMA IF EXISTS {REPLACED} CASCADE")
 
 
-def take_back(url: str) -> None:
-    """Put back what was there before `load`."""
+def revert_load(url: str) -> None:
+    """Puts back the schema that was in place before `load`."""
     with connected(url) as link:
         if _has_schema(link, REPLACED):
             link.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
@@ -104,7 +104,7 @@ def take_back(url: str) -> None:
 
 @contextmanager
 def connected(url: str) -> Iterator[psycopg.Connection]:
-    """A connection whose transaction is committed at the end of the block. Raises `BackupRefused` when that fails."""
+    """Yields a connection whose transaction is committed at the end of the block. Raises `BackupRefused`."""
     try:
         with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S) as link:
             yield link
@@ -120,7 +120,7 @@ def _has_schema(link: psycopg.Connection, name: str) -> bool:
 
 
 def _tool(name: str, version: int) -> str:
-    """Path of a tool of PostgreSQL that is not older than a server: ours, else the one in PATH."""
+    """Returns the path of a PostgreSQL tool that is not older than the server: ours, otherwise the one in PATH."""
     candidates = [str(postgres_binaries() / name), shutil.which(name)]
     for candidate in filter(None, candidates):
         if _version_of(candidate) >= version:
@@ -132,20 +132,20 @@ def _tool(name: str, version: int) -> str:
 
 
 def _version_of(tool: str) -> int:
-    done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, env=system_variables())
-    found = re.search(r"\(PostgreSQL\) (\d+)", done.stdout)
-    return int(found[1]) if found else 0
+    result = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, env=system_variables())
+    match = re.search(r"\(PostgreSQL\) (\d+)", result.stdout)
+    return int(match[1]) if match else 0
 
 
 def _run(command: list[str], url: str) -> None:
-    """Run a tool. The password goes by the environment: other accounts of the machine can read command lines."""
+    """Runs a tool. The password is in its environment, because other accounts can read command lines."""
     parts = conninfo_to_dict(url)
     password = parts.pop("password", None)
     environment = system_variables() | {"LC_ALL": "C"}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PG")}
     if password is not None:
         environment["PGPASSWORD"] = str(password)
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--no-password", f"--dbname={make_conninfo('', **parts)}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -153,9 +153,9 @@ def _run(command: list[str], url: str) -> None:
         env=environment,
         check=False,
     )
-    if done.returncode != 0:
-        last = " ".join(done.stderr.decode("utf-8", "replace").splitlines()[-_LAST_LINES:])
+    if result.returncode != 0:
+        last = " ".join(result.stderr.decode("utf-8", "replace").splitlines()[-_LAST_LINES:])
         raise BackupRefused(
-            f"{Path(command[0]).name} failed: {last or f'exit code {done.returncode}'}",
+            f"{Path(command[0]).name} failed: {last or f'exit code {result.returncode}'}",
             "See to what it names, and run the command again.",
         )

@@ -1,4 +1,4 @@
-"""Bounds of what a backup holds."""
+"""Limits of the content of a backup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 SECRET_FILE_BYTES_MAX: Final = 1024 * 1024
 SECRET_FILES_MAX: Final = 10_000
 MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024
-# Requests to ZooKeeper that are under way at a time.
+# Maximum number of concurrent requests to ZooKeeper.
 IN_FLIGHT_MAX: Final = 500
 # The tree is read until two readings are equal, up to this number of readings.
 READINGS_MAX: Final = 5

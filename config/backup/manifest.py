@@ -19,9 +19,9 @@ from config.backup.errors import BackupRefused
 MANIFEST_FILE: Final = "manifest.json"
 DATABASE_FILE: Final = "database.dump"
 TREE_FILE: Final = "zookeeper.jsonl"
-# Files of the state directory lie below it, by their path there.
+# Folder with the files of the state directory, by their relative paths.
 STATE_FOLDER: Final = "state"
-# Raised when an older restore could not read what is written from then on.
+# Increased when earlier versions cannot read the new format.
 FORMAT: Final = 1
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -94,26 +94,26 @@ class Manifest:
 
     @property
     def state_files(self) -> list[str]:
-        """Paths, in a state directory, of the files that belong there."""
+        """Returns the paths of the files of the state directory, relative to it."""
         return [name.removeprefix(f"{STATE_FOLDER}/") for name in self.files if name.startswith(f"{STATE_FOLDER}/")]
 
     def unknown_migrations(self, known: Iterable[tuple[str, str]]) -> list[str]:
         """Returns the migrations of the backed up database that the installed code does not have."""
-        here = set(known)
+        installed = set(known)
         return [
             f"{app}.{name}"
             for app, names in sorted(self.migrations.items())
             for name in names
-            if (app, name) not in here
+            if (app, name) not in installed
         ]
 
 
 _PLAIN_FIELDS: Final = ("penstock", "made_at", "postgresql", "nodes", "newest_transaction", "is_consistent")
 
 
-def moment(at: datetime) -> str:
-    """Returns a time as manifests have it."""
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+def moment(time: datetime) -> str:
+    """Returns a time in the format of manifests."""
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _checksum(body: Mapping[str, Any]) -> str:

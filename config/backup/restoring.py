@@ -1,7 +1,7 @@
-"""Restore of a backup into a state directory, its services, or the ones that the environment points at.
+"""Restore of a backup into a state directory and its services, or into the services that the environment points at.
 
-Nothing is touched before the whole backup was checked. From the first change to the last a note lies in the state
-directory, and `manage.py up` does not start beside it; what fails is put back as it was.
+Nothing is changed before the whole backup is checked. From the first change to the last the state directory contains a
+note, with which `manage.py up` does not start. A restore that fails is undone.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOrder:
-    """One restore as it was asked for. `known_migrations` are those of the installed code."""
+    """Options of one restore. `known_migrations` are those of the installed code."""
 
     backup: Path
     state_dir: Path
     replace: bool = False
     sha256: str | None = None
     known_migrations: Iterable[tuple[str, str]] = ()
-    # Called before what was moved away is put back, so that a second Ctrl-C does not end that half-way.
+    # Called before a failed restore is undone, so that a second Ctrl-C does not interrupt the undo.
     before_undo: Callable[[], None] = lambda: None
 
 
-def restore(wanted: RestoreOrder, say: Say) -> Manifest:
-    """Bring a stopped product to the state of a backup.
+def restore(order: RestoreOrder, say: Say) -> Manifest:
+    """Restores a stopped product to the state of a backup.
 
     Raises:
-        BackupRefused: the backup is damaged or newer than the code, or the target is in use or holds something.
+        BackupRefused: the backup is damaged or newer than the code, or the target is in use or not empty.
         StartFailed: a service does not start.
     """
-    archive = BackupDirectory(wanted.backup)
-    manifest = archive.verified(wanted.sha256)
-    _refuse_newer(manifest, wanted.known_migrations)
+    archive = BackupDirectory(order.backup)
+    manifest = archive.verified(order.sha256)
+    _refuse_newer(manifest, order.known_migrations)
     say(f"The backup of {manifest.made_at} is whole: {len(manifest.files)} files")
-    state = StateDirectory(wanted.state_dir)
+    state = StateDirectory(order.state_dir)
     state.prepare()
     with state.lock():
         state.run_processes().end(patience_s=LEFTOVERS_PATIENCE_S)
         # A killed restore had found the target empty or had the permission to replace it: this one may continue it.
-        is_allowed = wanted.replace or bool(state.restore_note().get(IS_CHECKED))
+        is_allowed = order.replace or bool(state.restore_note().get(IS_CHECKED))
         _refuse_other_state(archive, manifest, state, replace=is_allowed)
-        with _Target(state, archive, manifest, replace=is_allowed, before_undo=wanted.before_undo) as target:
+        with _Target(state, archive, manifest, replace=is_allowed, before_undo=order.before_undo) as target:
             target.restore(say)
     return manifest
 
@@ -86,13 +86,13 @@ def _refuse_newer(manifest: Manifest, known: Iterable[tuple[str, str]]) -> None:
 
 
 def _refuse_other_state(archive: BackupDirectory, manifest: Manifest, state: StateDirectory, *, replace: bool) -> None:
-    """Secrets that are there and equal are the ones that belong to the logs; others are those of another product."""
+    """Refuses a state directory with other secrets than the backup's: it belongs to another product."""
     if replace:
         return
     for name in manifest.state_files:
-        present = state.root / name
-        if present.exists() and not _is_same(present, archive.directory / STATE_FOLDER / name):
-            raise _not_empty(f"{present} is another one than that of the backup")
+        file = state.root / name
+        if file.exists() and not _is_same(file, archive.directory / STATE_FOLDER / name):
+            raise _not_empty(f"{file} is another one than that of the backup")
 
 
 def _not_empty(what: str) -> BackupRefused:
@@ -103,7 +103,7 @@ def _not_empty(what: str) -> BackupRefused:
 
 
 class _Target:
-    """The services that a backup is restored into, from their start to their stop."""
+    """Services into which a backup is restored, from their start to their stop."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Target:
         return self
 
     def __exit__(self, failure: object, *_details: object) -> None:
-        """Stop what was started, and put back what was moved away unless all went well."""
+        """Stops the started services, and undoes all changes if the restore failed."""
         if failure is not None:
             self._before_undo()
         try:
@@ -136,18 +136,18 @@ class _Target:
         self._note(is_checked=False)
         self._place_state_files()
         plan = services.plan(UpOptions(state_dir=state.root), state)
-        postgres = next((item for item in plan.embedded if isinstance(item, EmbeddedPostgres)), None)
-        zookeeper = next((item for item in plan.embedded if isinstance(item, EmbeddedZooKeeper)), None)
+        postgres = next((service for service in plan.embedded if isinstance(service, EmbeddedPostgres)), None)
+        zookeeper = next((service for service in plan.embedded if isinstance(service, EmbeddedZooKeeper)), None)
         address = plan.addresses["DATABASE_URL"]
         if postgres is not None:
             self._serve(postgres)
         self._refuse_used_database(address)
         if zookeeper is not None:
-            self._begin_anew(zookeeper)
+            self._recreate_zookeeper(zookeeper)
         with self._tree(plan.addresses) as tree:
             self._refuse_used_tree(tree)
             self._note(is_checked=True)
-            self._undo.callback(database.take_back, address)
+            self._undo.callback(database.revert_load, address)
             database.load(address, self._archive.directory / DATABASE_FILE, made_by=self._manifest.postgresql)
             say("PostgreSQL is restored")
             tree.empty()
@@ -155,13 +155,13 @@ class _Target:
                 count = tree.write(map(moved_ahead, read_nodes(stream)))
             say(f"ZooKeeper is restored: {count} documents")
         self._undo.pop_all()
-        database.keep(address)
+        database.commit_load(address)
         for name in (SECRETS, ZOOKEEPER):
-            shutil.rmtree(self._aside(name), ignore_errors=True)
+            shutil.rmtree(self._replaced_path(name), ignore_errors=True)
         (state.root / RESTORE_FILE).unlink(missing_ok=True)
 
     def _note(self, *, is_checked: bool) -> None:
-        """From here on the state directory is not what it was; a restore that is killed says so to the next start."""
+        """Writes the note of an unfinished restore, by which the next start detects a restore that was killed."""
         note = self._state.root / RESTORE_FILE
         write_private_json(note, {"backup": str(self._archive.directory), IS_CHECKED: is_checked or self._replace})
         self._undo.callback(note.unlink, missing_ok=True)
@@ -172,10 +172,10 @@ class _Target:
         wait_until(service.is_ready, child=service.child, timeout_s=services.START_TIMEOUT_S)
 
     def _refuse_used_database(self, address: str) -> None:
-        others = database.other_sessions(address)
-        if others:
+        other_sessions = database.other_sessions(address)
+        if other_sessions:
             raise BackupRefused(
-                f"{others} clients are connected to the database.",
+                f"{other_sessions} clients are connected to the database.",
                 "Stop web, worker, pipeline and agents on all machines. Nothing was changed.",
             )
         if not self._replace and not database.is_empty(address):
@@ -204,57 +204,57 @@ class _Target:
         identities = Identities.of_files(
             addresses.get(services.CONTROL_FILE, ""), addresses.get(services.BROKER_FILE, "")
         )
-        named = (os.environ.get(name, "") for name in (ZOOKEEPER_CA_FILE, ZOOKEEPER_CONTROL_CERTIFICATE_FILE))
-        with connected(addresses["ZOOKEEPER_URL"], identities, zookeeper_tls(*named)) as tree:
+        tls_files = (os.environ.get(name, "") for name in (ZOOKEEPER_CA_FILE, ZOOKEEPER_CONTROL_CERTIFICATE_FILE))
+        with connected(addresses["ZOOKEEPER_URL"], identities, zookeeper_tls(*tls_files)) as tree:
             tree.ensure_root()
             yield tree
 
-    def _begin_anew(self, server: EmbeddedZooKeeper) -> None:
-        """The embedded server begins with an empty directory; the one it had comes back if the restore fails."""
+    def _recreate_zookeeper(self, server: EmbeddedZooKeeper) -> None:
+        """Starts the embedded server with an empty directory; the previous one is put back if the restore fails."""
         if not self._replace and zookeeper_epoch.holds_data(server.directory):
             raise _not_empty(f"{server.directory} has data")
-        directories = (server.directory, self._aside(ZOOKEEPER))
-        seen = [zookeeper_epoch.newest_transaction(directory) for directory in directories]
-        epoch = zookeeper_epoch.next_epoch([self._manifest.newest_transaction, *seen], time.time())
-        self._set_aside(ZOOKEEPER)
+        directories = (server.directory, self._replaced_path(ZOOKEEPER))
+        transactions = [zookeeper_epoch.newest_transaction(directory) for directory in directories]
+        epoch = zookeeper_epoch.next_epoch([self._manifest.newest_transaction, *transactions], time.time())
+        self._move_away(ZOOKEEPER)
         self._undo.callback(server.child.stop)
         zookeeper_epoch.begin(server, epoch)
         self._stack.callback(server.child.stop)
 
     def _place_state_files(self) -> None:
-        """The backup's secrets and addresses: services are started with them. Equal ones stay as they are."""
-        wanted = {name: (self._archive.directory / STATE_FOLDER / name) for name in self._manifest.state_files}
-        is_resumed = self._aside(SECRETS).exists()
-        if not is_resumed and all(_is_same(self._state.root / name, file) for name, file in wanted.items()):
+        """Copies the backup's secrets and addresses, with which services are started. Equal files are not replaced."""
+        files = {name: (self._archive.directory / STATE_FOLDER / name) for name in self._manifest.state_files}
+        is_resumed = self._replaced_path(SECRETS).exists()
+        if not is_resumed and all(_is_same(self._state.root / name, file) for name, file in files.items()):
             return
-        self._set_aside(SECRETS)
-        for name, file in wanted.items():
-            present = self._state.root / name
+        self._move_away(SECRETS)
+        for name, file in files.items():
+            target = self._state.root / name
             if name == SHAPE_FILE:
-                self._undo.callback(_put_back, present, present.read_bytes() if present.is_file() else None)
-            _place(present, file.read_bytes())
+                self._undo.callback(_put_back, target, target.read_bytes() if target.is_file() else None)
+            _place(target, file.read_bytes())
 
-    def _aside(self, name: str) -> Path:
+    def _replaced_path(self, name: str) -> Path:
         return self._state.root / f"{name}{REPLACED_SUFFIX}"
 
-    def _set_aside(self, name: str) -> None:
+    def _move_away(self, name: str) -> None:
         """Moves a directory of the state directory away. If the restore fails, its replacement is deleted."""
-        present, aside = self._state.root / name, self._aside(name)
+        current, aside = self._state.root / name, self._replaced_path(name)
         if aside.exists():  # a restore was killed here: the first one set aside is the one to keep
-            shutil.rmtree(present, ignore_errors=True)
-        elif present.exists():
-            present.rename(aside)
+            shutil.rmtree(current, ignore_errors=True)
+        elif current.exists():
+            current.rename(aside)
 
         def put_back() -> None:
-            shutil.rmtree(present, ignore_errors=True)
+            shutil.rmtree(current, ignore_errors=True)
             if aside.exists():
-                aside.rename(present)
+                aside.rename(current)
 
         self._undo.callback(put_back)
 
 
-def _is_same(present: Path, wanted: Path) -> bool:
-    return present.is_file() and present.read_bytes() == wanted.read_bytes()
+def _is_same(file: Path, expected: Path) -> bool:
+    return file.is_file() and file.read_bytes() == expected.read_bytes()
 
 
 def _put_back(file: Path, content: bytes | None) -> None:

@@ -1,4 +1,4 @@
-"""The trees of our clusters in ZooKeeper: read as of one moment, emptied, and written."""
+"""Trees of our clusters in ZooKeeper: read as of one moment, emptied, and written."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Identities:
 
     @classmethod
     def of_files(cls, control_file: str, broker_file: str) -> Identities | None:
-        """Those that two files have; None where none are named.
+        """Returns the identities in two files; None if no files are configured.
 
         Raises:
             BackupRefused: a file cannot be used.
@@ -72,10 +72,10 @@ def connected(address: str, identities: Identities | None, tls: ZooKeeperTls | N
     Raises:
         BackupRefused: ZooKeeper does not answer, refuses us, or goes away.
     """
-    known = [identities.control.auth, identities.broker.auth] if identities else None
+    credentials = [identities.control.auth, identities.broker.auth] if identities else None
     hosts = address.removeprefix("zookeeper://").split("/")[0]
     client = KazooClient(
-        hosts=hosts, timeout=CONNECT_TIMEOUT_S, auth_data=known, **(tls.kazoo_options() if tls else {})
+        hosts=hosts, timeout=CONNECT_TIMEOUT_S, auth_data=credentials, **(tls.kazoo_options() if tls else {})
     )
     try:
         client.start(timeout=CONNECT_TIMEOUT_S)
@@ -100,56 +100,56 @@ class Tree:
         )
 
     def read(self) -> tuple[TreeReading, bool]:
-        """Read until two readings are equal, which makes the second one the tree of a moment between them.
+        """Reads the tree until two successive readings are equal: then it is the tree of a moment between them.
 
-        Returns the last reading, and whether it was equal to the one before.
+        Returns the last reading, and True if it was equal to the one before.
         """
-        before = self._read_once()
+        previous = self._read_once()
         for _ in range(READINGS_MAX - 1):
-            after = self._read_once()
-            if after.changed_at == before.changed_at:
-                return after, True
-            before = after
-        return before, False
+            latest = self._read_once()
+            if latest.changed_at == previous.changed_at:
+                return latest, True
+            previous = latest
+        return previous, False
 
     def _read_once(self) -> TreeReading:
         result = TreeReading()
-        waiting = deque(self._tops())
-        while waiting:
-            paths_now = [waiting.popleft() for _ in range(min(IN_FLIGHT_MAX, len(waiting)))]
-            asked = [(path, self._client.get_async(path), self._client.get_children_async(path)) for path in paths_now]
-            for path, content, children in asked:
+        pending = deque(self._cluster_roots())
+        while pending:
+            batch = [pending.popleft() for _ in range(min(IN_FLIGHT_MAX, len(pending)))]
+            requests = [(path, self._client.get_async(path), self._client.get_children_async(path)) for path in batch]
+            for path, content, children in requests:
                 try:
                     (data, stat), names = content.get(), children.get()
                 except NoNodeError:
-                    continue  # it went while we read; the next reading is compared with this one
+                    continue  # it was deleted meanwhile; the next reading is compared with this one
                 if stat.ephemeralOwner:
                     continue
                 result.nodes[path] = TreeNode(path, data or b"", stat.version)
                 result.changed_at[path] = stat.czxid, stat.mzxid
                 if relative(path) not in WITHOUT_CHILDREN:
-                    waiting.extend(f"{path}/{name}" for name in sorted(names))
+                    pending.extend(f"{path}/{name}" for name in sorted(names))
         return result
 
-    def _tops(self) -> list[str]:
+    def _cluster_roots(self) -> list[str]:
         if self._client.exists(CLUSTERS_ROOT) is None:
             return []
         return [f"{CLUSTERS_ROOT}/{name}" for name in sorted(self._client.get_children(CLUSTERS_ROOT))]
 
     def live_brokers(self) -> list[str]:
-        """Registered brokers of all clusters, as `cluster/number`."""
+        """Returns the registered brokers of all clusters, as `cluster/number`."""
         return [
             f"{top.rpartition('/')[2]}/{number}"
-            for top in self._tops()
+            for top in self._cluster_roots()
             for number in self._children(f"{top}{paths.BROKER_IDS}")
         ]
 
     def has_documents(self) -> bool:
         """True if any cluster has a node below its root."""
-        return any(self._children(top) for top in self._tops())
+        return any(self._children(top) for top in self._cluster_roots())
 
     def newest_transaction(self) -> int:
-        """Id of the last transaction that the server has answered with."""
+        """Returns the id of the last transaction that the server's responses have named."""
         self._client.exists(CLUSTERS_ROOT)
         return int(self._client.last_zxid)
 
@@ -158,35 +158,35 @@ class Tree:
             self._client.create(CLUSTERS_ROOT, acl=self._acl(CLUSTERS_ROOT))
 
     def empty(self) -> None:
-        """Remove everything below the roots of the clusters; the roots stay, for no identity may remove them."""
+        """Removes all nodes below the roots of the clusters; the roots stay, because no identity may delete them."""
         below: list[str] = []
-        waiting = deque(self._tops())
-        tops = set(waiting)
-        while waiting:
-            path = waiting.popleft()
+        pending = deque(self._cluster_roots())
+        roots = set(pending)
+        while pending:
+            path = pending.popleft()
             below.append(path)
-            waiting.extend(f"{path}/{name}" for name in self._children(path))
-        self._each([path for path in reversed(below) if path not in tops], self._client.delete_async)
+            pending.extend(f"{path}/{name}" for name in self._children(path))
+        self._for_each([path for path in reversed(below) if path not in roots], self._client.delete_async)
 
     def write(self, nodes: Iterable[TreeNode]) -> int:
-        """Make the nodes, parents first, with their access lists. Returns their number."""
-        present = set(self._tops())
+        """Creates the nodes, parents first, with their access lists. Returns their number."""
+        existing = set(self._cluster_roots())
         count = 0
-        for some in _batches(nodes):
-            count += len(some)
+        for batch in _batches(nodes):
+            count += len(batch)
             results = [
                 self._client.set_async(node.path, node.data)
-                if node.path in present
+                if node.path in existing
                 else self._client.create_async(node.path, node.data, acl=self._acl(node.path))
-                for node in some
+                for node in batch
             ]
             for result in results:
                 result.get()
         return count
 
-    def _each(self, names: Iterable[str], call: Callable[[str], AsyncResult]) -> None:
-        for some in _batches(names):
-            for result in [call(name) for name in some]:
+    def _for_each(self, names: Iterable[str], call: Callable[[str], AsyncResult]) -> None:
+        for batch in _batches(names):
+            for result in [call(name) for name in batch]:
                 result.get()
 
     def _children(self, path: str) -> list[str]:
@@ -200,6 +200,6 @@ class Tree:
 
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    rest = iter(items)
-    while some := list(islice(rest, IN_FLIGHT_MAX)):
-        yield some
+    iterator = iter(items)
+    while batch := list(islice(iterator, IN_FLIGHT_MAX)):
+        yield batch

@@ -1,7 +1,7 @@
 """ZooKeeper's documents as a file: one node a line, parents before their children. Pure, apart from the stream.
 
-Nodes of sessions (registrations, acknowledgements) are not kept, and neither are logs of changes: every broker reads
-the whole tree when it starts.
+It has neither the nodes of sessions (registrations, acknowledgements) nor the logs of changes: every broker reads the
+whole tree when it starts.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import BinaryIO, Final
 from brokers.contract import paths
 from brokers.contract.zookeeper_access import CHROOT_PARTS, CLUSTERS_ROOT
 
-# Logs and notices, relative to a cluster's root: the node itself is kept, its children are not.
+# Nodes that are backed up without their children (logs of changes, notifications), relative to a cluster's root.
 WITHOUT_CHILDREN: Final = frozenset({
     paths.CHANGES, paths.CONFIG_CHANGES, "/isr_change_notification", "/log_dir_event_notification",
 })  # fmt: skip
-# More elections than a partition sees between a backup and its restore.
+# Added to leader epochs: more than the elections of a partition between a backup and its restore.
 LEADER_EPOCHS_AHEAD: Final = 1_000_000
-# More producer ids than are given out between a backup and its restore.
+# Added to the next producer id: more than the ids that are assigned between a backup and its restore.
 PRODUCER_IDS_AHEAD: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """One persistent node; `version` counts its writes, and is kept for a reader of the file."""
+    """One persistent node; `version` counts its writes, and is informative only."""
 
     path: str
     data: bytes
@@ -46,7 +46,7 @@ def write_nodes(stream: BinaryIO, nodes: Iterable[TreeNode]) -> None:
 
 
 def read_nodes(stream: BinaryIO) -> Iterator[TreeNode]:
-    """Yields the nodes of a file. Raises `ValueError` for a line that is none, or a path outside of our clusters."""
+    """Yields the nodes of a file. Raises `ValueError` for a malformed line, or a path outside of our clusters."""
     for line in stream:
         body = json.loads(line)
         path = str(body["path"])
@@ -56,10 +56,10 @@ def read_nodes(stream: BinaryIO) -> Iterator[TreeNode]:
 
 
 def moved_ahead(node: TreeNode) -> TreeNode:
-    """Returns a node as it is restored: numbers that logs and clients have seen grow since the backup go ahead of them.
+    """Returns the node to restore, in which numbers that may have grown since the backup are increased beyond that.
 
-    Leader epochs lie in logs and in clients' metadata; one that is given a second time would make two histories of a
-    log look like one. A producer id that is given a second time would make a broker take new records for repeated ones.
+    Logs and clients' metadata contain leader epochs: an epoch that is assigned twice would make two histories of a log
+    look like one. With a producer id that is assigned twice, a broker would take new records for duplicates.
     """
     path = relative(node.path)
     if path == paths.PRODUCER_ID_BLOCK:

@@ -26,8 +26,8 @@ def next_epoch(newest_transactions: list[int], now_s: float) -> int:
     It is at least the number of hours since 1970, so that two restores of the same backup differ, and the ids stay
     below 2^53, which is what JSON can carry everywhere.
     """
-    seen = max((transaction >> EPOCH_BITS for transaction in newest_transactions), default=0)
-    return max(seen + 1, int(now_s // S_PER_HOUR))
+    newest_epoch = max((transaction >> EPOCH_BITS for transaction in newest_transactions), default=0)
+    return max(newest_epoch + 1, int(now_s // S_PER_HOUR))
 
 
 def newest_transaction(directory: Path) -> int:
@@ -43,7 +43,7 @@ def holds_data(directory: Path) -> bool:
 
 
 def begin(server: EmbeddedZooKeeper, epoch: int) -> None:
-    """Make the data directory of a server that has none, and leave the server running in the given epoch.
+    """Creates the data directory of a server that has none, and leaves the server running in the given epoch.
 
     Raises:
         StartFailed: it does not start.

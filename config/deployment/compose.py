@@ -25,25 +25,25 @@ HOST_VARIABLE: Final = "PENSTOCK_HOST"
 STATE_VOLUME: Final = "state"
 
 
-def files(wanted: DeploymentOrder) -> dict[str, str]:
+def files(order: DeploymentOrder) -> dict[str, str]:
     """Returns the Compose file, and an example of the `.env` file with its variables, by the name of the file."""
     body = {
         "name": PREFIX,
-        "services": {role.name: service(role, wanted) for role in wanted.roles},
+        "services": {role.name: service(role, order) for role in order.roles},
         "volumes": {STATE_VOLUME: {}},
     }
     text = f"# {NOTE}\n" + yaml.safe_dump(body, sort_keys=False, width=120)
-    return {FILE: text, ".env.example": _example(wanted)}
+    return {FILE: text, ".env.example": _example(order)}
 
 
-def service(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
-    place = Installation(
-        python=wanted.python, code=wanted.code, state_dir=STATE_DIR, bind=ANY_ADDRESS, host=f"${{{HOST_VARIABLE}:?}}"
+def service(role: ProgramRole, order: DeploymentOrder) -> dict[str, Any]:
+    installation = Installation(
+        python=order.python, code=order.code, state_dir=STATE_DIR, bind=ANY_ADDRESS, host=f"${{{HOST_VARIABLE}:?}}"
     )
     result: dict[str, Any] = {
         "image": IMAGE,
-        "command": list(role.command(place)),
-        "working_dir": wanted.code,
+        "command": list(role.command(installation)),
+        "working_dir": order.code,
         "user": f"{USER_ID}:{USER_ID}",
         "environment": fixed_variables(role) | {variable.name: _reference(variable) for variable in role.variables},
         "restart": "unless-stopped",
@@ -54,7 +54,7 @@ def service(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "ulimits": {"nofile": OPEN_FILES},
-        "volumes": [f"{STATE_VOLUME}:{STATE_DIR}", *_data_volumes(role, wanted)],
+        "volumes": [f"{STATE_VOLUME}:{STATE_DIR}", *_data_volumes(role, order)],
     }
     if role.uses_host_network:
         result["network_mode"] = "host"
@@ -64,8 +64,8 @@ def service(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
     return result
 
 
-def _data_volumes(role: ProgramRole, wanted: DeploymentOrder) -> list[str]:
-    return [f"{directory}:{directory}" for directory in wanted.data_dirs] if role.uses_host_network else []
+def _data_volumes(role: ProgramRole, order: DeploymentOrder) -> list[str]:
+    return [f"{directory}:{directory}" for directory in order.data_dirs] if role.uses_host_network else []
 
 
 def _reference(variable: Variable) -> str | None:
@@ -75,10 +75,10 @@ def _reference(variable: Variable) -> str | None:
     return f"${{{variable.name}:?}}" if variable.is_required else None
 
 
-def _example(wanted: DeploymentOrder) -> str:
-    needed = {variable: None for role in wanted.roles for variable in role.variables}
-    host = [f"{HOST_VARIABLE}="] if any(role.names_host for role in wanted.roles) else []
-    lines = [f"{'' if variable.is_required else '#'}{variable.name}=" for variable in needed]
+def _example(order: DeploymentOrder) -> str:
+    variables = {variable: None for role in order.roles for variable in role.variables}
+    host = [f"{HOST_VARIABLE}="] if any(role.names_host for role in order.roles) else []
+    lines = [f"{'' if variable.is_required else '#'}{variable.name}=" for variable in variables]
     return "\n".join(
         ["# For its owner alone (0600): docs/reference/settings.md.", "PENSTOCK_IMAGE=", *host, *lines, ""]
     )

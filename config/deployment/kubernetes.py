@@ -32,20 +32,20 @@ CERTIFICATES: Final = {f"{PREFIX}-internal-tls": INTERNAL_TLS_DIR, f"{PREFIX}-tl
 PROBE_S: Final = 10
 
 
-def files(wanted: DeploymentOrder) -> dict[str, str]:
+def files(order: DeploymentOrder) -> dict[str, str]:
     """Returns the content of the files by name: all manifests are in one file."""
-    text = yaml.safe_dump_all(manifests(wanted), sort_keys=False, width=120)
+    text = yaml.safe_dump_all(manifests(order), sort_keys=False, width=120)
     return {FILE: f"# {NOTE}\n{text}"}
 
 
-def manifests(wanted: DeploymentOrder) -> list[dict[str, Any]]:
-    return [manifest for role in wanted.roles for manifest in _of_role(role, wanted)]
+def manifests(order: DeploymentOrder) -> list[dict[str, Any]]:
+    return [manifest for role in order.roles for manifest in _of_role(role, order)]
 
 
-def _of_role(role: ProgramRole, wanted: DeploymentOrder) -> Iterator[dict[str, Any]]:
+def _of_role(role: ProgramRole, order: DeploymentOrder) -> Iterator[dict[str, Any]]:
     kind = "DaemonSet" if role.uses_host_network else "Deployment"
     labels = _labels(role)
-    spec: dict[str, Any] = {"selector": {"matchLabels": labels}, "template": _pod(role, wanted)}
+    spec: dict[str, Any] = {"selector": {"matchLabels": labels}, "template": _pod(role, order)}
     if kind == "Deployment":
         # Never two pods at a time, not even while a pod is replaced.
         spec = {"replicas": 1, "strategy": {"type": "Recreate"}} | spec
@@ -63,16 +63,16 @@ def _of_role(role: ProgramRole, wanted: DeploymentOrder) -> Iterator[dict[str, A
         }
 
 
-def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
-    place = Installation(
-        python=wanted.python, code=wanted.code, state_dir=STATE_DIR, bind=ANY_ADDRESS, host=f"$({NODE_VARIABLE})"
+def _pod(role: ProgramRole, order: DeploymentOrder) -> dict[str, Any]:
+    installation = Installation(
+        python=order.python, code=order.code, state_dir=STATE_DIR, bind=ANY_ADDRESS, host=f"$({NODE_VARIABLE})"
     )
     certificates = {} if role.has_own_certificates else CERTIFICATES
     container: dict[str, Any] = {
         "name": role.name,
         "image": IMAGE,
-        "command": list(role.command(place)),
-        "workingDir": wanted.code,
+        "command": list(role.command(installation)),
+        "workingDir": order.code,
         "env": [*_environment(role)],
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -86,7 +86,7 @@ def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
                 {"name": name, "mountPath": f"{STATE_DIR}/{SECRETS_DIR}/{folder}", "readOnly": True}
                 for name, folder in certificates.items()
             ),
-            *({"name": name, "mountPath": directory} for name, directory in _data_dirs(role, wanted)),
+            *({"name": name, "mountPath": directory} for name, directory in _data_dirs(role, order)),
         ],
     }
     if role.listens_on and not role.uses_host_network:
@@ -113,7 +113,7 @@ def _pod(role: ProgramRole, wanted: DeploymentOrder) -> dict[str, Any]:
             *({"name": name, "secret": {"secretName": name, "defaultMode": 0o440}} for name in certificates),
             *(
                 {"name": name, "hostPath": {"path": directory, "type": "Directory"}}
-                for name, directory in _data_dirs(role, wanted)
+                for name, directory in _data_dirs(role, order)
             ),
         ],
     }
@@ -144,8 +144,8 @@ def _state_volume(role: ProgramRole) -> dict[str, Any]:
     return {"emptyDir": {}}
 
 
-def _data_dirs(role: ProgramRole, wanted: DeploymentOrder) -> list[tuple[str, str]]:
-    directories = wanted.data_dirs if role.uses_host_network else ()
+def _data_dirs(role: ProgramRole, order: DeploymentOrder) -> list[tuple[str, str]]:
+    directories = order.data_dirs if role.uses_host_network else ()
     return [(f"data-{number}", directory) for number, directory in enumerate(directories, 1)]
 
 

@@ -104,35 +104,35 @@ class ProgramRole:
         return tuple(variable for variable in self.variables if variable.is_required)
 
 
-def _web(place: Installation) -> Sequence[str]:
+def _web(installation: Installation) -> Sequence[str]:
     return (
-        place.python, "-m", "gunicorn", "-c", "python:config.web.server", "config.wsgi:application",
-        "--bind", f"{place.bind}:{place.http_port}",
+        installation.python, "-m", "gunicorn", "-c", "python:config.web.server", "config.wsgi:application",
+        "--bind", f"{installation.bind}:{installation.http_port}",
     )  # fmt: skip
 
 
-def _worker(place: Installation) -> Sequence[str]:
+def _worker(installation: Installation) -> Sequence[str]:
     return (
-        place.python, "-m", "celery", "-A", "config.celery", "worker", "--beat", "--queues", "penstock",
-        "--schedule", f"{place.state_dir}/celerybeat-schedule", "--concurrency", str(WORKER_PROCESSES),
+        installation.python, "-m", "celery", "-A", "config.celery", "worker", "--beat", "--queues", "penstock",
+        "--schedule", f"{installation.state_dir}/celerybeat-schedule", "--concurrency", str(WORKER_PROCESSES),
         "--loglevel", "INFO", "--without-gossip", "--without-mingle", "--hostname", "worker@penstock",
     )  # fmt: skip
 
 
-def _pipeline(place: Installation) -> Sequence[str]:
+def _pipeline(installation: Installation) -> Sequence[str]:
     return (
-        place.python, "-m", "celery", "-A", "config.celery", "worker", "--queues", "pipeline",
+        installation.python, "-m", "celery", "-A", "config.celery", "worker", "--queues", "pipeline",
         "--concurrency", "1", "--loglevel", "INFO", "--without-gossip", "--without-mingle",
         "--hostname", "pipeline@penstock",
     )  # fmt: skip
 
 
-def _agent(place: Installation) -> Sequence[str]:
-    return place.python, f"{place.code}/manage.py", "agent", "--joined"
+def _agent(installation: Installation) -> Sequence[str]:
+    return installation.python, f"{installation.code}/manage.py", "agent", "--joined"
 
 
-def _agent_with_database(place: Installation) -> Sequence[str]:
-    return place.python, f"{place.code}/manage.py", "agent", "--host", place.host
+def _agent_with_database(installation: Installation) -> Sequence[str]:
+    return installation.python, f"{installation.code}/manage.py", "agent", "--host", installation.host
 
 
 WEB: Final = ProgramRole(

@@ -31,14 +31,14 @@ HARDENING: Final = (
 RESTART_S: Final = 2
 
 
-def files(wanted: DeploymentOrder) -> dict[str, str]:
+def files(order: DeploymentOrder) -> dict[str, str]:
     """Returns the units and examples of settings, by the name of the file."""
-    result = {f"{PREFIX}-{role.name}.service": unit(role, wanted) for role in wanted.roles}
-    return result | {f"{role.name}.env.example": example(role) for role in wanted.roles}
+    result = {f"{PREFIX}-{role.name}.service": unit(role, order) for role in order.roles}
+    return result | {f"{role.name}.env.example": example(role) for role in order.roles}
 
 
-def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
-    place = Installation(python=wanted.python, code=wanted.code, state_dir=STATE_DIR, host="%H")
+def unit(role: ProgramRole, order: DeploymentOrder) -> str:
+    installation = Installation(python=order.python, code=order.code, state_dir=STATE_DIR, host="%H")
     required = " ".join(variable.name for variable in role.required)
     # A settings file without required variables may be missing.
     file = f"{'' if required else '-'}{SETTINGS_DIR}/{role.name}.env"
@@ -54,15 +54,15 @@ def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
         "",
         "[Service]",
         "Type=exec",
-        f"User={wanted.user}",
-        f"Group={wanted.user}",
+        f"User={order.user}",
+        f"Group={order.user}",
         "UMask=0077",
-        f"WorkingDirectory={wanted.code}",
+        f"WorkingDirectory={order.code}",
         f"StateDirectory={PurePosixPath(STATE_DIR).name}",
         "StateDirectoryMode=0700",
         *environment,
         f"EnvironmentFile={file}",
-        f"ExecStart={_command(role.command(place))}",
+        f"ExecStart={_command(role.command(installation))}",
         "Restart=always",
         f"RestartSec={RESTART_S}",
         # The main process ends its own children in order; any that remain are killed.
@@ -71,7 +71,7 @@ def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
         f"LimitNOFILE={OPEN_FILES}",
         *([f"Nice={role.niceness}"] if role.niceness else []),
         *HARDENING,
-        *([f"ReadWritePaths={' '.join(wanted.data_dirs)}"] if role.uses_host_network and wanted.data_dirs else []),
+        *([f"ReadWritePaths={' '.join(order.data_dirs)}"] if role.uses_host_network and order.data_dirs else []),
         "",
         "[Install]",
         "WantedBy=multi-user.target",
@@ -80,6 +80,6 @@ def unit(role: ProgramRole, wanted: DeploymentOrder) -> str:
     return "\n".join(lines)
 
 
-def _command(words: Sequence[str]) -> str:
+def _command(arguments: Sequence[str]) -> str:
     """Returns a command line. Our words have neither spaces nor quotes; systemd would expand a `%` or a `$` in them."""
-    return " ".join(words)
+    return " ".join(arguments)

@@ -51,7 +51,7 @@ SETTINGS = {
 # For an account without a name, which cannot be mapped; the socket's directory is private nevertheless.
 _TRUSTING = f"local all {USER} trust\n"
 # For tests: a crash of the machine may lose the data, a crash of the server may not.
-FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+WITHOUT_DURABILITY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 class EmbeddedPostgres:
@@ -66,7 +66,7 @@ class EmbeddedPostgres:
         self.user = ordinary_user()
         self.url = f"postgres://{USER}@{quote(str(self.socket_dir), safe='')}:{PORT}/{DATABASE}"
         access = {"hba_file": str(directory / "pg_hba.conf"), "ident_file": str(directory / "pg_ident.conf")}
-        settings = SETTINGS | access | ({} if durable else FORGETFUL)
+        settings = SETTINGS | access | ({} if durable else WITHOUT_DURABILITY)
         self.child = Child(
             name="postgres",
             command=(
@@ -97,7 +97,7 @@ class EmbeddedPostgres:
         if not (self.data / "PG_VERSION").exists():
             self._initialise()
         for lock in (self.data / "postmaster.pid", self.socket_dir / f"{SOCKET_NAME}.lock"):
-            _free_of_strangers(lock)
+            _repair_lock_file(lock)
         self.child.start()
 
     def is_ready(self) -> bool:
@@ -124,7 +124,7 @@ class EmbeddedPostgres:
             "-D", str(draft), "-U", USER, "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8",
             "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-sync", "--no-instructions",
         ]  # fmt: skip
-        done = subprocess.run(
+        result = subprocess.run(
             command,
             check=False,
             stdout=subprocess.PIPE,
@@ -134,8 +134,8 @@ class EmbeddedPostgres:
             umask=PRIVATE_UMASK,
             preexec_fn=self._before_exec(),
         )
-        if done.returncode != 0:
-            last = "\n".join(done.stdout.decode("utf-8", "replace").splitlines()[-5:])
+        if result.returncode != 0:
+            last = "\n".join(result.stdout.decode("utf-8", "replace").splitlines()[-5:])
             raise StartFailed(
                 f"PostgreSQL could not make its data directory {self.data}:\n{last}",
                 "Choose another --state-dir, or point DATABASE_URL at a PostgreSQL of yours.",
@@ -162,17 +162,17 @@ class EmbeddedPostgres:
         return become(self.user, keep_passage=not reachable)
 
 
-def _free_of_strangers(lock: Path) -> None:
+def _repair_lock_file(lock: Path) -> None:
     """Repairs a lock file that names a foreign process after a crash of the machine.
 
     The server would never start. With our process id in it, the server looks for remains of a dead server instead.
     """
     try:
         lines = lock.read_bytes().split(b"\n")
-        named = psutil.Process(int(lines[0])).name()
+        program = psutil.Process(int(lines[0])).name()
     except (OSError, ValueError, psutil.Error):
         return
-    if named != SERVER_NAME:
+    if program != SERVER_NAME:
         lock.write_bytes(b"\n".join([b"%d" % os.getpid(), *lines[1:]]))
 
 

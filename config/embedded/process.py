@@ -94,7 +94,7 @@ class Child:
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Sends the stop signal; `wait_stopped` waits for the end."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(self.stop_signal)
@@ -113,7 +113,7 @@ class Child:
 
     def stop(self) -> bool:
         """Sends the stop signal and waits; see `wait_stopped`."""
-        self.ask_to_stop()
+        self.request_stop()
         return self.wait_stopped()
 
     def log_tail(self) -> str:

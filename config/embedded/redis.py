@@ -66,15 +66,15 @@ class EmbeddedRedis:
                 link.connect(str(self.socket))
                 password = self.password.encode()
                 link.sendall(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\nPING\r\n" % (len(password), password))
-                answer = b""
-                while b"PONG" not in answer and b"-" not in answer:
+                response = b""
+                while b"PONG" not in response and b"-" not in response:
                     received = link.recv(4096)
                     if not received:
                         return False
-                    answer += received
+                    response += received
         except OSError:
             return False
-        return b"PONG" in answer
+        return b"PONG" in response
 
     def _configuration(self) -> str:
         buffers = f"{OUTPUT_BUFFER_MB_MAX}mb {OUTPUT_BUFFER_LASTING_MB_MAX}mb {OUTPUT_BUFFER_LASTING_S}"

@@ -19,9 +19,9 @@ def socket_directory(directory: Path, file_name: str) -> Path:
     """Returns a directory beside the data if the socket's path is short enough, otherwise a temporary one named after
     it.
     """
-    beside = directory / "socket"
-    if len(os.fsencode(beside / file_name)) <= SOCKET_PATH_BYTES_MAX:
-        return beside
+    data_socket_directory = directory / "socket"
+    if len(os.fsencode(data_socket_directory / file_name)) <= SOCKET_PATH_BYTES_MAX:
+        return data_socket_directory
     name = f"penstock-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
     for folder in (Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108 (`make_private` proves whose it is)
         if len(os.fsencode(folder / name / file_name)) <= SOCKET_PATH_BYTES_MAX:

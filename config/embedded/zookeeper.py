@@ -112,10 +112,10 @@ class EmbeddedZooKeeper:
             with socket.create_connection(("127.0.0.1", self.port), PROBE_TIMEOUT_S) as link:
                 link.settimeout(PROBE_TIMEOUT_S)
                 link.sendall(b"srvr")
-                answer = b"".join(iter(lambda: link.recv(4096), b""))
+                response = b"".join(iter(lambda: link.recv(4096), b""))
         except OSError:
             return False
-        return b"Mode:" in answer
+        return b"Mode:" in response
 
     def _configuration(self) -> str:
         settings = {
@@ -151,8 +151,8 @@ def class_path() -> str:
     jars = Path(spec.submodule_search_locations[0]) / "jars"
     files: list[Path] = []
     for pattern in JARS:
-        matching = [file for file in sorted(jars.glob(f"{pattern}.jar")) if "linux" not in file.name]
-        if not matching:
+        matches = [file for file in sorted(jars.glob(f"{pattern}.jar")) if "linux" not in file.name]
+        if not matches:
             raise StartFailed(f"{jars} has no {pattern}.jar.", "Install the pinned pyspark: `make setup`.")
-        files.append(matching[0])
+        files.append(matches[0])
     return ":".join(map(str, files))

@@ -93,18 +93,18 @@ class ForeignGuard:
         client = KazooClient(
             hosts=address,
             timeout=CONNECT_TIMEOUT_S,
-            auth_data=[known.auth for known in self.credentials],
+            auth_data=[credential.auth for credential in self.credentials],
             **(self.tls.kazoo_options() if self.tls else {}),
         )
         try:
             client.start(timeout=CONNECT_TIMEOUT_S)
-            wanted = self.of(CLUSTERS_ROOT)
+            expected = self.of(CLUSTERS_ROOT)
             if client.exists(CLUSTERS_ROOT) is None:
-                client.create(CLUSTERS_ROOT, acl=wanted)
-            elif not _is_same(client.get_acls(CLUSTERS_ROOT)[0], wanted):
+                client.create(CLUSTERS_ROOT, acl=expected)
+            elif not _is_same(client.get_acls(CLUSTERS_ROOT)[0], expected):
                 for name in client.get_children(CLUSTERS_ROOT):
                     _set_below(client, f"{CLUSTERS_ROOT}/{name}", self)
-                client.set_acls(CLUSTERS_ROOT, wanted)
+                client.set_acls(CLUSTERS_ROOT, expected)
         except NoAuthError as error:
             raise StartFailed(
                 f"ZooKeeper at {address} refuses the credentials: {CLUSTERS_ROOT} belongs to other identities.",
@@ -124,16 +124,16 @@ class ForeignGuard:
 
 def _set_below(client: KazooClient, top: str, guard: Guard | ForeignGuard) -> None:
     """Sets the ACLs of a node and its descendants. Nodes that vanish meanwhile (of expiring sessions) are skipped."""
-    waiting = deque([top])
-    while waiting:
-        paths = [waiting.popleft() for _ in range(min(IN_FLIGHT_MAX, len(waiting)))]
+    pending = deque([top])
+    while pending:
+        paths = [pending.popleft() for _ in range(min(IN_FLIGHT_MAX, len(pending)))]
         requests = [
             (path, client.set_acls_async(path, guard.of(path)), client.get_children_async(path)) for path in paths
         ]
         for path, changed, children in requests:
             try:
                 changed.get()
-                waiting.extend(f"{path}/{name}" for name in children.get())
+                pending.extend(f"{path}/{name}" for name in children.get())
             except NoNodeError:
                 continue
 
@@ -142,5 +142,5 @@ def _acl(grants: Iterable[Grant]) -> list[ACL]:
     return [ACL(grant.permissions, Id(DIGEST, grant.digest)) for grant in grants]
 
 
-def _is_same(present: Iterable[ACL], wanted: Iterable[ACL]) -> bool:
-    return {(acl.perms, acl.id) for acl in present} == {(acl.perms, acl.id) for acl in wanted}
+def _is_same(current: Iterable[ACL], expected: Iterable[ACL]) -> bool:
+    return {(acl.perms, acl.id) for acl in current} == {(acl.perms, acl.id) for acl in expected}

@@ -111,8 +111,8 @@ def detach(options: UpOptions) -> int:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=Path.cwd()
         )
-    with log_file.open("rb") as lines:
-        is_given_up = _follow(process, ready_file, lines)
+    with log_file.open("rb") as log_stream:
+        is_given_up = _follow(process, ready_file, log_stream)
     if process.poll() is not None and not ready_file.exists():
         return process.returncode or EXIT_FAILED  # 0: it was stopped meanwhile
     if is_given_up:
@@ -123,19 +123,19 @@ def detach(options: UpOptions) -> int:
     return EXIT_OK
 
 
-def _follow(process: subprocess.Popen[bytes], ready_file: Path, lines: BinaryIO) -> bool:
+def _follow(process: subprocess.Popen[bytes], ready_file: Path, log_stream: BinaryIO) -> bool:
     """Shows the output of a supervisor in the background. True if it neither got ready nor ended before the timeout."""
     deadline = time.monotonic() + DETACH_TIMEOUT_S
     is_given_up = False
     try:
         while not ready_file.exists() and process.poll() is None and not is_given_up:
-            _copy(lines.read())
+            _copy(log_stream.read())
             time.sleep(POLL_S)
             is_given_up = time.monotonic() >= deadline
         time.sleep(POLL_S)
     except KeyboardInterrupt:
         is_given_up = True  # it has its own session and continues
-    _copy(lines.read())
+    _copy(log_stream.read())
     return is_given_up and not ready_file.exists()
 
 
@@ -163,9 +163,9 @@ def _is_alive(pid: int) -> bool:
 def _allow_open_files() -> None:
     """Raises the limit of open files, which children inherit. A broker has a file per segment and connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _copy(text: bytes) -> None:

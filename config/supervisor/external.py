@@ -26,25 +26,25 @@ def check(variable: str, address: str) -> None:
     try:
         _PROBES[variable](address)
     except (psycopg.Error, redis.RedisError, OSError, ValueError) as error:
-        shown = redact(None, "", {"event": address})["event"]
+        redacted = redact(None, "", {"event": address})["event"]
         reason = " ".join(str(error).split()) or type(error).__name__
         raise StartFailed(
-            f"{variable} points at {shown}, which does not serve us: {reason}.",
+            f"{variable} points at {redacted}, which does not serve us: {reason}.",
             f"Correct {variable}, or unset it to use the embedded service.",
         ) from None
 
 
-def _ask_postgres(address: str) -> None:
+def _probe_postgres(address: str) -> None:
     with psycopg.connect(address, connect_timeout=PROBE_TIMEOUT_S) as link:
         link.execute("SELECT 1")
 
 
-def _ask_redis(address: str) -> None:
+def _probe_redis(address: str) -> None:
     with redis.Redis.from_url(address, socket_connect_timeout=PROBE_TIMEOUT_S, socket_timeout=PROBE_TIMEOUT_S) as link:
         link.ping()
 
 
-def _ask_zookeeper(address: str) -> None:
+def _probe_zookeeper(address: str) -> None:
     """Checks that one server of the ensemble answers; clients try the others."""
     tls = zookeeper_tls(os.environ.get(ZOOKEEPER_CA_FILE, ""), os.environ.get(ZOOKEEPER_CONTROL_CERTIFICATE_FILE, ""))
     failure: OSError | None = None
@@ -59,7 +59,7 @@ def _ask_zookeeper(address: str) -> None:
 
 
 _PROBES: dict[str, Callable[[str], None]] = {
-    "DATABASE_URL": _ask_postgres,
-    "REDIS_URL": _ask_redis,
-    "ZOOKEEPER_URL": _ask_zookeeper,
+    "DATABASE_URL": _probe_postgres,
+    "REDIS_URL": _probe_redis,
+    "ZOOKEEPER_URL": _probe_zookeeper,
 }

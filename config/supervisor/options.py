@@ -58,17 +58,17 @@ class UpOptions:
 
     def arguments(self) -> list[str]:
         """Returns an equivalent command line; `--detach` is replaced by the option for no terminal."""
-        words = ["up", "--state-dir", str(self.state_dir), "--http-port", str(self.http_port)]
-        words += ["--brokers", str(self.brokers), "--port-base", str(self.port_base)]
+        arguments = ["up", "--state-dir", str(self.state_dir), "--http-port", str(self.http_port)]
+        arguments += ["--brokers", str(self.brokers), "--port-base", str(self.port_base)]
         for name, count in (("--clusters", self.clusters), ("--hosts", self.hosts)):
-            words += [name, str(count)] if count > 1 else []
+            arguments += [name, str(count)] if count > 1 else []
         if not self.demo:
-            words.append("--no-demo")
+            arguments.append("--no-demo")
         if self.ready_file is not None:
-            words += ["--ready-file", str(self.ready_file)]
+            arguments += ["--ready-file", str(self.ready_file)]
         if self.detach:
-            words.append("--in-background")
-        return words
+            arguments.append("--in-background")
+        return arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,21 +113,21 @@ def parser() -> argparse.ArgumentParser:
 
 def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
     """Parses the command line; argparse prints and exits on an error."""
-    given = parser().parse_args(arguments)
-    directory = given.state_dir.expanduser().resolve()
-    if given.command == "down":
+    parsed = parser().parse_args(arguments)
+    directory = parsed.state_dir.expanduser().resolve()
+    if parsed.command == "down":
         return DownOptions(state_dir=directory)
     return UpOptions(
         state_dir=directory,
-        http_port=given.http_port,
-        brokers=given.brokers,
-        clusters=given.clusters,
-        hosts=given.hosts,
-        port_base=given.port_base,
-        demo=not given.no_demo,
-        detach=given.detach,
-        ready_file=given.ready_file.expanduser().resolve() if given.ready_file else None,
-        is_in_background=given.in_background,
+        http_port=parsed.http_port,
+        brokers=parsed.brokers,
+        clusters=parsed.clusters,
+        hosts=parsed.hosts,
+        port_base=parsed.port_base,
+        demo=not parsed.no_demo,
+        detach=parsed.detach,
+        ready_file=parsed.ready_file.expanduser().resolve() if parsed.ready_file else None,
+        is_in_background=parsed.in_background,
     )
 
 
@@ -151,11 +151,11 @@ def _host_count(text: str) -> int:
     return _between(text, 1, HOSTS_MAX, "the number of hosts")
 
 
-def _between(text: str, low: int, high: int, what: str) -> int:
+def _between(text: str, low: int, high: int, description: str) -> int:
     try:
         number = int(text)
     except ValueError:
         number = low - 1
     if not low <= number <= high:
-        raise argparse.ArgumentTypeError(f"{what} is a number from {low} to {high}, not {text!r}")
+        raise argparse.ArgumentTypeError(f"{description} is a number from {low} to {high}, not {text!r}")
     return number

@@ -19,15 +19,15 @@ def check(options: UpOptions, *, is_complete: bool) -> list[str]:
         StartFailed: the first tenant port, or a broker's own, is in the range of outgoing connections, and the base can
             still be changed.
     """
-    risky = _risky_ports()
+    conflicting = _conflicting_ports()
     warnings: list[str] = []
-    if options.http_port in risky:
+    if options.http_port in conflicting:
         warnings.append(
             f"Port {options.http_port} of the console may be taken by an outgoing connection ({_range()}) before the "
             "next start: choose another one with --http-port."
         )
-    wanted = {options.port_base, *options.internal_ports, *options.admin_ports}
-    if wanted.isdisjoint(risky):
+    needed_ports = {options.port_base, *options.internal_ports, *options.admin_ports}
+    if needed_ports.isdisjoint(conflicting):
         return warnings
     ports = range(options.port_base - INTERNAL_PORTS_BELOW, min(65_536, options.port_base + TENANT_PORTS))
     sentence = (
@@ -45,8 +45,8 @@ def check(options: UpOptions, *, is_complete: bool) -> list[str]:
 
 def tenant_ports(port_base: int) -> int:
     """Returns the number of ports for tenants from the first one on: those before the first conflicting one."""
-    risky = _risky_ports()
-    until = next((port for port in range(port_base, port_base + TENANT_PORTS) if port in risky), None)
+    conflicting = _conflicting_ports()
+    until = next((port for port in range(port_base, port_base + TENANT_PORTS) if port in conflicting), None)
     return TENANT_PORTS if until is None or until == port_base else until - port_base
 
 
@@ -60,7 +60,7 @@ def reserved_ports(message: str) -> set[int]:
     return result
 
 
-def _risky_ports() -> set[int]:
+def _conflicting_ports() -> set[int]:
     return set(outgoing_ports()) - reserved_ports(_reserved())
 
 

@@ -34,12 +34,14 @@ def check(options: UpOptions) -> None:
         internal_security()
     except ValueError as error:
         raise StartFailed(str(error), "Correct the variable, or unset it.") from error
-    wanted = [(options.http_port, "the console", "--http-port")]
-    wanted += [(port, "a broker's internal listener", "--port-base") for port in options.internal_ports]
-    wanted += [(port, "a broker's admin port", "--port-base") for port in options.admin_ports]
-    wanted += [(options.port_base + offset, "tenant addresses", "--port-base") for offset in range(options.brokers)]
+    needed_ports = [(options.http_port, "the console", "--http-port")]
+    needed_ports += [(port, "a broker's internal listener", "--port-base") for port in options.internal_ports]
+    needed_ports += [(port, "a broker's admin port", "--port-base") for port in options.admin_ports]
+    needed_ports += [
+        (options.port_base + offset, "tenant addresses", "--port-base") for offset in range(options.brokers)
+    ]
     purposes: dict[int, str] = {}
-    for port, purpose, flag in wanted:
+    for port, purpose, flag in needed_ports:
         if port in purposes:
             raise StartFailed(
                 f"Port {port} is wanted twice: for {purposes[port]} and for {purpose}.",
@@ -48,7 +50,7 @@ def check(options: UpOptions) -> None:
         purposes[port] = purpose
         if not port_is_free(port):
             raise StartFailed(
-                f"Port {port}, wanted for {purpose}, is taken{_by_whom(port)}.",
+                f"Port {port}, wanted for {purpose}, is taken{_port_owner(port)}.",
                 f"Stop that program, or choose another port with {flag}.",
             )
 
@@ -66,7 +68,7 @@ def _check_proxies() -> None:
         )
 
 
-def _by_whom(port: int) -> str:
+def _port_owner(port: int) -> str:
     try:
         links = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:
@@ -80,7 +82,7 @@ def _by_whom(port: int) -> str:
 def _describe(pid: int) -> str:
     try:
         process = psutil.Process(pid)
-        words = process.cmdline()[:3] or [process.name()]
+        arguments = process.cmdline()[:3] or [process.name()]
     except psutil.Error:
         return f"process {pid}"
-    return f"process {pid} ({' '.join([Path(words[0]).name, *words[1:]])})"
+    return f"process {pid} ({' '.join([Path(arguments[0]).name, *arguments[1:]])})"

@@ -63,12 +63,12 @@ def _child(
     host: str = "",
     name: str = "",
 ) -> Child:
-    place = Installation(
+    installation = Installation(
         python=sys.executable, code=str(BASE_DIR), state_dir=str(state.root), host=host, http_port=http_port
     )
     return Child(
         name=name or role.name,
-        command=tuple(role.command(place)),
+        command=tuple(role.command(installation)),
         log_file=state.log_file(name or role.name),
         environment={**environment, **role.fixed, PROCESS_VARIABLE: role.process or role.name},
         directory=BASE_DIR,

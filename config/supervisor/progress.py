@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TextIO
 
 # Waiting is reported after this time, and then periodically.
-WAIT_SAID_AFTER_S = 10.0
-WAIT_SAID_EVERY_S = 30.0
+WAIT_REPORTED_AFTER_S = 10.0
+WAIT_REPORT_INTERVAL_S = 30.0
 
 
 class StartProgress:
@@ -29,17 +29,17 @@ class StartProgress:
         """Prints a step."""
         self._print(f"{self.elapsed_s:6.1f} s  {text}")
 
-    def waiting(self, what: str, log_file: Path) -> Callable[[], None]:
-        """Returns a function to call while waiting, which periodically reports `what` and its log file."""
-        due_s = self._clock() + WAIT_SAID_AFTER_S
+    def waiting(self, description: str, log_file: Path) -> Callable[[], None]:
+        """Returns a function to call while waiting, which periodically reports `description` and its log file."""
+        due_s = self._clock() + WAIT_REPORTED_AFTER_S
 
-        def still() -> None:
+        def report() -> None:
             nonlocal due_s
             if self._clock() >= due_s:
-                due_s += WAIT_SAID_EVERY_S
-                self.step(f"Still waiting for {what} (see {log_file})")
+                due_s += WAIT_REPORT_INTERVAL_S
+                self.step(f"Still waiting for {description} (see {log_file})")
 
-        return still
+        return report
 
     def block(self, text: str) -> None:
         """Prints a block of text, such as the ready block."""

@@ -132,7 +132,7 @@ class Ready:
         """Returns commands that produce two records to the demo topic and read them back with a stock client."""
         if self.instance is None:
             return []
-        python = shlex.quote(_shown(Path(sys.executable)))
+        python = shlex.quote(_relative_path(Path(sys.executable)))
         where = f"-b {self.instance.bootstrap_servers.split(',')[0]} -t {self.instance.topic}"
         where += self.instance.sasl.options() if self.instance.sasl is not None else ""
         return [
@@ -143,11 +143,17 @@ class Ready:
 
 def down_command(state_dir: Path) -> str:
     """Returns the command that stops the product of a state directory."""
-    words = (_shown(Path(sys.executable)), _shown(BASE_DIR / "manage.py"), "down", "--state-dir", str(state_dir))
-    return shlex.join(words)
+    arguments = (
+        _relative_path(Path(sys.executable)),
+        _relative_path(BASE_DIR / "manage.py"),
+        "down",
+        "--state-dir",
+        str(state_dir),
+    )
+    return shlex.join(arguments)
 
 
-def _shown(program: Path) -> str:
+def _relative_path(program: Path) -> str:
     """Returns a relative path if the current directory is the clone, as after `make run`."""
     if Path.cwd() == BASE_DIR and program.is_relative_to(BASE_DIR):
         return os.path.relpath(program, BASE_DIR)

@@ -36,33 +36,33 @@ class RunProcesses:
 
     def members(self) -> list[psutil.Process]:
         """Returns the running processes, without this one."""
-        known = set(self.children)
-        return [process for process in psutil.process_iter() if self._has(process, known)]
+        children = set(self.children)
+        return [process for process in psutil.process_iter() if self._has(process, children)]
 
-    def _has(self, process: psutil.Process, known: Set[tuple[int, str | float]]) -> bool:
+    def _has(self, process: psutil.Process, children: Set[tuple[int, str | float]]) -> bool:
         pid = process.pid
         try:
             if pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            is_child = (pid, identity_of(pid)) in known or (pid, process.create_time()) in known
+            is_child = (pid, identity_of(pid)) in children or (pid, process.create_time()) in children
             return is_child or process.environ().get(RUN_VARIABLE) == self.run
         except (psutil.Error, OSError):
             return False
 
     def end(self, *, patience_s: float) -> list[str]:
         """Waits for all processes to end, then terminates, then kills them. Returns the names of those terminated."""
-        if self._gone_within(patience_s):
+        if self._have_ended_within(patience_s):
             return []
         remaining = self.members()
         names = sorted({_name(process) for process in remaining})
         _send(remaining, psutil.Process.terminate)
-        if not self._gone_within(TERMINATE_WAIT_S):
+        if not self._have_ended_within(TERMINATE_WAIT_S):
             _send(self.members(), psutil.Process.kill)
-            self._gone_within(KILL_WAIT_S)
+            self._have_ended_within(KILL_WAIT_S)
         return names
 
-    def _gone_within(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
+    def _have_ended_within(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
         while self.members():
             if time.monotonic() >= deadline:
                 return False
@@ -73,8 +73,8 @@ class RunProcesses:
 def _name(process: psutil.Process) -> str:
     """Returns program and first words: enough to recognise it, too little to contain a secret."""
     try:
-        words = process.cmdline() or [process.name()]
-        return " ".join([os.path.basename(words[0]), *words[1:NAME_WORDS]])  # noqa: PTH119  (a name, not a path)
+        arguments = process.cmdline() or [process.name()]
+        return " ".join([os.path.basename(arguments[0]), *arguments[1:NAME_WORDS]])  # noqa: PTH119  (a name, not a path)
     except psutil.Error:
         return str(process.pid)
 

@@ -56,7 +56,7 @@ DEMO_STORAGE_GB = 500
 PASSWORD_BYTES = 12
 LOGINS_FILE = "logins.json"
 
-IN_THE_MAKING = frozenset({Phase.REQUESTED, Phase.PROVISIONING})
+BEING_PROVISIONED = frozenset({Phase.REQUESTED, Phase.PROVISIONING})
 
 Wait = Callable[[Callable[[], bool], str, str], None]
 
@@ -92,9 +92,9 @@ def further_fleet(options: UpOptions, host_name: str) -> list[str]:
     """
     acting = system_actor("up")
     addresses = {f"{host_name}-{number}": f"127.0.0.{number}" for number in range(2, options.hosts + 1)}
-    present = set(Host.objects.filter(removed_at=None).values_list("name", flat=True))
+    existing_names = set(Host.objects.filter(removed_at=None).values_list("name", flat=True))
     for name, address in addresses.items():
-        if name not in present:
+        if name not in existing_names:
             last = options.port_base + tenant_ports(options.port_base) - 1
             add_host(
                 acting=acting, name=name, zone=name, advertised_host=address, port_first=options.port_base,
@@ -116,8 +116,8 @@ def clusters_are_formed() -> bool:
 
 def brokers_serve() -> bool:
     """True if every broker that should run reports that it serves."""
-    wanted = Broker.objects.filter(cluster__name=CLUSTER_NAME, wanted=WantedState.RUNNING).select_related("host")
-    return all(answers_ok(*broker.admin_address, "/readyz") for broker in wanted)
+    brokers = Broker.objects.filter(cluster__name=CLUSTER_NAME, wanted=WantedState.RUNNING).select_related("host")
+    return all(answers_ok(*broker.admin_address, "/readyz") for broker in brokers)
 
 
 def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]) -> Seeded:
@@ -128,19 +128,19 @@ def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]
     if logins.are_lost:
         # Existing accounts need known passwords. This comes first, because the loss is no longer visible once the file
         # is complete.
-        for lost in (operator, logins.login("demo", DEMO_EMAIL)):
-            if tenant_services.replace_password(email=lost.username, password=lost.password):
-                say(f"The file of logins was unreadable: {lost.username} has a new password, shown below")
+        for account in (operator, logins.login("demo", DEMO_EMAIL)):
+            if tenant_services.replace_password(email=account.username, password=account.password):
+                say(f"The file of logins was unreadable: {account.username} has a new password, shown below")
     # Saved before the accounts are created: an interruption must not leave accounts with unknown passwords.
     logins.save()
     tenant_services.create_operator(email=operator.username, password=operator.password)
     tenant = None
     if login is not None:
-        made = ensure_demo_tenant(
+        demo = ensure_demo_tenant(
             email=login.username, password=login.password, token_secret=logins.known.get("demo_token")
         )
-        logins.known["demo_token"] = made.token_secret
-        tenant = ReadyTenant(slug=made.tenant.slug, token=made.token_secret, login=login)
+        logins.known["demo_token"] = demo.token_secret
+        tenant = ReadyTenant(slug=demo.tenant.slug, token=demo.token_secret, login=login)
         logins.save()
     return Seeded(operator=operator, operator_token=operator_token(state), tenant=tenant)
 
@@ -166,7 +166,7 @@ def demo_instance(state: StateDirectory, *, wait: Wait) -> DemoInstance:
 
     def is_complete() -> bool:
         instance.refresh_from_db()
-        return instance.current_phase not in IN_THE_MAKING
+        return instance.current_phase not in BEING_PROVISIONED
 
     wait(is_complete, f"the demo instance {instance.pk}", "worker")
     if instance.current_phase is Phase.FAILED:
@@ -204,14 +204,17 @@ def demo_user(state: StateDirectory, member: Member, instance: Instance, *, wait
 def _has_password(logins: _Logins, member: Member, instance: Instance) -> bool:
     acting = member_actor(member)
     try:
-        present = user_selectors.user(instance, DEMO_USER).secrets
+        user_secrets = user_selectors.user(instance, DEMO_USER).secrets
     except NotFound:
         _, secret = instance_services.create_user(acting=acting, instance=instance, name=DEMO_USER, superuser=True)
     else:
-        if logins.known.get("demo_user_key") in {item.id for item in present} and "demo_user_password" in logins.known:
+        if (
+            logins.known.get("demo_user_key") in {stored_secret.id for stored_secret in user_secrets}
+            and "demo_user_password" in logins.known
+        ):
             return True
-        if len(present) >= SECRETS_PER_USER_MAX:
-            oldest = present[0].id
+        if len(user_secrets) >= SECRETS_PER_USER_MAX:
+            oldest = user_secrets[0].id
             instance_services.remove_secret(acting=acting, instance=instance, name=DEMO_USER, secret_id=oldest)
         secret = instance_services.add_secret(acting=acting, instance=instance, name=DEMO_USER)
     logins.known |= {"demo_user_key": secret.id, "demo_user_password": secret.password}

@@ -88,18 +88,18 @@ def plan(options: UpOptions, state: StateDirectory) -> Services:
         "PENSTOCK_PUBLIC_URL": os.environ.get("PENSTOCK_PUBLIC_URL") or f"http://127.0.0.1:{options.http_port}",
     }
     for variable, build in _BUILDERS.items():
-        given = os.environ.get(variable)
-        if given:
-            check_external(variable, given)
+        url = os.environ.get(variable)
+        if url:
+            check_external(variable, url)
             external.append(variable)
-            addresses[variable] = given
+            addresses[variable] = url
             if variable == "ZOOKEEPER_URL":
-                addresses |= _guard_foreign(given) | _tls_of_foreign()
+                addresses |= _guard_foreign(url) | _tls_of_foreign()
         else:
             _refuse_foreign_tls(variable)
-            service, named = build(options, state, java)
+            service, own_addresses = build(options, state, java)
             embedded.append(service)
-            addresses |= named
+            addresses |= own_addresses
     return Services(embedded=tuple(embedded), external=tuple(external), addresses=addresses, java=java)
 
 
@@ -107,11 +107,13 @@ def _zookeeper(options: UpOptions, state: StateDirectory, java: Java) -> tuple[S
     log_file = state.log_file("zookeeper")
     port = state.port("zookeeper", options)
     files = {role: _ensure_zookeeper_credentials(state, role) for role in ("super", "control", "broker")}
-    known = {role: read_credentials(file) for role, file in files.items()}
-    guard = Guard(known["super"], TreeAccess(broker=known["broker"].digest, control=known["control"].digest))
+    credentials = {role: read_credentials(file) for role, file in files.items()}
+    guard = Guard(
+        credentials["super"], TreeAccess(broker=credentials["broker"].digest, control=credentials["control"].digest)
+    )
     server = EmbeddedZooKeeper(state.root / "zookeeper", port=port, java=java, log_file=log_file, guard=guard)
-    named = {CONTROL_FILE: str(files["control"]), BROKER_FILE: str(files["broker"])}
-    return server, {"ZOOKEEPER_URL": server.address} | named
+    variables = {CONTROL_FILE: str(files["control"]), BROKER_FILE: str(files["broker"])}
+    return server, {"ZOOKEEPER_URL": server.address} | variables
 
 
 def _ensure_zookeeper_credentials(state: StateDirectory, role: str) -> Path:
@@ -124,24 +126,24 @@ def _guard_foreign(address: str) -> dict[str, str]:
     Raises:
         StartFailed: only one of the two is configured, or they cannot be used.
     """
-    named = {variable: os.environ.get(variable, "") for variable in (CONTROL_FILE, BROKER_FILE)}
-    if not any(named.values()):
+    files_by_variable = {variable: os.environ.get(variable, "") for variable in (CONTROL_FILE, BROKER_FILE)}
+    if not any(files_by_variable.values()):
         return {}
-    known: list[Credentials] = []
-    for variable, file in named.items():
+    credentials: list[Credentials] = []
+    for variable, file in files_by_variable.items():
         try:
-            known.append(read_credentials(Path(file)))
+            credentials.append(read_credentials(Path(file)))
         except (OSError, ValueError) as error:
             raise StartFailed(
                 f"{variable} does not name a file with user:password: {error}.",
                 f"Name one with {CONTROL_FILE} and another one with {BROKER_FILE}, or neither.",
             ) from error
-    control, broker = known
+    control, broker = credentials
     tls = zookeeper_tls(os.environ.get(ZOOKEEPER_CA_FILE, ""), os.environ.get(ZOOKEEPER_CONTROL_CERTIFICATE_FILE, ""))
-    ForeignGuard(known, TreeAccess(broker=broker.digest, control=control.digest), tls).apply(
+    ForeignGuard(credentials, TreeAccess(broker=broker.digest, control=control.digest), tls).apply(
         address.removeprefix("zookeeper://").split("/")[0]
     )
-    return named
+    return files_by_variable
 
 
 def _tls_of_foreign() -> dict[str, str]:
@@ -151,11 +153,11 @@ def _tls_of_foreign() -> dict[str, str]:
 
 def _refuse_foreign_tls(variable: str) -> None:
     """Raises StartFailed if TLS is configured for the embedded ZooKeeper, which only has a loopback port."""
-    named = [name for name in ZOOKEEPER_TLS_VARIABLES if os.environ.get(name)]
-    if variable == "ZOOKEEPER_URL" and named:
+    configured = [name for name in ZOOKEEPER_TLS_VARIABLES if os.environ.get(name)]
+    if variable == "ZOOKEEPER_URL" and configured:
         raise StartFailed(
-            f"{named[0]} is for a ZooKeeper of yours, and ZOOKEEPER_URL does not name one.",
-            f"Set ZOOKEEPER_URL as well, or unset {', '.join(named)}.",
+            f"{configured[0]} is for a ZooKeeper of yours, and ZOOKEEPER_URL does not name one.",
+            f"Set ZOOKEEPER_URL as well, or unset {', '.join(configured)}.",
         )
 
 

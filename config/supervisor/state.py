@@ -26,7 +26,7 @@ MODES_FILE = "modes.json"
 # Exists while a backup is being restored, and after an interrupted restore.
 RESTORE_FILE = "restore.json"
 # Everything that a run creates below the state directory.
-MADE_HERE = (
+CREATED_BY_RUNS = (
     "agent", "brokers", "celerybeat-schedule*", "java", "logs", "postgres", "redis", "secrets", "spark", "zookeeper",
     LOCK_FILE, PORTS_FILE, RUN_FILE, SERVICES_FILE, SHAPE_FILE,
 )  # fmt: skip
@@ -80,7 +80,7 @@ class StateDirectory:
         """Makes files private that an earlier version created readable for others. The lock must be held."""
         if self._read(MODES_FILE).get("private"):
             return
-        for pattern in MADE_HERE:
+        for pattern in CREATED_BY_RUNS:
             for top in self.root.glob(pattern):
                 for path in _below(top):
                     _make_private(path)
@@ -144,16 +144,16 @@ class StateDirectory:
 
     def port(self, name: str, options: UpOptions) -> int:
         """Returns the loopback port of an internal service: the previous one if it is free and unassigned."""
-        known = self._read(PORTS_FILE)
-        others = {port for other, port in known.items() if other != name}
-        port = service_port(known.get(name), options.ports_wanted | others)
-        if known.get(name) != port:
-            self._write(PORTS_FILE, known | {name: port})
+        ports = self._read(PORTS_FILE)
+        other_ports = {port for other, port in ports.items() if other != name}
+        port = service_port(ports.get(name), options.ports_wanted | other_ports)
+        if ports.get(name) != port:
+            self._write(PORTS_FILE, ports | {name: port})
         return port
 
-    def resolved_port_base(self, wanted: int) -> int:
+    def resolved_port_base(self, default: int) -> int:
         """Returns the first tenant port: the settled one, because addresses are permanent, otherwise the wanted one."""
-        return int(self._read(SHAPE_FILE).get("port_base", wanted))
+        return int(self._read(SHAPE_FILE).get("port_base", default))
 
     def has_resolved_port_base(self) -> bool:
         """True if addresses may have been assigned."""
@@ -168,7 +168,7 @@ class StateDirectory:
         """Writes the addresses of the services for other commands (`config.environment`)."""
         self._write(SERVICES_FILE, addresses)
 
-    def remember(self, run: str, pids: dict[str, int]) -> None:
+    def record_run(self, run: str, pids: dict[str, int]) -> None:
         """Records a run and its children: the watchdog, or the next start, ends those that a killed supervisor left."""
         children = {}
         for name, pid in pids.items():
@@ -180,9 +180,9 @@ class StateDirectory:
 
     def run_processes(self) -> RunProcesses:
         """Returns the processes of the last recorded run."""
-        noted = self._read(RUN_FILE)
-        children = tuple((int(pid), identity) for pid, identity in noted.get("children", {}).values())
-        return RunProcesses(str(noted.get("run", "none")), children)
+        recorded = self._read(RUN_FILE)
+        children = tuple((int(pid), identity) for pid, identity in recorded.get("children", {}).values())
+        return RunProcesses(str(recorded.get("run", "none")), children)
 
     def _read(self, name: str) -> dict[str, Any]:
         file = self.root / name

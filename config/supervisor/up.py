@@ -47,7 +47,7 @@ class Supervisor:
         self.run = secrets.token_hex(RUN_NAME_BYTES)
         self.watch = Watch(
             progress=progress,
-            on_change=lambda pids: self.state.remember(self.run, pids),
+            on_change=lambda pids: self.state.record_run(self.run, pids),
             own_log=self.state.log_file("supervisor"),
         )
         self._watchdog: SupervisorWatchdog | None = None
@@ -75,7 +75,7 @@ class Supervisor:
         os.environ[RUN_VARIABLE] = self.run
         plan = services.plan(self.options, self.state)
         os.environ.update(plan.environment())
-        self.state.remember(self.run, {})
+        self.state.record_run(self.run, {})
         self._watchdog = SupervisorWatchdog(self.state, system_variables())
         self._start_services(plan)
         self._prepare_database()
@@ -135,7 +135,7 @@ class Supervisor:
         self.progress.step(f"Database schema is current ({applied} migrations applied)")
 
     def _start_programs(self, plan: services.Services) -> None:
-        from brokers.agent.compiling import prospect
+        from brokers.agent.compiling import predicted_note
         from config.supervisor import seed
 
         environment = plan.environment()
@@ -153,7 +153,7 @@ class Supervisor:
         self.progress.step("Cluster, operator and demo rows are in place")
         self._wait(seed.brokers_serve, "the brokers", "agent")
         self.progress.step(f"{self.options.brokers} brokers serve")
-        self.progress.step(modules_line(prospect()))
+        self.progress.step(modules_line(predicted_note()))
         if self.options.clusters > 1:
             self._wait(seed.clusters_are_formed, "the further clusters", "worker")
             self.progress.step(f"{self.options.clusters} clusters are formed")
@@ -191,13 +191,13 @@ class Supervisor:
         waiting = self.progress.waiting(child.name, child.log_file)
         wait_until(is_ready, child=child, timeout_s=timeout_s, meanwhile=waiting)
 
-    def _wait(self, is_done: Callable[[], bool], what: str, program: str) -> None:
+    def _wait(self, is_done: Callable[[], bool], description: str, program: str) -> None:
         deadline = time.monotonic() + PROGRAM_START_TIMEOUT_S
-        waiting = self.progress.waiting(what, self.state.log_file(program))
+        waiting = self.progress.waiting(description, self.state.log_file(program))
         while not is_done():
             if time.monotonic() > deadline:
                 raise StartFailed(
-                    f"Waited {PROGRAM_START_TIMEOUT_S:g} s for {what} in vain.",
+                    f"Waited {PROGRAM_START_TIMEOUT_S:g} s for {description} in vain.",
                     f"See {self.state.log_file(program)} and {self.state.logs}.",
                 )
             self.watch.tick()

@@ -88,7 +88,7 @@ class Watch:
         for stage in sorted(Stage, reverse=True):
             children = [watched.child for watched in self._watched if watched.stage is stage]
             for child in children:
-                child.ask_to_stop()
+                child.request_stop()
             killed += [child.name for child in children if not child.wait_stopped()]
         self._watched.clear()
         self._note_change()
@@ -106,12 +106,12 @@ class Watch:
         self.progress.step(f"{watched.child.name} started again")
         self._note_change()
 
-    def _put_off(self, watched: _Watched, now_s: float, what: str) -> None:
+    def _put_off(self, watched: _Watched, now_s: float, event: str) -> None:
         lived_s = 0.0 if watched.restart_at_s is not None else now_s - watched.started_s
         watched.backoff_s = next_backoff_s(watched.backoff_s, lived_s)
         watched.restart_at_s = now_s + watched.backoff_s
         self.progress.step(
-            f"{watched.child.name} {what}; starting it again in {watched.backoff_s:g} s (see {watched.child.log_file})"
+            f"{watched.child.name} {event}; starting it again in {watched.backoff_s:g} s (see {watched.child.log_file})"
         )
 
     def _note_change(self) -> None:

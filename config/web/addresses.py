@@ -13,20 +13,20 @@ IPV6_NETWORK_BITS = 64
 FORWARDED_ADDRESSES_MAX = 32
 
 
-def networks(words: str) -> tuple[Network, ...]:
+def networks(text: str) -> tuple[Network, ...]:
     """Parses addresses and networks separated by commas. Raises `ValueError`."""
-    return tuple(ipaddress.ip_network(word.strip()) for word in words.split(",") if word.strip())
+    return tuple(ipaddress.ip_network(word.strip()) for word in text.split(",") if word.strip())
 
 
 def parse_address(text: str) -> Address | None:
     """Parses an address of a header, with or without port; an IPv4-mapped address becomes IPv4."""
-    word = text.strip()
-    if word.startswith("["):
-        word = word[1:].partition("]")[0]
-    elif word.count(":") == 1:
-        word = word.partition(":")[0]
+    host = text.strip()
+    if host.startswith("["):
+        host = host[1:].partition("]")[0]
+    elif host.count(":") == 1:
+        host = host.partition(":")[0]
     try:
-        result = ipaddress.ip_address(word.partition("%")[0])
+        result = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return None
     return (result.ipv4_mapped or result) if isinstance(result, ipaddress.IPv6Address) else result
@@ -44,12 +44,12 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
     address = parse_address(peer)
     if not trusted or not is_trusted(address, trusted):
         return str(address or peer)
-    for word in reversed(forwarded_for.split(",")[-FORWARDED_ADDRESSES_MAX:]):
-        named = parse_address(word)
-        if named is None:
+    for part in reversed(forwarded_for.split(",")[-FORWARDED_ADDRESSES_MAX:]):
+        reported_address = parse_address(part)
+        if reported_address is None:
             break
-        address = named
-        if not is_trusted(named, trusted):
+        address = reported_address
+        if not is_trusted(reported_address, trusted):
             break
     return str(address)
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from gunicorn.http import wsgi
 
 from config.web.connection import WebConnection
-from config.web.live import LiveAnswer
+from config.web.live import SteppedResponse
 from config.web.refusals import refusal, status_of
 
 if TYPE_CHECKING:
     from config.web.worker import Worker
 
 
-def answer(worker: Worker, connection: WebConnection) -> bool:
+def execute(worker: Worker, connection: WebConnection) -> bool:
     """Executes the request; returns True if the connection may be kept alive."""
     response = None
     try:
@@ -26,13 +26,13 @@ def answer(worker: Worker, connection: WebConnection) -> bool:
         environ["wsgi.multithread"] = True
         if not worker.alive:
             response.force_close()
-        begun = datetime.now(UTC)
+        started_at = datetime.now(UTC)
         parts = worker.wsgi(environ, response.start_response)
-        live = getattr(parts, "live", None)
-        if live is not None:
+        live_body = getattr(parts, "live", None)
+        if live_body is not None:
             response.force_close()
-            connection.live = LiveAnswer(live, parts, response, environ)
-            advance(worker, connection)
+            connection.live = SteppedResponse(live_body, parts, response, environ)
+            send_live_part(worker, connection)
             return False
         try:
             if isinstance(parts, environ["wsgi.file_wrapper"]):
@@ -43,7 +43,7 @@ def answer(worker: Worker, connection: WebConnection) -> bool:
             response.close()
             connection.outgoing.finish()
         finally:
-            worker.log.access(response, connection.request, environ, datetime.now(UTC) - begun)
+            worker.log.access(response, connection.request, environ, datetime.now(UTC) - started_at)
             if hasattr(parts, "close"):
                 parts.close()
         return not response.should_close()
@@ -60,7 +60,7 @@ def answer(worker: Worker, connection: WebConnection) -> bool:
     return False
 
 
-def advance(worker: Worker, connection: WebConnection) -> None:
+def send_live_part(worker: Worker, connection: WebConnection) -> None:
     """Sends the next part of a live response, and finishes it after the last part."""
     assert connection.live is not None
     is_last = True

@@ -9,9 +9,9 @@ from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
 
 from config.web.addresses import client_address, neighbourhood
-from config.web.deadlines import ConnectionPhase, answer_due_s, due_s
+from config.web.deadlines import ConnectionPhase, due_s, response_due_s
 from config.web.framing import Body, ChunkedBody, SizedBody, end_of_head
-from config.web.live import LiveAnswer
+from config.web.live import SteppedResponse
 from config.web.outgoing import Outgoing
 
 
@@ -29,13 +29,13 @@ class WebConnection:
         self.since_s = 0.0
         self.events = 0  # events registered with the selector
         self.request: Request | None = None
-        self.is_kept = False
+        self.is_keep_alive = False
         self.is_closed = False
         self.lingered_bytes = 0
         self.blocked_since_s: float | None = None  # since when its reader has been slow
         self.blocked_at_bytes = 0
         self.requests = 0
-        self.live: LiveAnswer | None = None
+        self.live: SteppedResponse | None = None
         self.step_due_s = 0.0
         self._buffer = bytearray()
         self._searched = 0
@@ -44,7 +44,7 @@ class WebConnection:
         self._unreader = IterUnreader(())
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         return len(self._buffer) + self._body_bytes + self.outgoing.unsent_bytes
 
     @property
@@ -58,7 +58,7 @@ class WebConnection:
     def due_s(self) -> float | None:
         """Time at which it is closed unless something happens before."""
         if self.blocked_since_s is not None:
-            return answer_due_s(self.blocked_since_s, self.outgoing.sent_bytes - self.blocked_at_bytes)
+            return response_due_s(self.blocked_since_s, self.outgoing.sent_bytes - self.blocked_at_bytes)
         return due_s(self.phase, self.since_s)
 
     def receive(self, data: bytes) -> None:
@@ -100,7 +100,7 @@ class WebConnection:
         self.request._expected_100_continue = False
         return True
 
-    def asked_by(self, trusted: Any) -> str:
+    def client_of(self, trusted: Any) -> str:
         """Returns the client of the request for the sharing of threads."""
         assert self.request is not None
         if not self.is_proxy:

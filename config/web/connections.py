@@ -9,7 +9,7 @@ from config.web.deadlines import ConnectionPhase
 from config.web.limits import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX
 
 
-class Held(Protocol):
+class ConnectionLike(Protocol):
     """Attributes of a connection that are used here."""
 
     client: str
@@ -18,13 +18,13 @@ class Held(Protocol):
     since_s: float
 
     @property
-    def held_bytes(self) -> int: ...
+    def buffered_bytes(self) -> int: ...
 
 
-One = TypeVar("One", bound=Held)
+ConnectionT = TypeVar("ConnectionT", bound=ConnectionLike)
 
 
-class Connections(Generic[One]):
+class Connections(Generic[ConnectionT]):
     """Connections with limits. A new connection is accepted unless all others are working: idle or slow ones are
     closed.
 
@@ -34,29 +34,29 @@ class Connections(Generic[One]):
     def __init__(self, *, total_max: int = CONNECTIONS_MAX, per_address_max: int = CONNECTIONS_PER_ADDRESS_MAX) -> None:
         self._total_max = total_max
         self._per_address_max = per_address_max
-        self._by_client: dict[str, set[One]] = {}
+        self._by_client: dict[str, set[ConnectionT]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[One]:
-        for held in list(self._by_client.values()):
-            yield from list(held)
+    def __iter__(self) -> Iterator[ConnectionT]:
+        for client_connections in list(self._by_client.values()):
+            yield from list(client_connections)
 
-    def add(self, one: One) -> None:
-        self._by_client.setdefault(one.client, set()).add(one)
+    def add(self, connection: ConnectionT) -> None:
+        self._by_client.setdefault(connection.client, set()).add(connection)
         self._count += 1
 
-    def remove(self, one: One) -> None:
+    def remove(self, connection: ConnectionT) -> None:
         """Removes a connection; idempotent."""
-        held = self._by_client.get(one.client)
-        if held is None or one not in held:
+        client_connections = self._by_client.get(connection.client)
+        if client_connections is None or connection not in client_connections:
             return
-        held.remove(one)
+        client_connections.remove(connection)
         self._count -= 1
-        if not held:
-            del self._by_client[one.client]
+        if not client_connections:
+            del self._by_client[connection.client]
 
     def is_over(self, client: str, *, is_proxy: bool) -> bool:
         """True if a connection must be closed after `client` has opened one more."""
@@ -64,29 +64,43 @@ class Connections(Generic[One]):
             return True
         return not is_proxy and len(self._by_client.get(client, ())) > self._per_address_max
 
-    def victim(self, newcomer: One) -> One | None:
+    def victim(self, newcomer: ConnectionT) -> ConnectionT | None:
         """Returns the connection to close for `newcomer`: one of its client, or of the client with most.
 
         None stands for the newcomer itself.
         """
-        own = self._by_client.get(newcomer.client, set())
-        if newcomer.is_proxy or len(own) <= self._per_address_max:
-            own = self.most()
-        return self.stalest(own, newcomer)
+        client_connections = self._by_client.get(newcomer.client, set())
+        if newcomer.is_proxy or len(client_connections) <= self._per_address_max:
+            client_connections = self.of_busiest_client()
+        return self.stalest(client_connections, newcomer)
 
-    def most(self) -> set[One]:
+    def of_busiest_client(self) -> set[ConnectionT]:
         """Returns the connections of the client with most of them; of proxies only if there are no others."""
-        return max(self._by_client.values(), key=lambda held: (not next(iter(held)).is_proxy, len(held)), default=set())
+        return max(
+            self._by_client.values(),
+            key=lambda client_connections: (not next(iter(client_connections)).is_proxy, len(client_connections)),
+            default=set(),
+        )
 
     @staticmethod
-    def stalest(held: set[One], newcomer: One | None = None) -> One | None:
+    def stalest(connections: set[ConnectionT], newcomer: ConnectionT | None = None) -> ConnectionT | None:
         """Returns the first connection to close: idle ones, then the one longest in its phase; never a working one."""
-        idle = (one for one in held if one is not newcomer and one.phase is not ConnectionPhase.WORK)
-        return min(idle, key=lambda one: (min(one.phase, ConnectionPhase.HEAD), one.since_s), default=None)
+        idle = (
+            connection
+            for connection in connections
+            if connection is not newcomer and connection.phase is not ConnectionPhase.WORK
+        )
+        return min(
+            idle, key=lambda connection: (min(connection.phase, ConnectionPhase.HEAD), connection.since_s), default=None
+        )
 
-    def heaviest(self) -> One | None:
+    def most_buffered(self) -> ConnectionT | None:
         """Returns the connection with the most buffered bytes that is not working; of several the one longest in its
         phase.
         """
-        others = (one for one in self if one.phase is not ConnectionPhase.WORK and one.held_bytes)
-        return max(others, key=lambda one: (one.held_bytes, -one.since_s), default=None)
+        candidates = (
+            connection
+            for connection in self
+            if connection.phase is not ConnectionPhase.WORK and connection.buffered_bytes
+        )
+        return max(candidates, key=lambda connection: (connection.buffered_bytes, -connection.since_s), default=None)

@@ -36,11 +36,11 @@ _SECONDS = {
 
 
 def due_s(phase: ConnectionPhase, since_s: float) -> float | None:
-    """Returns the deadline of a phase that began at `since_s`; None for phases of `answer_due_s`."""
+    """Returns the deadline of a phase that began at `since_s`; None for phases of `response_due_s`."""
     seconds = _SECONDS.get(phase)
     return None if seconds is None else since_s + seconds
 
 
-def answer_due_s(since_s: float, sent_bytes: int) -> float:
+def response_due_s(since_s: float, sent_bytes: int) -> float:
     """Returns the deadline of a response that was first blocked at `since_s`, extended by the bytes sent since."""
     return since_s + min(ANSWER_S + sent_bytes / ANSWER_BYTES_PER_S_MIN, ANSWER_S_MAX)

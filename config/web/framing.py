@@ -94,44 +94,44 @@ class ChunkedBody:
     def end(self, buffer: bytearray) -> int | None:
         """Returns the position after the body, or None. Raises `Refused`."""
         while True:
-            before = self._position, self._step
-            done = self._advance(buffer)
+            progress_before = self._position, self._step
+            end_position = self._advance(buffer)
             # A chunk counts as soon as it is announced.
-            if max(self._position, len(buffer) if done is None else 0) - self.start > BODY_BYTES_MAX:
+            if max(self._position, len(buffer) if end_position is None else 0) - self.start > BODY_BYTES_MAX:
                 raise Refused(413)
-            if done is not None or before == (self._position, self._step):
-                return done
+            if end_position is not None or progress_before == (self._position, self._step):
+                return end_position
 
     def _advance(self, buffer: bytearray) -> int | None:
-        at = self._position
+        position = self._position
         if self._step is _Step.SIZE:
-            self._read_size(buffer, at)
+            self._read_size(buffer, position)
         elif self._step is _Step.END_OF_CHUNK:
-            ended = bytes(buffer[at : at + len(END_OF_LINE)])
-            if not END_OF_LINE.startswith(ended):
+            end_of_line = bytes(buffer[position : position + len(END_OF_LINE)])
+            if not END_OF_LINE.startswith(end_of_line):
                 raise Refused(400)
-            if len(ended) == len(END_OF_LINE):
-                self._position, self._step = at + len(END_OF_LINE), _Step.SIZE
-        elif buffer[at : at + len(END_OF_LINE)] == END_OF_LINE:
-            return at + len(END_OF_LINE)
+            if len(end_of_line) == len(END_OF_LINE):
+                self._position, self._step = position + len(END_OF_LINE), _Step.SIZE
+        elif buffer[position : position + len(END_OF_LINE)] == END_OF_LINE:
+            return position + len(END_OF_LINE)
         else:
-            found = buffer.find(END_OF_HEAD, at, at + TRAILER_BYTES_MAX)
-            if found >= 0:
-                return found + len(END_OF_HEAD)
-            if len(buffer) - at >= TRAILER_BYTES_MAX:
+            trailer_end = buffer.find(END_OF_HEAD, position, position + TRAILER_BYTES_MAX)
+            if trailer_end >= 0:
+                return trailer_end + len(END_OF_HEAD)
+            if len(buffer) - position >= TRAILER_BYTES_MAX:
                 raise Refused(431)
         return None
 
-    def _read_size(self, buffer: bytearray, at: int) -> None:
-        end = buffer.find(END_OF_LINE, at, at + CHUNK_LINE_BYTES_MAX)
+    def _read_size(self, buffer: bytearray, position: int) -> None:
+        end = buffer.find(END_OF_LINE, position, position + CHUNK_LINE_BYTES_MAX)
         if end < 0:
-            if len(buffer) - at >= CHUNK_LINE_BYTES_MAX:
+            if len(buffer) - position >= CHUNK_LINE_BYTES_MAX:
                 raise Refused(400)
             return
-        line = _CHUNK_SIZE.fullmatch(buffer, at, end)
-        if line is None:
+        match = _CHUNK_SIZE.fullmatch(buffer, position, end)
+        if match is None:
             raise Refused(400)
-        size = int(line[1], 16)
-        behind = end + len(END_OF_LINE)
-        self._position = behind + size
+        size = int(match[1], 16)
+        data_start = end + len(END_OF_LINE)
+        self._position = data_start + size
         self._step = _Step.END_OF_CHUNK if size else _Step.TRAILER

@@ -18,18 +18,18 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Threads for paths that begin with one of `prefixes`; a client gets at most `per_client` of them.
+    """Threads for paths that begin with one of `prefixes`; a client gets at most `threads_per_client` of them.
 
-    While a preferred lane has requests, a yielding lane runs at most `beside_preferred` at a time: all threads share
-    one interpreter, so a page beside a dozen others takes a dozen times as long.
+    While a preferred lane has requests, a yielding lane runs at most `threads_beside_preferred` at a time: all threads
+    share one interpreter, so a page beside a dozen others takes a dozen times as long.
     """
 
     name: str
     threads: int
-    per_client: int
+    threads_per_client: int
     prefixes: tuple[str, ...] = ()
     is_preferred: bool = False
-    beside_preferred: int | None = None
+    threads_beside_preferred: int | None = None
 
 
 # Steps of live responses (`config.web.live`). A tenant stands for a client here, and no path leads into this lane.
@@ -44,7 +44,7 @@ LANES = (
     Lane("sign-in", 3, 2, ("/accounts/",)),
     Lane("files", 2, 2, ("/static/", "/favicon.ico")),
     LIVE,
-    Lane("tenants", 14, 8, beside_preferred=2),
+    Lane("tenants", 14, 8, threads_beside_preferred=2),
 )
 THREADS = sum(lane.threads for lane in LANES)
 
@@ -85,15 +85,15 @@ class LaneQueue(Generic[Item]):
         In a full lane that is the latest request of the client with the most requests, so that a client with few is
         never refused because of others.
         """
-        own = self._waiting.get(waiting.client)
-        if own is not None and len(own) >= QUEUED_PER_CLIENT_MAX:
+        client_queue = self._waiting.get(waiting.client)
+        if client_queue is not None and len(client_queue) >= QUEUED_PER_CLIENT_MAX:
             return waiting
         displaced = None
         if self._length >= QUEUED_MAX:
-            most = max(self._waiting, key=lambda client: len(self._waiting[client]))
-            if len(self._waiting[most]) <= len(own or ()) + 1:
+            busiest = max(self._waiting, key=lambda client: len(self._waiting[client]))
+            if len(self._waiting[busiest]) <= len(client_queue or ()) + 1:
                 return waiting
-            displaced = self._waiting[most].pop()
+            displaced = self._waiting[busiest].pop()
             self._length -= 1
         self._waiting.setdefault(waiting.client, deque()).append(waiting)
         self._length += 1
@@ -101,11 +101,11 @@ class LaneQueue(Generic[Item]):
 
     def take(self, *, is_preferred_busy: bool = False) -> Waiting[Item] | None:
         """Returns the next request: round robin over clients below their share of threads."""
-        beside = self.lane.beside_preferred
-        if is_preferred_busy and beside is not None and self.running >= beside:
+        running_max = self.lane.threads_beside_preferred
+        if is_preferred_busy and running_max is not None and self.running >= running_max:
             return None
         client = next(
-            (candidate for candidate in self._waiting if self._running[candidate] < self.lane.per_client), None
+            (candidate for candidate in self._waiting if self._running[candidate] < self.lane.threads_per_client), None
         )
         if client is None:
             return None

@@ -33,7 +33,7 @@ LINGER_BYTES_MAX = 256 * 1024
 CONNECTIONS_MAX = 1_000
 CONNECTIONS_PER_ADDRESS_MAX = 100
 # Bodies and responses buffered for all connections together.
-HELD_BYTES_MAX = 64 * 1024 * 1024
+BUFFERED_BYTES_MAX = 64 * 1024 * 1024
 # A streamed response waits while more than this is unsent.
 UNSENT_BYTES_MAX = 256 * 1024
 # Maximum number of threads waiting for slow readers; a further such response is cut.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SteppedBody(Protocol):
-    """Parts of a response that come as time goes by. `owner` names whose turns in the lane its steps take."""
+    """Parts of a response without an end. In the lane, its steps count as requests of the client `owner`."""
 
     owner: str
 
@@ -27,8 +27,8 @@ class SteppedBody(Protocol):
         ...
 
 
-class LiveAnswer:
-    """A response without an end that has begun."""
+class SteppedResponse:
+    """Live response in progress."""
 
     def __init__(self, body: SteppedBody, parts: Any, response: Response, environ: dict[str, Any]) -> None:
         self._body = body
@@ -52,7 +52,7 @@ class LiveAnswer:
         return self.wait_s is None
 
     def finish(self, worker: Worker, request: Any) -> None:
-        """Writes the access log and lets the application release what it holds; idempotent."""
+        """Writes the access log and lets the application release its resources; idempotent."""
         if self._is_finished:
             return
         self._is_finished = True

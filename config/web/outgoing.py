@@ -19,7 +19,7 @@ FILE_BYTES_AT_ONCE = 256 * 1024
 _waiting_streams = threading.BoundedSemaphore(WAITING_STREAMS_MAX)
 
 
-class Cut(BrokenPipeError):
+class ConnectionCut(BrokenPipeError):
     """The connection is closed, or its reader is too slow."""
 
 
@@ -37,7 +37,7 @@ class FilePart:
     def send(self, target: socket.socket) -> int:
         sent = os.sendfile(target.fileno(), self._descriptor, self._offset, min(self._count, FILE_BYTES_AT_ONCE))
         if not sent:
-            raise Cut("the file is shorter than it was")
+            raise ConnectionCut("the file is shorter than it was")
         self._offset += sent
         self._count -= sent
         return sent
@@ -121,7 +121,7 @@ class Outgoing:
         if self._is_closed:
             if isinstance(part, FilePart):
                 part.close()
-            raise Cut("the connection is closed")
+            raise ConnectionCut("the connection is closed")
         was_empty = not self._parts
         self._parts.append(part)
         if isinstance(part, memoryview):
@@ -153,12 +153,12 @@ class Outgoing:
     def _wait_for_reader(self) -> None:
         """Waits until half of the buffer is sent; the loop closes a connection whose response is overdue."""
         if not _waiting_streams.acquire(blocking=False):
-            raise Cut("too many answers wait for their readers")
+            raise ConnectionCut("too many answers wait for their readers")
         try:
             with self._condition:
                 self._condition.wait_for(lambda: self._is_closed or self.unsent_bytes <= UNSENT_BYTES_MAX // 2)
                 if self._is_closed:
-                    raise Cut("the connection is closed")
+                    raise ConnectionCut("the connection is closed")
         finally:
             _waiting_streams.release()
 

@@ -112,9 +112,7 @@ class LaneThreads(Generic[Item]):
         return refused
 
     def submit_live(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
-        """Enqueues the next step of a live response. Returns the one that must be given up for it, None if there is
-        room.
-        """
+        """Enqueues the next step of a live response. Returns the step that it displaces, None if there is room."""
         return self._lanes[LIVE.name].submit(waiting)
 
     def expired(self, now_s: float) -> list[Waiting[Item]]:
@@ -143,5 +141,5 @@ class LaneThreads(Generic[Item]):
     def _preferred_done(self) -> None:
         if self._preferred.add(-1):
             for lane in self._lanes.values():
-                if lane.lane.beside_preferred is not None:
+                if lane.lane.threads_beside_preferred is not None:
                     lane.wake()

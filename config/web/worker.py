@@ -18,21 +18,21 @@ from gunicorn.workers.base import Worker as BaseWorker
 
 from config.environment import trusted_proxies
 from config.web.addresses import is_trusted, parse_address
-from config.web.answering import advance, answer, finish_live
+from config.web.answering import execute, finish_live, send_live_part
 from config.web.connection import WebConnection
 from config.web.connections import Connections
 from config.web.deadlines import ConnectionPhase
 from config.web.lanes import Waiting
 from config.web.limits import (
+    BUFFERED_BYTES_MAX,
     CONNECTIONS_MAX,
-    HELD_BYTES_MAX,
     KERNEL_RECEIVE_BYTES_MAX,
     LINGER_BYTES_MAX,
     RECEIVE_BYTES,
     UNSENT_BYTES_MAX,
 )
-from config.web.notices import Notices
 from config.web.outgoing import Outgoing
+from config.web.rate_limited_log import RateLimitedLog
 from config.web.refusals import refusal, status_of
 from config.web.threads import LaneThreads
 
@@ -50,18 +50,18 @@ class Worker(BaseWorker):
 
     def init_process(self) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = CONNECTIONS_MAX + OTHER_FILES_MAX
-        if 0 <= soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
+        files_needed = CONNECTIONS_MAX + OTHER_FILES_MAX
+        if 0 <= soft < files_needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files_needed if hard < 0 else min(files_needed, hard), hard))
         self.trusted = trusted_proxies()
         self.connections: Connections[WebConnection] = Connections()
-        self.notices = Notices(self.log.warning)
-        self.threads: LaneThreads[WebConnection] = LaneThreads(self._work)
+        self.notices = RateLimitedLog(self.log.warning)
+        self.threads: LaneThreads[WebConnection] = LaneThreads(self._run_request)
         self.poller = selectors.DefaultSelector()
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._checked_s = 0.0
-        self._held_bytes = 0  # as of the last count, plus bytes received since
+        self._buffered_bytes = 0  # as of the last count, plus bytes received since
         super().init_process()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
@@ -78,7 +78,7 @@ class Worker(BaseWorker):
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES_MAX)
             self.poller.register(listener, READ, partial(self._accept, listener))
         while self.alive and self.ppid == os.getppid():
-            self._turn()
+            self._run_once()
         self._stop()
 
     def _stop(self) -> None:
@@ -87,14 +87,17 @@ class Worker(BaseWorker):
             self.poller.unregister(listener)
             listener.close()
         deadline_s = time.monotonic() + self.cfg.graceful_timeout
-        for one in self.connections:
-            if one.phase in (ConnectionPhase.IDLE, ConnectionPhase.LINGER, ConnectionPhase.LIVE) or not one.has_begun:
-                self._close(one)
+        for connection in self.connections:
+            if (
+                connection.phase in (ConnectionPhase.IDLE, ConnectionPhase.LINGER, ConnectionPhase.LIVE)
+                or not connection.has_begun
+            ):
+                self._close(connection)
         while len(self.connections) and time.monotonic() < deadline_s:
-            self._turn()
+            self._run_once()
         self.threads.close()
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         self.notify()
         for key, events in self.poller.select(CHECK_EVERY_S):
             if isinstance(key.data, WebConnection):
@@ -106,7 +109,7 @@ class Worker(BaseWorker):
             self._checked_s = now_s
             self._check(now_s)
 
-    def _call(self, function: Callable[[], None]) -> None:
+    def _call_soon(self, function: Callable[[], None]) -> None:
         """Makes the loop call `function`; may be called from any thread."""
         self._calls.put(function)
         self._wake()
@@ -128,44 +131,46 @@ class Worker(BaseWorker):
 
     def _check(self, now_s: float) -> None:
         """Enforces deadlines of receiving, waiting for a thread, and sending. Continues live responses."""
-        for one in self.connections:
-            due_s = one.due_s()
+        for connection in self.connections:
+            due_s = connection.due_s()
             if due_s is not None and now_s >= due_s:
-                self._overdue(one)
-            elif one.phase is ConnectionPhase.LIVE and now_s >= one.step_due_s:
-                self._continue(one, now_s)
+                self._handle_overdue(connection)
+            elif connection.phase is ConnectionPhase.LIVE and now_s >= connection.step_due_s:
+                self._submit_live_step(connection, now_s)
         for waiting in self.threads.expired(now_s):
-            self._give_up(waiting.item)
-        self._make_room_for_bytes()
+            self._refuse_queued(waiting.item)
+        self._close_for_bytes()
         self.notices.flush(now_s)
 
-    def _overdue(self, one: WebConnection) -> None:
-        if one.phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY) and one.has_begun:
-            self._refuse(one, 408)
+    def _handle_overdue(self, connection: WebConnection) -> None:
+        if connection.phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY) and connection.has_begun:
+            self._refuse(connection, 408)
         else:
             self._close(
-                one,
-                None if one.phase in (ConnectionPhase.IDLE, ConnectionPhase.LINGER) else f"overdue in {one.phase.name}",
+                connection,
+                None
+                if connection.phase in (ConnectionPhase.IDLE, ConnectionPhase.LINGER)
+                else f"overdue in {connection.phase.name}",
             )
 
-    def _continue(self, one: WebConnection, now_s: float) -> None:
+    def _submit_live_step(self, connection: WebConnection, now_s: float) -> None:
         """Lets a thread send the next part of a live response, unless its reader has not taken the last ones."""
-        assert one.live is not None
-        if one.outgoing.unsent_bytes > UNSENT_BYTES_MAX // 2:
+        assert connection.live is not None
+        if connection.outgoing.unsent_bytes > UNSENT_BYTES_MAX // 2:
             return
-        self._wait_for(one, 0 if one.outgoing.is_empty else WRITE)
-        one.enter(ConnectionPhase.WORK, now_s)
-        refused = self.threads.submit_live(Waiting(one.live.owner, now_s, one))
+        self._wait_for(connection, 0 if connection.outgoing.is_empty else WRITE)
+        connection.enter(ConnectionPhase.WORK, now_s)
+        refused = self.threads.submit_live(Waiting(connection.live.owner, now_s, connection))
         if refused is not None:
-            self._give_up(refused.item)
+            self._refuse_queued(refused.item)
 
-    def _give_up(self, one: WebConnection) -> None:
+    def _refuse_queued(self, connection: WebConnection) -> None:
         """Ends a connection whose request got no thread."""
-        if one.live is None:
-            self._refuse(one, 503)
+        if connection.live is None:
+            self._refuse(connection, 503)
         else:
-            one.enter(ConnectionPhase.LIVE, time.monotonic())
-            self._close(one, "no thread for a live response")
+            connection.enter(ConnectionPhase.LIVE, time.monotonic())
+            self._close(connection, "no thread for a live response")
 
     # --- connections ---------------------------------------------------------------------------------------------
 
@@ -177,7 +182,7 @@ class Worker(BaseWorker):
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._make_room_for_files()
+                    self._close_for_files()
                 elif error.errno != errno.ECONNABORTED:
                     raise
                 return
@@ -186,191 +191,191 @@ class Worker(BaseWorker):
     def _add(self, sock: socket.socket, peer: tuple[str, int], server: Any) -> None:
         sock.setblocking(False)
         is_proxy = is_trusted(parse_address(peer[0]), self.trusted)
-        outgoing = Outgoing(sock, lambda: self._call(lambda: self._on_blocked(one)))
-        one = WebConnection(sock, peer, server, outgoing, is_proxy=is_proxy)
-        one.enter(ConnectionPhase.HEAD, time.monotonic())
-        self.connections.add(one)
-        if self.connections.is_over(one.client, is_proxy=is_proxy):
-            victim = self.connections.victim(one) or one
+        outgoing = Outgoing(sock, lambda: self._call_soon(lambda: self._on_blocked(connection)))
+        connection = WebConnection(sock, peer, server, outgoing, is_proxy=is_proxy)
+        connection.enter(ConnectionPhase.HEAD, time.monotonic())
+        self.connections.add(connection)
+        if self.connections.is_over(connection.client, is_proxy=is_proxy):
+            victim = self.connections.victim(connection) or connection
             self._close(victim, "too many connections")
-            if victim is one:
+            if victim is connection:
                 return
-        self._wait_for(one, READ)
+        self._wait_for(connection, READ)
 
-    def _make_room_for_files(self) -> None:
-        victim = self.connections.stalest(self.connections.most())
+    def _close_for_files(self) -> None:
+        victim = self.connections.stalest(self.connections.of_busiest_client())
         if victim is not None:
             self._close(victim, "too many open files")
 
-    def _make_room_for_bytes(self) -> None:
-        self._held_bytes = sum(one.held_bytes for one in self.connections)
-        while self._held_bytes > HELD_BYTES_MAX:
-            victim = self.connections.heaviest()
+    def _close_for_bytes(self) -> None:
+        self._buffered_bytes = sum(connection.buffered_bytes for connection in self.connections)
+        while self._buffered_bytes > BUFFERED_BYTES_MAX:
+            victim = self.connections.most_buffered()
             if victim is None:
                 return
-            self._held_bytes -= victim.held_bytes
+            self._buffered_bytes -= victim.buffered_bytes
             self._close(victim, "too many bytes held")
 
-    def _wait_for(self, one: WebConnection, events: int) -> None:
-        if one.events == events or one.is_closed:
+    def _wait_for(self, connection: WebConnection, events: int) -> None:
+        if connection.events == events or connection.is_closed:
             return
-        if not one.events:
-            self.poller.register(one.sock, events, one)
+        if not connection.events:
+            self.poller.register(connection.sock, events, connection)
         elif not events:
-            self.poller.unregister(one.sock)
+            self.poller.unregister(connection.sock)
         else:
-            self.poller.modify(one.sock, events, one)
-        one.events = events
+            self.poller.modify(connection.sock, events, connection)
+        connection.events = events
 
-    def _close(self, one: WebConnection, why: str | None = None) -> None:
-        if one.is_closed:
+    def _close(self, connection: WebConnection, reason: str | None = None) -> None:
+        if connection.is_closed:
             return
-        self._wait_for(one, 0)
-        one.is_closed = True
-        self.connections.remove(one)
-        one.outgoing.close()
-        one.sock.close()
-        if one.phase is not ConnectionPhase.WORK:  # else its thread ends the live response
-            finish_live(self, one)
-        if why is not None:
-            self.notices.add(f"connections closed: {why}", time.monotonic())
+        self._wait_for(connection, 0)
+        connection.is_closed = True
+        self.connections.remove(connection)
+        connection.outgoing.close()
+        connection.sock.close()
+        if connection.phase is not ConnectionPhase.WORK:  # else its thread ends the live response
+            finish_live(self, connection)
+        if reason is not None:
+            self.notices.add(f"connections closed: {reason}", time.monotonic())
 
-    def _linger(self, one: WebConnection) -> None:
+    def _linger(self, connection: WebConnection) -> None:
         """Waits briefly for the client to close after the last response."""
         try:
-            one.sock.shutdown(socket.SHUT_WR)
+            connection.sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self._close(one)
+            self._close(connection)
             return
-        one.forget_request()
-        one.enter(ConnectionPhase.LINGER, time.monotonic())
-        self._wait_for(one, READ)
+        connection.forget_request()
+        connection.enter(ConnectionPhase.LINGER, time.monotonic())
+        self._wait_for(connection, READ)
 
-    def _refuse(self, one: WebConnection, status: int) -> None:
+    def _refuse(self, connection: WebConnection, status: int) -> None:
         """Answers with a problem and closes. The socket buffer has room: nothing else was sent on this connection."""
         self.notices.add(f"requests refused: {status}", time.monotonic())
         with contextlib.suppress(OSError):
-            one.sock.send(refusal(status))
-        self._linger(one)
+            connection.sock.send(refusal(status))
+        self._linger(connection)
 
     # --- events of one connection --------------------------------------------------------------------------------
 
-    def _on_event(self, one: WebConnection, events: int) -> None:
-        if one.is_closed:  # closed by an earlier event of this iteration
+    def _on_event(self, connection: WebConnection, events: int) -> None:
+        if connection.is_closed:  # closed by an earlier event of this iteration
             return
         try:
             if events & WRITE:
-                self._on_writable(one)
+                self._on_writable(connection)
             else:
-                self._on_readable(one)
+                self._on_readable(connection)
         except Exception:
             self.log.exception("a connection failed")
-            self._close(one)
+            self._close(connection)
 
-    def _on_readable(self, one: WebConnection) -> None:
+    def _on_readable(self, connection: WebConnection) -> None:
         try:
-            data = one.sock.recv(RECEIVE_BYTES)
+            data = connection.sock.recv(RECEIVE_BYTES)
         except BlockingIOError:
             return
         except OSError:
-            self._close(one)
+            self._close(connection)
             return
         if not data:
-            self._close(one)
+            self._close(connection)
             return
-        if one.phase in (ConnectionPhase.LINGER, ConnectionPhase.LIVE):
-            one.lingered_bytes += len(data)
-            if one.lingered_bytes > LINGER_BYTES_MAX:
-                self._close(one)
+        if connection.phase in (ConnectionPhase.LINGER, ConnectionPhase.LIVE):
+            connection.lingered_bytes += len(data)
+            if connection.lingered_bytes > LINGER_BYTES_MAX:
+                self._close(connection)
             return
-        if one.phase is ConnectionPhase.IDLE:
-            one.enter(ConnectionPhase.HEAD, time.monotonic())
-        one.receive(data)
-        self._held_bytes += len(data)
-        if self._held_bytes > HELD_BYTES_MAX:
-            self._make_room_for_bytes()
-        if not one.is_closed:
-            self._read_request(one)
+        if connection.phase is ConnectionPhase.IDLE:
+            connection.enter(ConnectionPhase.HEAD, time.monotonic())
+        connection.receive(data)
+        self._buffered_bytes += len(data)
+        if self._buffered_bytes > BUFFERED_BYTES_MAX:
+            self._close_for_bytes()
+        if not connection.is_closed:
+            self._read_request(connection)
 
-    def _read_request(self, one: WebConnection) -> None:
+    def _read_request(self, connection: WebConnection) -> None:
         try:
-            is_whole = one.read_request(self.cfg, time.monotonic())
+            is_complete = connection.read_request(self.cfg, time.monotonic())
         except Exception as error:
             status = status_of(error)
             if status == 500:
                 self.log.exception("a request failed outside of Django")
-            self._refuse(one, status)
+            self._refuse(connection, status)
             return
-        if is_whole:
-            self._wait_for(one, 0)
-            one.enter(ConnectionPhase.WORK, time.monotonic())
-            assert one.request is not None
-            waiting = Waiting(one.asked_by(self.trusted), one.since_s, one)
-            refused = self.threads.submit(one.request.path, waiting)
+        if is_complete:
+            self._wait_for(connection, 0)
+            connection.enter(ConnectionPhase.WORK, time.monotonic())
+            assert connection.request is not None
+            waiting = Waiting(connection.client_of(self.trusted), connection.since_s, connection)
+            refused = self.threads.submit(connection.request.path, waiting)
             if refused is not None:
-                self._give_up(refused.item)
+                self._refuse_queued(refused.item)
             return
-        if one.wants_continue():
+        if connection.wants_continue():
             with contextlib.suppress(OSError):
-                one.sock.send(CONTINUE)
-        self._wait_for(one, READ)
+                connection.sock.send(CONTINUE)
+        self._wait_for(connection, READ)
 
-    def _on_blocked(self, one: WebConnection) -> None:
+    def _on_blocked(self, connection: WebConnection) -> None:
         """Handles data that a thread left unsent."""
-        if one.is_closed or one.outgoing.is_empty:
+        if connection.is_closed or connection.outgoing.is_empty:
             return
-        one.blocked_since_s, one.blocked_at_bytes = time.monotonic(), one.outgoing.sent_bytes
-        self._wait_for(one, WRITE)
+        connection.blocked_since_s, connection.blocked_at_bytes = time.monotonic(), connection.outgoing.sent_bytes
+        self._wait_for(connection, WRITE)
 
-    def _on_writable(self, one: WebConnection) -> None:
+    def _on_writable(self, connection: WebConnection) -> None:
         try:
-            is_done = one.outgoing.flush()
+            is_done = connection.outgoing.flush()
         except OSError:
-            self._close(one)
+            self._close(connection)
             return
         if is_done:
-            one.blocked_since_s = None
-            self._wait_for(one, READ if one.phase is ConnectionPhase.LIVE else 0)
-            if one.phase is ConnectionPhase.ANSWER:
-                self._answered(one)
+            connection.blocked_since_s = None
+            self._wait_for(connection, READ if connection.phase is ConnectionPhase.LIVE else 0)
+            if connection.phase is ConnectionPhase.ANSWER:
+                self._on_response_sent(connection)
 
-    def _on_worked(self, one: WebConnection) -> None:
+    def _on_request_done(self, connection: WebConnection) -> None:
         """Handles the end of a request's thread."""
-        if one.is_closed:
-            finish_live(self, one)
+        if connection.is_closed:
+            finish_live(self, connection)
             return
-        if one.live is not None:
+        if connection.live is not None:
             now_s = time.monotonic()
-            one.step_due_s = now_s + (one.live.wait_s or 0.0)
-            one.enter(ConnectionPhase.LIVE, now_s)
-            self._wait_for(one, READ if one.outgoing.is_empty else WRITE)
+            connection.step_due_s = now_s + (connection.live.wait_s or 0.0)
+            connection.enter(ConnectionPhase.LIVE, now_s)
+            self._wait_for(connection, READ if connection.outgoing.is_empty else WRITE)
             if not self.alive:
-                self._close(one)
+                self._close(connection)
             return
-        if one.outgoing.is_empty:
-            self._answered(one)
+        if connection.outgoing.is_empty:
+            self._on_response_sent(connection)
         else:
-            one.enter(ConnectionPhase.ANSWER, time.monotonic())
+            connection.enter(ConnectionPhase.ANSWER, time.monotonic())
 
-    def _answered(self, one: WebConnection) -> None:
-        if not one.is_kept or not self.alive:
-            self._linger(one)
+    def _on_response_sent(self, connection: WebConnection) -> None:
+        if not connection.is_keep_alive or not self.alive:
+            self._linger(connection)
             return
-        one.forget_request()
-        one.enter(ConnectionPhase.HEAD if one.has_begun else ConnectionPhase.IDLE, time.monotonic())
-        if one.has_begun:
-            self._read_request(one)
+        connection.forget_request()
+        connection.enter(ConnectionPhase.HEAD if connection.has_begun else ConnectionPhase.IDLE, time.monotonic())
+        if connection.has_begun:
+            self._read_request(connection)
         else:
-            self._wait_for(one, READ)
+            self._wait_for(connection, READ)
 
     # --- threads --------------------------------------------------------------------------------------------------
 
-    def _work(self, one: WebConnection) -> None:
-        one.is_kept = False
+    def _run_request(self, connection: WebConnection) -> None:
+        connection.is_keep_alive = False
         try:
-            if one.live is not None:
-                advance(self, one)
+            if connection.live is not None:
+                send_live_part(self, connection)
             else:
-                one.is_kept = answer(self, one)
+                connection.is_keep_alive = execute(self, connection)
         finally:
-            self._call(lambda: self._on_worked(one))
+            self._call_soon(lambda: self._on_request_done(connection))

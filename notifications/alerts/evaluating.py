@@ -17,7 +17,7 @@ import structlog
 from django.db import connection, transaction
 from django.db.models import F
 
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from notifications.alerts import figures, firings
 from notifications.alerts.figures import Figures
 from notifications.alerts.firings import Fired, Resolved
@@ -61,7 +61,7 @@ def evaluate(now: datetime) -> EvaluationSummary:
     """Evaluates all rules, the least recently evaluated first. Only one evaluation runs at a time."""
     summary = EvaluationSummary()
     try:
-        with only_one(LOCK):
+        with exclusive_lock(LOCK):
             _run(summary, now)
     except Busy:
         log.info("alert_rules_busy")

@@ -165,8 +165,8 @@ def _clusters(cluster_ids: set[str], now: datetime) -> dict[str, ClusterMap]:
     """Returns the clusters with a recent sample."""
     clusters = Cluster.objects.in_bulk(cluster_ids) if cluster_ids else {}
     result = {}
-    for cluster_id, (at, answers) in cluster_overview.kept(clusters.values()).items() if clusters else ():
+    for cluster_id, (at, answers) in cluster_overview.cached_images(clusters.values()).items() if clusters else ():
         if now - at <= CLUSTER_KNOWN_FOR:
             rows = list(Broker.objects.filter(cluster_id=cluster_id, removed_at=None).select_related("host"))
-            result[cluster_id] = cluster_overview.draw(clusters[cluster_id], rows, answers)
+            result[cluster_id] = cluster_overview.build_map(clusters[cluster_id], rows, answers)
     return result

@@ -13,7 +13,7 @@ from cryptography.fernet import InvalidToken
 from django.db import connections, transaction
 from django.utils import timezone
 
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from notifications.models import DeliveryState, WebhookDelivery, WebhookEndpoint
 from notifications.models.webhooks import ANSWER_CHARS_MAX
 from notifications.webhooks import choosing, pacing, signing
@@ -42,7 +42,7 @@ def deliver(now: datetime) -> int:
     Only one run is active at a time, so that slow addresses block only one worker.
     """
     try:
-        with only_one(LOCK):
+        with exclusive_lock(LOCK):
             return _run(now)
     except Busy:
         return 0

@@ -66,16 +66,16 @@ class QuotaIn(StrictSerializer):
         """Checks that an address has only the limit of new connections, which no other entity has."""
         entity, limits = attrs["entity"], attrs["limits"]
         if "ip" not in entity:
-            wrong = {CONNECTION_CREATION_RATE} & limits.keys()
+            unsupported = {CONNECTION_CREATION_RATE} & limits.keys()
             text = "This is the limit of an address."
         else:
             if len(entity) > 1:
                 raise serializers.ValidationError({"entity": {"ip": "An address stands alone."}})
-            wrong = limits.keys() - {CONNECTION_CREATION_RATE}
+            unsupported = limits.keys() - {CONNECTION_CREATION_RATE}
             text = "An address has no such limit."
-        wrong = {name for name in wrong if limits[name] is not None}
-        if wrong:
-            raise serializers.ValidationError({"limits": dict.fromkeys(sorted(wrong), text)})
+        unsupported = {name for name in unsupported if limits[name] is not None}
+        if unsupported:
+            raise serializers.ValidationError({"limits": dict.fromkeys(sorted(unsupported), text)})
         return attrs
 
 
@@ -96,8 +96,8 @@ class QuotaQuery(StrictSerializer):
         for name in kinds:
             if name in attrs and attrs.get(f"{name}_default") == "true":
                 raise serializers.ValidationError({name: "A name and the default at the same time."})
-        named = [name for name in kinds if part_from_query(attrs, name) is not None]
-        if "ip" in named and len(named) > 1:
+        given_parts = [name for name in kinds if part_from_query(attrs, name) is not None]
+        if "ip" in given_parts and len(given_parts) > 1:
             raise serializers.ValidationError({"ip": "An address stands alone."})
         return attrs
 

@@ -50,8 +50,8 @@ class Quotas(ApiView):
             limits=limits,
             dry_run=self.dry_run,
         )
-        wanted = {key: float(value) for key, value in limits.items() if value is not None}
-        return self.one(ClientQuota(user=user, client_id=client_id, limits=wanted), s.QuotaOut)
+        set_limits = {key: float(value) for key, value in limits.items() if value is not None}
+        return self.one(ClientQuota(user=user, client_id=client_id, limits=set_limits), s.QuotaOut)
 
     def _put_address(self, instance: Any, address: str | None, connections_per_s: int | None) -> Response:
         services.set_address_quota(
@@ -61,8 +61,8 @@ class Quotas(ApiView):
             connections_per_s=connections_per_s,
             dry_run=self.dry_run,
         )
-        kept = None if address is None else canonical(address)
-        return self.one(AddressQuota(address=kept, connections_per_s=connections_per_s), s.QuotaOut)
+        canonical_address = None if address is None else canonical(address)
+        return self.one(AddressQuota(address=canonical_address, connections_per_s=connections_per_s), s.QuotaOut)
 
     @endpoint("delete_quota", Scope.QUOTAS_WRITE, query=s.QuotaQuery, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str) -> Response:

@@ -8,7 +8,7 @@ import pytest
 
 from brokers.engine.controller import placement as replica_placement
 from brokers.placement import placement
-from brokers.placement.placement import BrokerRoom, ClusterChoice, ClusterRoom
+from brokers.placement.placement import BrokerHeadroom, ClusterChoice, ClusterHeadroom
 from tests.simulation.__main__ import STEPS_OF_RUN, simulate
 from tests.simulation.chunks import chunks, run_seeds, seeds_wanted, sent
 
@@ -31,7 +31,7 @@ def fill_gaps_before_spreading(patch: pytest.MonkeyPatch) -> None:
     """A tenant's instances all go to the fullest cluster."""
     choose = placement.choose
 
-    def careless(clusters: Sequence[ClusterRoom], **size: int) -> ClusterChoice | None:
+    def careless(clusters: Sequence[ClusterHeadroom], **size: int) -> ClusterChoice | None:
         return choose([_without_owner(cluster) for cluster in clusters], **size)
 
     patch.setattr(placement, "choose", careless)
@@ -46,9 +46,9 @@ def ignore_racks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(replica_placement, "rack_aware", careless)
 
 
-def _without_owner(cluster: ClusterRoom) -> ClusterRoom:
-    brokers: tuple[BrokerRoom, ...] = cluster.brokers
-    return ClusterRoom(id=cluster.id, brokers=brokers, brokers_min=cluster.brokers_min)
+def _without_owner(cluster: ClusterHeadroom) -> ClusterHeadroom:
+    brokers: tuple[BrokerHeadroom, ...] = cluster.brokers
+    return ClusterHeadroom(id=cluster.id, brokers=brokers, brokers_min=cluster.brokers_min)
 
 
 PLANTED: Sequence[Plant] = (forget_zones, sell_whole_numbers, fill_gaps_before_spreading, ignore_racks)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from brokers.dataplane.acls import KafkaAclAdminClient
-from brokers.dataplane.admin_client import meaning_of
+from brokers.dataplane.admin_client import domain_error_of
 from brokers.dataplane.users import ALREADY_THERE
 from instances.acls.interfaces import AccessDecision, AccessQuestion, AclFilter, AclRule
 from instances.acls.words import ANY, LITERAL, MATCH, PREFIXED, WILDCARD
@@ -59,7 +59,7 @@ class FakeUsers:
         if present is None and change.presence is Presence.REQUIRED:
             raise NotFound
         if present is not None and change.presence is Presence.FORBIDDEN:
-            raise meaning_of(ALREADY_THERE, "There is such a user already; choose another name.")
+            raise domain_error_of(ALREADY_THERE, "There is such a user already; choose another name.")
         if validate_only:
             return
         if self.is_lost:

@@ -92,7 +92,7 @@ class Programs:
 
     def __exit__(self, *_: object) -> None:
         for child in self._children.values():
-            child.ask_to_stop()
+            child.request_stop()
         for child in self._children.values():
             child.wait_stopped()
         for service in self._services:

@@ -44,10 +44,10 @@ class JoinedCertificates:
             return
         key = new_key()
         body = {"purpose": Purpose.AGENT, "csr_pem": request_pem(key, self._joined.host_id)}
-        made = str(self._client.call("POST", CERTIFICATES_PATH, body).body["certificate_pem"])
+        certificate_pem = str(self._client.call("POST", CERTIFICATES_PATH, body).body["certificate_pem"])
         authority = (self._directory / AUTHORITY_FILE).read_text(encoding="ascii")
-        require_certificate(made, authority_pem=authority, key=key, uri=agent_uri(self._joined.host_id))
-        write_private(file, key_pem(key) + made.encode())
+        require_certificate(certificate_pem, authority_pem=authority, key=key, uri=agent_uri(self._joined.host_id))
+        write_private(file, key_pem(key) + certificate_pem.encode())
         self._client.signer = read_signer(self._directory)
         log.info("agent.certificate_renewed", serial=self._client.signer.serial)
 
@@ -57,11 +57,11 @@ class JoinedCertificates:
 
     def ensure_authority(self) -> None:
         """Writes the certificate of the internal authority to the file from which brokers read it."""
-        wanted = (self._directory / AUTHORITY_FILE).read_bytes()
+        authority = (self._directory / AUTHORITY_FILE).read_bytes()
         file = Path(settings.INTERNAL_TLS_DIR) / CA_FILE
-        if not file.exists() or file.read_bytes() != wanted:
+        if not file.exists() or file.read_bytes() != authority:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_private(file, wanted)
+            write_private(file, authority)
 
     def ensure_brokers(self, brokers: Iterable[Mapping[str, Any]]) -> None:
         """Renews certificates of brokers. A certificate that is refused for one broker does not affect the others."""
@@ -79,14 +79,14 @@ class JoinedCertificates:
     def _ensure(
         self, broker: Mapping[str, Any], purpose: str, file: Path, hosts: Iterable[str], issued_from_s: int = 0
     ) -> None:
-        wanted = (*hosts, *ALWAYS)
-        if file.exists() and serves(file.read_bytes(), wanted, datetime.now(UTC), issued_from_s=issued_from_s):
+        host_names = (*hosts, *ALWAYS)
+        if file.exists() and serves(file.read_bytes(), host_names, datetime.now(UTC), issued_from_s=issued_from_s):
             return
         key = new_key()
         body = {"purpose": purpose, "broker_id": broker["id"], "csr_pem": request_pem(key, file.stem)}
-        made = str(self._client.call("POST", CERTIFICATES_PATH, body).body["certificate_pem"])
+        certificate_pem = str(self._client.call("POST", CERTIFICATES_PATH, body).body["certificate_pem"])
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(file, key_pem(key) + made.encode())
+        write_private(file, key_pem(key) + certificate_pem.encode())
 
 
 def internal_file(broker: Mapping[str, Any]) -> Path:

@@ -32,7 +32,7 @@ class ApiRefused(Exception):
         self.status, self.code, self.detail = status, code, detail
 
     @property
-    def is_passing(self) -> bool:
+    def is_temporary(self) -> bool:
         """True if the same request may be accepted a moment later."""
         return self.status == 429 or self.status >= 500
 
@@ -44,7 +44,7 @@ class Signer(NamedTuple):
     serial: str
 
 
-class ApiAnswer(NamedTuple):
+class ApiResponse(NamedTuple):
     status: int
     tag: str
     body: Any
@@ -85,23 +85,25 @@ class ApiClient:
         self.clock_offset_ms: int | None = None
 
     def call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, tag: str = "", once: str = ""
-    ) -> ApiAnswer:
-        """Returns the answer to a request. `tag` is the ETag for If-None-Match, `once` the Idempotency-Key.
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, tag: str = "", idempotency_key: str = ""
+    ) -> ApiResponse:
+        """Returns the answer to a request. `tag` is the ETag for If-None-Match, `idempotency_key` the Idempotency-Key.
 
         If the connection breaks, the request is sent once more, provided that the connection was open before the call
         (the server may have closed it while it was idle) or that the request has an Idempotency-Key.
         Raises `ApiRefused`; and `OSError`, `HTTPException` or `ValueError` if there is no answer, or an unreadable one.
         """
         content = b"" if body is None else json.dumps(body).encode()
-        headers = ({"If-None-Match": tag} if tag else {}) | ({"Idempotency-Key": once} if once else {})
+        headers = ({"If-None-Match": tag} if tag else {}) | (
+            {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        )
         with self._lock:
             is_fresh = self._connection is None
             try:
                 return self._exchange(method, path, content, headers)
             except (OSError, HTTPException):
                 self._close()
-                if is_fresh and not once:
+                if is_fresh and not idempotency_key:
                     raise
             try:
                 return self._exchange(method, path, content, headers)
@@ -119,30 +121,30 @@ class ApiClient:
             self._connection.close()
             self._connection = None
 
-    def _exchange(self, method: str, path: str, content: bytes, more: Mapping[str, str]) -> ApiAnswer:
+    def _exchange(self, method: str, path: str, content: bytes, extra_headers: Mapping[str, str]) -> ApiResponse:
         if self._connection is None:
             self._connection = self._connect()
-        headers = {"Accept": "application/json", "User-Agent": f"penstock-agent/{VERSION}", **more}
+        headers = {"Accept": "application/json", "User-Agent": f"penstock-agent/{VERSION}", **extra_headers}
         if content:
             headers["Content-Type"] = "application/json"
         if self.signer is not None:
             headers["Authorization"] = self._authorization(self.signer, method, path, content)
         before_s = time.time()
         self._connection.request(method, f"{self._address.prefix}{path}", body=content or None, headers=headers)
-        answer = self._connection.getresponse()
-        raw = answer.read(AGENT_ANSWER_BYTES_MAX + 1)
+        response = self._connection.getresponse()
+        raw = response.read(AGENT_ANSWER_BYTES_MAX + 1)
         if len(raw) > AGENT_ANSWER_BYTES_MAX:
             self._close()
             raise ValueError(f"the answer is longer than {AGENT_ANSWER_BYTES_MAX:,} bytes")
-        self._note_time(answer, before_s)
-        return _read(answer, raw)
+        self._update_clock_offset(response, before_s)
+        return _read(response, raw)
 
     def _connect(self) -> HTTPConnection:
-        where = self._address
-        if where.is_https:
+        address = self._address
+        if address.is_https:
             context = ssl.create_default_context()
-            return HTTPSConnection(where.host, where.port, timeout=AGENT_REQUEST_TIMEOUT_S, context=context)
-        return HTTPConnection(where.host, where.port, timeout=AGENT_REQUEST_TIMEOUT_S)
+            return HTTPSConnection(address.host, address.port, timeout=AGENT_REQUEST_TIMEOUT_S, context=context)
+        return HTTPConnection(address.host, address.port, timeout=AGENT_REQUEST_TIMEOUT_S)
 
     def _authorization(self, signer: Signer, method: str, path: str, content: bytes) -> str:
         self._sequence = max(self._sequence + 1, time.time_ns() // 1_000)
@@ -150,23 +152,23 @@ class ApiClient:
         signature = sign(signer.key, text)
         return AgentCredentials(serial=signer.serial, sequence=self._sequence, signature=signature).header()
 
-    def _note_time(self, answer: HTTPResponse, before_s: float) -> None:
-        shown = answer.getheader(TIME_HEADER, "")
-        if shown.isascii() and shown.isdigit():
-            self.clock_offset_ms = round((before_s + time.time()) / 2 * 1_000 - int(shown))
+    def _update_clock_offset(self, response: HTTPResponse, before_s: float) -> None:
+        time_ms = response.getheader(TIME_HEADER, "")
+        if time_ms.isascii() and time_ms.isdigit():
+            self.clock_offset_ms = round((before_s + time.time()) / 2 * 1_000 - int(time_ms))
 
 
-def _read(answer: HTTPResponse, raw: bytes) -> ApiAnswer:
-    tag = answer.getheader("ETag", "")
-    if answer.status == NOT_MODIFIED or 200 <= answer.status < 300:
-        return ApiAnswer(answer.status, tag, json.loads(raw) if raw else None)
-    code, detail = f"status_{answer.status}", ""
+def _read(response: HTTPResponse, raw: bytes) -> ApiResponse:
+    tag = response.getheader("ETag", "")
+    if response.status == NOT_MODIFIED or 200 <= response.status < 300:
+        return ApiResponse(response.status, tag, json.loads(raw) if raw else None)
+    code, detail = f"status_{response.status}", ""
     try:
         problem = json.loads(raw)
         code, detail = str(problem["code"]), str(problem.get("detail", ""))[:_DETAIL_CHARS_MAX]
     except (ValueError, KeyError, TypeError):
         detail = "not an answer of Penstock's API"
-    raise ApiRefused(answer.status, code, detail)
+    raise ApiRefused(response.status, code, detail)
 
 
 def _is_loopback(host: str) -> bool:

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import structlog
 
-from brokers.agent.broker_certificates import LOOKED_AT_EVERY_S
+from brokers.agent.broker_certificates import RENEWAL_CHECK_INTERVAL_S
 from brokers.agent.check_rules import Check
-from brokers.agent.control_plane import ControlPlaneAway, HostFacts, Wanted
+from brokers.agent.control_plane import ControlPlaneAway, HostFacts, WantedHost
 from brokers.agent.joined.certificates import JoinedCertificates
 from brokers.agent.joined.client import NOT_MODIFIED, UNAUTHENTICATED, ApiClient, ApiRefused
 from brokers.agent.joined.documents import JoinedDocument
@@ -49,18 +49,22 @@ class JoinedControlPlane:
         self._certificates = JoinedCertificates(self._client, joined, directory)
         self._document = JoinedDocument.read(self._file)
         self._tag = ""
-        self._asked_at_s: float | None = None
+        self._polled_at_s: float | None = None
         self._certified_at_s: float | None = None
         self._lock = threading.Lock()
         self._reports: dict[str, dict[str, Any]] = {}
         self._checks: dict[str, Any] | None = None
         # The last report sent, until its receipt is confirmed: it is resent unchanged.
-        self._unanswered: dict[str, Any] | None = None
-        self._has_said_version = False
-        self._news, self._work, self._is_closing = threading.Event(), threading.Event(), threading.Event()
+        self._unconfirmed_report: dict[str, Any] | None = None
+        self._has_reported_version = False
+        self._document_changed, self._report_pending, self._is_closing = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
         self._thread: threading.Thread | None = None
         self.facts: HostFacts = JoinedFacts(
-            directory, lambda: self._document, lambda: self._client.clock_offset_ms, self._note_checks
+            directory, lambda: self._document, lambda: self._client.clock_offset_ms, self._store_checks
         )
 
     # --- called by the agent's loop -----------------------------------------------------------------------------------
@@ -70,7 +74,7 @@ class JoinedControlPlane:
             self._thread = threading.Thread(target=self._run, name="control-plane", daemon=True)
             self._thread.start()
 
-    def wanted(self) -> Wanted | None:
+    def wanted(self) -> WantedHost | None:
         document = self._document
         if document is None:
             raise ControlPlaneAway("it has not answered yet")
@@ -85,24 +89,24 @@ class JoinedControlPlane:
             raise ControlPlaneAway("it has not answered yet")
         return document.settings_of(broker.pk)
 
-    def note_process(self, broker_id: str, fields: dict[str, Any]) -> None:
+    def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
         with self._lock:
             self._reports.setdefault(broker_id, {}).update({name: _plain(value) for name, value in fields.items()})
-        self._work.set()
+        self._report_pending.set()
 
-    def note_restart(self, broker_id: str) -> None:
+    def count_restart(self, broker_id: str) -> None:
         with self._lock:
             report = self._reports.setdefault(broker_id, {})
             report["ends"] = min(AGENT_REPORT_ENDS_MAX, report.get("ends", 0) + 1)
-        self._work.set()
+        self._report_pending.set()
 
     def wait(self, timeout_s: float) -> None:
-        self._news.wait(timeout_s)
-        self._news.clear()
+        self._document_changed.wait(timeout_s)
+        self._document_changed.clear()
 
     def close(self) -> None:
         self._is_closing.set()
-        self._work.set()
+        self._report_pending.set()
         if self._thread is not None:
             self._thread.join(AGENT_REQUEST_TIMEOUT_S)
         self._client.close()
@@ -113,25 +117,25 @@ class JoinedControlPlane:
         failures = 0
         while True:
             is_last = self._is_closing.is_set()
-            failures = 0 if self._try() else failures + 1
+            failures = 0 if self._try_exchange() else failures + 1
             if is_last:
                 return
             if failures:
-                self._is_closing.wait(_spread(min(AGENT_RETRY_S_MAX, 0.5 * 2 ** min(failures, 10))))
+                self._is_closing.wait(_with_jitter(min(AGENT_RETRY_S_MAX, 0.5 * 2 ** min(failures, 10))))
             else:
                 document = self._document
-                self._work.wait(_spread(document.poll_after_s if document else AGENT_POLL_S_MIN))
-            self._work.clear()
+                self._report_pending.wait(_with_jitter(document.poll_after_s if document else AGENT_POLL_S_MIN))
+            self._report_pending.clear()
 
-    def _try(self) -> bool:
+    def _try_exchange(self) -> bool:
         try:
             self._exchange()
         except ApiRefused as refusal:
-            if refusal.is_passing:
+            if refusal.is_temporary:
                 log.warning("agent.no_control_plane", reason=str(refusal))
             else:
                 log.error("agent.refused", code=refusal.code, reason=refusal.detail)
-                self._take_up_key()
+                self._reload_key()
             return False
         except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
             # The last three errors come from answers of another shape, from a proxy for example.
@@ -139,7 +143,7 @@ class JoinedControlPlane:
             return False
         return True
 
-    def _take_up_key(self) -> None:
+    def _reload_key(self) -> None:
         """Uses the key on disk from now on: the host may have joined again meanwhile."""
         try:
             self._client.signer = self._certificates.signer()
@@ -149,59 +153,59 @@ class JoinedControlPlane:
     def _exchange(self) -> None:
         now_s = self._clock()
         document = self._document
-        if self._asked_at_s is None or document is None or now_s - self._asked_at_s >= document.poll_after_s / 2:
+        if self._polled_at_s is None or document is None or now_s - self._polled_at_s >= document.poll_after_s / 2:
             self._certificates.renew_own()
             self._pull()
-            self._asked_at_s = now_s
+            self._polled_at_s = now_s
         self._push()
 
     def _pull(self) -> None:
-        answer = self._client.call("GET", WANTED_PATH, tag=self._tag)
+        response = self._client.call("GET", WANTED_PATH, tag=self._tag)
         document = self._document
-        if answer.status != NOT_MODIFIED or document is None:
-            document = JoinedDocument(answer.body)
+        if response.status != NOT_MODIFIED or document is None:
+            document = JoinedDocument(response.body)
         is_new = document is not self._document
         now_s = self._clock()
-        if is_new or self._certified_at_s is None or now_s - self._certified_at_s >= LOOKED_AT_EVERY_S:
+        if is_new or self._certified_at_s is None or now_s - self._certified_at_s >= RENEWAL_CHECK_INTERVAL_S:
             document.write_files()
             self._certificates.ensure_authority()
             self._certificates.ensure_brokers(document.brokers)
             self._certified_at_s = now_s
         if is_new:
             document.write(self._file)
-            self._document, self._tag = document, answer.tag
-            self._news.set()
+            self._document, self._tag = document, response.tag
+            self._document_changed.set()
 
     def _push(self) -> None:
         """Sends pending reports; first, unchanged, a report whose answer was lost."""
         for _ in range(2):
-            if self._unanswered is None:
-                self._unanswered = self._next_report()
-            if self._unanswered is None:
+            if self._unconfirmed_report is None:
+                self._unconfirmed_report = self._next_report()
+            if self._unconfirmed_report is None:
                 return
             try:
-                self._client.call("POST", REPORT_PATH, self._unanswered)
+                self._client.call("POST", REPORT_PATH, self._unconfirmed_report)
             except ApiRefused as refusal:
                 # An invalid report would be refused every time, and would block all later reports: it is dropped.
-                if not refusal.is_passing and refusal.status != UNAUTHENTICATED:
-                    self._unanswered = None
+                if not refusal.is_temporary and refusal.status != UNAUTHENTICATED:
+                    self._unconfirmed_report = None
                 raise
-            self._unanswered, self._has_said_version = None, True
+            self._unconfirmed_report, self._has_reported_version = None, True
 
     def _next_report(self) -> dict[str, Any] | None:
         """Returns a report of the observations since the last one; None without any, once the version is reported."""
         with self._lock:
             reports, self._reports = self._reports, {}
             checks, self._checks = self._checks, None
-        if not reports and checks is None and self._has_said_version:
+        if not reports and checks is None and self._has_reported_version:
             return None
         brokers = [{"id": broker_id, **fields} for broker_id, fields in reports.items()]
         return {"agent_version": VERSION, "report_id": uuid.uuid4().hex, "brokers": brokers, **(checks or {})}
 
-    def _note_checks(self, found: list[Check], machine: Mapping[str, Any]) -> None:
+    def _store_checks(self, checks: list[Check], machine: Mapping[str, Any]) -> None:
         with self._lock:
-            self._checks = {"checks": found, "machine": machine}
-        self._work.set()
+            self._checks = {"checks": checks, "machine": machine}
+        self._report_pending.set()
 
 
 def _plain(value: Any) -> Any:
@@ -211,5 +215,5 @@ def _plain(value: Any) -> Any:
     return value.replace("\0", "") if isinstance(value, str) else value
 
 
-def _spread(seconds: float) -> float:
-    return seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (no secret)
+def _with_jitter(interval_s: float) -> float:
+    return interval_s * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (no secret)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from brokers.agent.control_plane import Wanted
+from brokers.agent.control_plane import WantedHost
 from brokers.agent.joined.certificates import internal_file, routes_file
 from brokers.contract.agent_requests import DOCUMENT_VERSION
 from brokers.contract.certificates import ROUTE_KEYS_FILE
@@ -65,17 +65,17 @@ class JoinedDocument:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_private(file, raw)
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> WantedHost:
         """Returns the wanted state as rows that are not in a database."""
-        named = self.body["host"]
+        host_fields = self.body["host"]
         host = Host(
-            id=named["id"],
-            name=named["name"],
-            bind_host=named["bind_host"],
-            port_first=named["port_first"],
-            port_last=named["port_last"],
-            data_dirs=named["data_dirs"],
-            version=named["version"],
+            id=host_fields["id"],
+            name=host_fields["name"],
+            bind_host=host_fields["bind_host"],
+            port_first=host_fields["port_first"],
+            port_last=host_fields["port_last"],
+            data_dirs=host_fields["data_dirs"],
+            version=host_fields["version"],
         )
         brokers = [
             Broker(
@@ -90,28 +90,28 @@ class JoinedDocument:
             )
             for broker in self.brokers
         ]
-        return Wanted(host, brokers)
+        return WantedHost(host, brokers)
 
     def settings_of(self, broker_id: str) -> BrokerProcessSettings:
         """Returns the settings of a broker. Raises `OSError` if it cannot be started yet."""
         broker = self._by_id.get(broker_id)
         if broker is None or broker["settings"] is None:
             raise OSError("the broker is removed")
-        given = {
+        values = {
             name: value for name, value in broker["settings"].items()
             if name in BrokerProcessSettings.__dataclass_fields__
         }  # fmt: skip
         folder = Path(settings.STATE_DIR) / FILES_DIR
         for name in _NAMED_FILES:
-            given[name] = str(folder / given[name]) if given.get(name) else ""
-        own, routes = internal_file(broker), routes_file(broker)
-        if given["internal_security"] != PLAINTEXT and not own.exists():
+            values[name] = str(folder / values[name]) if values.get(name) else ""
+        internal, routes = internal_file(broker), routes_file(broker)
+        if values["internal_security"] != PLAINTEXT and not internal.exists():
             raise OSError("its certificate is not issued yet")
-        given["data_dirs"] = tuple(given["data_dirs"])
+        values["data_dirs"] = tuple(values["data_dirs"])
         return BrokerProcessSettings(
-            **given,
+            **values,
             tls_certificate_file=str(routes),
-            internal_certificate_file=str(own),
+            internal_certificate_file=str(internal),
             internal_ca_file=str(Path(settings.INTERNAL_TLS_DIR) / CA_FILE),
         )
 

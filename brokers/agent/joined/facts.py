@@ -17,25 +17,30 @@ from brokers.models import Host
 
 
 class JoinedFacts:
-    """Facts of a host without a database; `note` receives the results of the checks."""
+    """Facts of a host without a database; `record_checks` receives the results of the checks."""
 
     def __init__(
         self,
         run_dir: Path,
         document: Callable[[], JoinedDocument | None],
         clock_offset_ms: Callable[[], int | None],
-        note: Callable[[list[Check], Mapping[str, Any]], None],
+        record_checks: Callable[[list[Check], Mapping[str, Any]], None],
     ) -> None:
         self._run_dir = run_dir
         self._document = document
         self._clock_offset_ms = clock_offset_ms
-        self._note = note
+        self._record_checks = record_checks
 
     def version_check(self) -> Check:
         document = self._document()
-        theirs = document.product_version if document else VERSION
-        behind, ahead = _parsed(theirs) > _parsed(VERSION), _parsed(theirs) < _parsed(VERSION)
-        return check_rules.version(VERSION, [theirs] if behind else [], [theirs] if ahead else [])
+        control_plane_version = document.product_version if document else VERSION
+        behind, ahead = (
+            _parsed(control_plane_version) > _parsed(VERSION),
+            _parsed(control_plane_version) < _parsed(VERSION),
+        )
+        return check_rules.version(
+            VERSION, [control_plane_version] if behind else [], [control_plane_version] if ahead else []
+        )
 
     def clock_offset_ms(self) -> int:
         """Returns the lead over the control plane's clock. Raises `OSError` before its first answer."""
@@ -60,8 +65,8 @@ class JoinedFacts:
         document = self._document()
         return document.directories() if document else []
 
-    def note(self, host: Host, found: list[Check], machine: Mapping[str, Any]) -> None:
-        self._note(found, machine)
+    def record_checks(self, host: Host, checks: list[Check], machine: Mapping[str, Any]) -> None:
+        self._record_checks(checks, machine)
 
     def close(self) -> None:
         """Does nothing: a check opens no connection."""

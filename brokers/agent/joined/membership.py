@@ -78,9 +78,9 @@ def join(directory: Path, *, url: str, token: str, ca_sha256: str = "", host_nam
     Raises `NotJoined`.
     """
     digest = hashlib.sha256(token.encode()).hexdigest()
-    present = JoinedHost.read(directory)
-    if present is not None and present.token_sha256 == digest:
-        return present
+    existing = JoinedHost.read(directory)
+    if existing is not None and existing.token_sha256 == digest:
+        return existing
     wanted_sha256 = ca_sha256.replace(":", "").lower()
     key = new_key()
     try:
@@ -90,21 +90,23 @@ def join(directory: Path, *, url: str, token: str, ca_sha256: str = "", host_nam
                 _require_authority(client.call("GET", AUTHORITY_PATH).body, wanted_sha256)
             body = {"token": token, "csr_pem": request_pem(key, host_name or "agent")}
             # A request whose answer is lost uses the token up; with this key it can be repeated.
-            once = uuid.uuid4().hex
-            made = client.call("POST", JOIN_PATH, body | ({"host": host_name} if host_name else {}), once=once).body
+            idempotency_key = uuid.uuid4().hex
+            membership = client.call(
+                "POST", JOIN_PATH, body | ({"host": host_name} if host_name else {}), idempotency_key=idempotency_key
+            ).body
         finally:
             client.close()
         if wanted_sha256:
-            _require_authority(made, wanted_sha256)
-        certificate, authority = str(made["certificate_pem"]), str(made["authority_pem"])
-        host_id = str(made["host_id"])
+            _require_authority(membership, wanted_sha256)
+        certificate, authority = str(membership["certificate_pem"]), str(membership["authority_pem"])
+        host_id = str(membership["host_id"])
         require_certificate(certificate, authority_pem=authority, key=key, uri=agent_uri(host_id))
     except ApiRefused as refusal:
         raise NotJoined(f"{url} refuses: {refusal}") from refusal
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotJoined(f"{url}: {error or type(error).__name__}") from error
     joined = JoinedHost(
-        url=url, host_id=host_id, host_name=str(made["host_name"]), ca_sha256=wanted_sha256, token_sha256=digest
+        url=url, host_id=host_id, host_name=str(membership["host_name"]), ca_sha256=wanted_sha256, token_sha256=digest
     )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     (directory / DOCUMENT_FILE).unlink(missing_ok=True)
@@ -114,7 +116,7 @@ def join(directory: Path, *, url: str, token: str, ca_sha256: str = "", host_nam
     return joined
 
 
-def _require_authority(body: Any, wanted_sha256: str) -> None:
-    shown = fingerprint(str(body["authority_pem"]).encode())
-    if shown != wanted_sha256:
-        raise ValueError(f"its authority is {shown}, not the one of --ca-sha256.")
+def _require_authority(body: Any, required_sha256: str) -> None:
+    sha256 = fingerprint(str(body["authority_pem"]).encode())
+    if sha256 != required_sha256:
+        raise ValueError(f"its authority is {sha256}, not the one of --ca-sha256.")

@@ -94,7 +94,7 @@ class PoolLedger:
                 return None
         pace = account.pace
         if charge.limit_bps != account.limit_bps:
-            pace.raised(account.limit_bps, charge.limit_bps, now_ms)
+            pace.convert_debt(account.limit_bps, charge.limit_bps, now_ms)
             account.limit_bps = charge.limit_bps
         reserved_bytes = silent_bps * (now_ms - account.charged_ms) // 1000
         account.charged_ms = now_ms

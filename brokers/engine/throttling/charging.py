@@ -158,7 +158,7 @@ class Limiter:
         if limit_per_s == previous_per_s and whole_per_s == self.whole_limit_per_s:
             return
         if self.pace is not None and limit_per_s > previous_per_s:
-            self.pace.raised(previous_per_s, limit_per_s, now_ms)
+            self.pace.convert_debt(previous_per_s, limit_per_s, now_ms)
         if self.bucket is not None:
             self.bucket.change(limit_per_s, self._burst(limit_per_s))
         if whole_per_s == self.whole_limit_per_s and whole_limit_per_s is not None and previous_per_s > 0:
@@ -190,7 +190,7 @@ class Limiter:
         pace, pool = self.pace, self.pool
         if pool is not None and pace is not None:
             if pace.due_ms > now_ms and pool.debt_ms(now_ms) == 0:
-                pace.pay_off(now_ms)
+                pace.cancel_debt(now_ms)
             pool.charge(amount)
             delay_ms = pace.charge(amount, self.limit_per_s, now_ms)
             if delay_ms > 0:

@@ -34,12 +34,12 @@ class Command(BaseCommand):
         raise_on_stop_signals()
         target = directory.expanduser().resolve()
         try:
-            made = back_up(target, Environment.read(), self.stdout.write)
+            result = back_up(target, Environment.read(), self.stdout.write)
         except StartFailed as refusal:
             raise CommandError(f"{refusal.detail}\nNext step: {refusal.next_step}") from None
         except StopRequested as request:
             raise CommandError(f"Interrupted ({request}): nothing was left in {target}.") from None
-        self.stdout.write(f"\nBacked up to {target}, as of {made.manifest.made_at}.")
-        self.stdout.write(f"SHA-256 of its manifest: {made.sha256}")
-        if made.manifest.outside:
-            self.stdout.write(f"Not in it, keep them yourself: {', '.join(made.manifest.outside)}")
+        self.stdout.write(f"\nBacked up to {target}, as of {result.manifest.made_at}.")
+        self.stdout.write(f"SHA-256 of its manifest: {result.sha256}")
+        if result.manifest.outside:
+            self.stdout.write(f"Not in it, keep them yourself: {', '.join(result.manifest.outside)}")

@@ -35,17 +35,17 @@ class Command(BaseCommand):
     def handle(self, *args: Any, directory: Path, replace: bool, sha256: str | None, **options: Any) -> None:
         os.umask(PRIVATE_UMASK)
         raise_on_stop_signals()
-        known = MigrationLoader(None).disk_migrations
-        wanted = RestoreOrder(
+        migrations = MigrationLoader(None).disk_migrations
+        order = RestoreOrder(
             backup=directory.expanduser().resolve(),
             state_dir=state_dir(),
             replace=replace,
             sha256=sha256,
-            known_migrations=known,
+            known_migrations=migrations,
             before_undo=ignore_stop_signals,
         )
         try:
-            manifest = restore(wanted, self.stdout.write)
+            manifest = restore(order, self.stdout.write)
         except StartFailed as refusal:
             raise CommandError(f"{refusal.detail}\nNext step: {refusal.next_step}") from None
         except StopRequested as request:
@@ -54,4 +54,4 @@ class Command(BaseCommand):
         self.stdout.write("brokers at the start: move the log directories away before, if you need them.")
         if manifest.outside:
             self.stdout.write(f"Not in the backup, bring them yourself: {', '.join(manifest.outside)}")
-        self.stdout.write(f"Next step: manage.py up --state-dir {wanted.state_dir}, or start your own units.")
+        self.stdout.write(f"Next step: manage.py up --state-dir {order.state_dir}, or start your own units.")

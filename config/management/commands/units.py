@@ -45,10 +45,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, output: Path | None, **options: Any) -> None:
         if not options["user"].isidentifier():
             raise CommandError("--user: the name of an account has letters, digits and underscores.")
-        wanted = DeploymentOrder(
+        order = DeploymentOrder(
             roles=options["roles"], code=options["code"], user=options["user"], data_dirs=options["data_dir"]
         )
-        files = FORMATS[options["format"]](wanted)
+        files = FORMATS[options["format"]](order)
         if output is None:
             for name, text in files.items():
                 self.stdout.write(f"# --- {name}\n{text}")

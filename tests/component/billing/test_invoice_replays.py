@@ -21,7 +21,7 @@ from billing import call_limits, tasks
 from billing.invoices import replays
 from billing.invoices.recompute import Difference
 from billing.models import Invoice, LakeFile
-from brokers.infra.locks import Busy, only_one
+from brokers.infra.locks import Busy, exclusive_lock
 from tenants.choices import Role, Scope
 from tenants.models import AuditEntry, Member
 from tests.component.billing.test_percentile_replay import BYTES, in_lake, invoiced
@@ -161,7 +161,7 @@ def test_the_installation_replays_one_invoice_and_the_next_one_waits(invoice: In
     taken, done = threading.Event(), threading.Event()
 
     def another_worker() -> None:
-        with only_one(replays.LOCK):
+        with exclusive_lock(replays.LOCK):
             taken.set()
             done.wait(30)
         connection.close()

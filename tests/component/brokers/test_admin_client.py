@@ -19,9 +19,9 @@ from kafka.protocol.metadata.metadata import MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from brokers.dataplane import admin_client
-from brokers.dataplane.client_quotas import QuotaAdminClient
+from brokers.dataplane.client_quotas import KafkaQuotaAdminClient
 from brokers.dataplane.link import Link, LinkDown
-from brokers.dataplane.topics import TopicAdminClient
+from brokers.dataplane.topics import KafkaTopicAdminClient
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.models import Cluster
 from instances.models import Instance
@@ -148,14 +148,14 @@ def created(error_code: int, message: str | None = None) -> CreateTopicsResponse
 
 
 def create(instance: Instance) -> None:
-    TopicAdminClient().create_topic(
+    KafkaTopicAdminClient().create_topic(
         instance.pk, "orders", partitions=1, replication_factor=1, config={"a": "b"}, validate_only=False
     )
 
 
 def test_topics_are_read_as_the_instance_from_a_broker_that_answers(instance: Instance, broker: SmallBroker) -> None:
     broker.answers[METADATA] = metadata
-    (topic,) = TopicAdminClient().topics(instance.pk)
+    (topic,) = KafkaTopicAdminClient().topics(instance.pk)
     assert (topic.name, topic.replication_factor) == ("orders", 1)
     assert [partition.index for partition in topic.partitions] == [0, 1]
     assert broker.users == [instance.pk]
@@ -163,11 +163,11 @@ def test_topics_are_read_as_the_instance_from_a_broker_that_answers(instance: In
 
 def test_a_link_is_kept_and_a_dead_one_replaced(instance: Instance, broker: SmallBroker) -> None:
     broker.answers[METADATA] = metadata
-    TopicAdminClient().topics(instance.pk)
-    TopicAdminClient().topics(instance.pk)
+    KafkaTopicAdminClient().topics(instance.pk)
+    KafkaTopicAdminClient().topics(instance.pk)
     assert broker.users == [instance.pk]
     broker.drop_all()
-    TopicAdminClient().topics(instance.pk)
+    KafkaTopicAdminClient().topics(instance.pk)
     assert broker.users == [instance.pk] * 2
 
 
@@ -175,7 +175,7 @@ def test_no_broker_is_unavailable_and_says_when_to_come_back(instance: Instance,
     broker.answers[METADATA] = metadata
     broker.hangs_up = True
     with pytest.raises(Unavailable) as refusal:
-        TopicAdminClient().topics(instance.pk)
+        KafkaTopicAdminClient().topics(instance.pk)
     assert refusal.value.retry_after_s == 1
     assert PASSWORD not in str(refusal.value.__cause__)
 
@@ -186,7 +186,7 @@ def test_brokers_that_stand_still_make_neither_a_read_nor_a_write_wait_long(
     with socket.create_server(("127.0.0.1", 0)) as mute:
         cluster.brokers.filter(number=2).update(internal_port=mute.getsockname()[1])
         for act, most_s in (
-            (lambda: TopicAdminClient().topic(instance.pk, "orders"), 2.0),
+            (lambda: KafkaTopicAdminClient().topic(instance.pk, "orders"), 2.0),
             (lambda: create(instance), 2.0),
         ):
             began_s = time.monotonic()
@@ -201,10 +201,10 @@ def test_an_idle_link_to_a_broker_that_stands_still_is_not_used_for_a_write(
 ) -> None:
     broker.answers[CREATE_TOPICS] = lambda: created(0)
     create(instance)
-    unresponsive_brokers.note(("127.0.0.1", broker.port))
+    unresponsive_brokers.mark_unresponsive(("127.0.0.1", broker.port))
     create(instance)  # the other broker is down: this one is asked after all, over a link that greets
     assert broker.users == [instance.pk] * 2
-    assert not unresponsive_brokers.holds(("127.0.0.1", broker.port))
+    assert not unresponsive_brokers.is_unresponsive(("127.0.0.1", broker.port))
 
 
 @pytest.mark.parametrize("error_code", [3, 17])
@@ -213,7 +213,7 @@ def test_a_topic_that_is_not_there_or_could_not_be_is_not_found_by_its_name(
 ) -> None:
     broker.answers[METADATA] = lambda: metadata(error_code)
     with pytest.raises(NotFound, match=r'There is no topic "a b"\.'):
-        TopicAdminClient().topic(instance.pk, "a b")
+        KafkaTopicAdminClient().topic(instance.pk, "a b")
 
 
 def test_a_wrong_secret_never_appears_in_what_is_raised(broker: SmallBroker) -> None:
@@ -224,7 +224,7 @@ def test_a_wrong_secret_never_appears_in_what_is_raised(broker: SmallBroker) -> 
 
 def test_an_instance_without_brokers_is_a_conflict(db: None) -> None:
     with pytest.raises(Conflict):
-        TopicAdminClient().topics(make_running(make_tenant()).pk)
+        KafkaTopicAdminClient().topics(make_running(make_tenant()).pk)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def deleted(error_code: int) -> DeleteTopicsResponse:
 
 def test_a_write_that_waits_for_the_controller_counts_as_done(instance: Instance, broker: SmallBroker) -> None:
     """The error is the same as for a write that failed, so the client looks at the topic."""
-    topic_admin_client = TopicAdminClient()
+    topic_admin_client = KafkaTopicAdminClient()
     broker.answers[CREATE_TOPICS] = lambda: created(7, "goes on")
     broker.answers[CREATE_PARTITIONS] = timed_out_growth
     broker.answers[DELETE_TOPICS] = lambda: deleted(7)
@@ -283,7 +283,7 @@ def test_a_write_that_waits_for_the_controller_counts_as_done(instance: Instance
 
 def test_an_answer_that_is_lost_leaves_the_outcome_open(instance: Instance, broker: SmallBroker) -> None:
     broker.hangs_up = True
-    for act in (lambda: create(instance), lambda: TopicAdminClient().delete_topic(instance.pk, "orders")):
+    for act in (lambda: create(instance), lambda: KafkaTopicAdminClient().delete_topic(instance.pk, "orders")):
         with pytest.raises(OutcomeUnknown) as message:
             act()
         assert message.value.retry_after_s == 1
@@ -293,7 +293,7 @@ def test_an_answer_that_is_lost_leaves_the_outcome_open(instance: Instance, brok
 def test_a_trial_whose_answer_is_lost_has_changed_nothing(instance: Instance, broker: SmallBroker) -> None:
     broker.hangs_up = True
     with pytest.raises(Unavailable) as message:
-        TopicAdminClient().grow_topic(instance.pk, "orders", 3, validate_only=True)
+        KafkaTopicAdminClient().grow_topic(instance.pk, "orders", 3, validate_only=True)
     assert not isinstance(message.value, OutcomeUnknown)
 
 
@@ -310,7 +310,7 @@ def test_an_effect_of_a_lost_try_is_not_reported_as_another_clients(
             create(instance)
         admin_client.links().close()
         broker.answers[DELETE_TOPICS] = lambda: deleted(3)
-        TopicAdminClient().delete_topic(instance.pk, "orders")
+        KafkaTopicAdminClient().delete_topic(instance.pk, "orders")
         assert first.asked.count(DELETE_TOPICS) == broker.asked.count(DELETE_TOPICS) == 1
     finally:
         first.stop()
@@ -321,7 +321,7 @@ def test_an_existing_topic_is_reported_over_a_link_that_died_while_idle(
 ) -> None:
     broker.answers[METADATA] = metadata
     broker.answers[CREATE_TOPICS] = lambda: created(36, "is there")
-    TopicAdminClient().topics(instance.pk)
+    KafkaTopicAdminClient().topics(instance.pk)
     with pytest.raises(Conflict):
         create(instance)
     broker.drop_all()
@@ -343,7 +343,7 @@ def test_quotas_keep_the_difference_between_a_default_and_nothing(instance: Inst
     broker.answers[DESCRIBE_QUOTAS] = lambda: DescribeClientQuotasResponse(
         throttle_time_ms=0, error_code=0, error_message=None, entries=[entry]
     )
-    assert QuotaAdminClient().describe(instance.pk) == [
+    assert KafkaQuotaAdminClient().describe(instance.pk) == [
         ClientQuota(user=EntityPart(name=None), client_id=None, limits={"producer_byte_rate": 5.0})
     ]
 
@@ -354,6 +354,6 @@ def test_a_refused_quota_is_invalid(instance: Instance, broker: SmallBroker) -> 
         throttle_time_ms=0, entries=[kind(error_code=42, error_message="no such key", entity=[])]
     )
     with pytest.raises(Invalid, match="no such key"):
-        QuotaAdminClient().alter(
+        KafkaQuotaAdminClient().alter(
             instance.pk, EntityPart(name="a"), None, {"producer_byte_rate": 1.0}, validate_only=False
         )

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from brokers import services
 from brokers.agent.database import ClusterFacts, DatabaseControlPlane, process_settings
 from brokers.agent.loop import Agent
-from brokers.agent.supervision import Act, ObservedProcess, backoff_s, decide, failures_after_end
+from brokers.agent.supervision import ObservedProcess, ProcessAction, backoff_s, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.zookeeper_access import Credentials
@@ -48,17 +48,17 @@ def seen(**fields: object) -> ObservedProcess:
 @pytest.mark.parametrize(
     ("fields", "act"),
     [
-        ({}, Act.START),
-        ({"is_running": True}, Act.NOTHING),
-        ({"is_running": True, "is_wanted": False}, Act.STOP),
-        ({"is_running": True, "wanted_restarts": 1}, Act.STOP),
-        ({"is_wanted": False}, Act.NOTHING),
-        ({"failures": 1, "ended_at_s": 99.9}, Act.WAIT),
-        ({"failures": 1, "ended_at_s": 99.0}, Act.START),
-        ({"failures": 9, "ended_at_s": 99.0, "wanted_restarts": 1}, Act.START),
+        ({}, ProcessAction.START),
+        ({"is_running": True}, ProcessAction.NOTHING),
+        ({"is_running": True, "is_wanted": False}, ProcessAction.STOP),
+        ({"is_running": True, "wanted_restarts": 1}, ProcessAction.STOP),
+        ({"is_wanted": False}, ProcessAction.NOTHING),
+        ({"failures": 1, "ended_at_s": 99.9}, ProcessAction.WAIT),
+        ({"failures": 1, "ended_at_s": 99.0}, ProcessAction.START),
+        ({"failures": 9, "ended_at_s": 99.0, "wanted_restarts": 1}, ProcessAction.START),
     ],
 )
-def test_one_act_is_due(fields: dict[str, object], act: Act) -> None:
+def test_one_act_is_due(fields: dict[str, object], act: ProcessAction) -> None:
     assert decide(seen(**fields), now_s=100.0) is act
 
 
@@ -285,7 +285,7 @@ def test_a_process_report_that_postgresql_missed_is_sent_again(
         raise OperationalError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(services, "note_process", is_away)
+        patch.setattr(services, "store_process_state", is_away)
         agent.reconcile_once()
     assert services.is_restarting(cluster.brokers.get(number=1))
 

@@ -47,8 +47,8 @@ class Away:
     def begin(self) -> None:
         self._patch.setattr(DatabaseControlPlane, "_read", self)
         self._patch.setattr("brokers.agent.database.process_settings", self)
-        self._patch.setattr(services, "note_process", self)
-        self._patch.setattr(services, "note_restart", self)
+        self._patch.setattr(services, "store_process_state", self)
+        self._patch.setattr(services, "count_restart", self)
 
 
 @pytest.fixture()
@@ -58,7 +58,7 @@ def away() -> Iterator[tuple[Away, pytest.MonkeyPatch]]:
 
 
 def pid_of(agent: Agent) -> int | None:
-    (charge,) = agent._charges.values()
+    (charge,) = agent._brokers.values()
     return charge.process.pid if charge.process.is_running else None
 
 
@@ -205,7 +205,7 @@ def test_a_pid_that_could_not_be_written_is_written_when_there_is_room(
     try:
         assert process.is_running
         assert not sleeper(tmp_path).adopt()
-        process.note()
+        process.record()
         assert sleeper(tmp_path).adopt()
     finally:
         process.kill()

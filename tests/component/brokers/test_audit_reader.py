@@ -148,7 +148,7 @@ def test_each_kind_of_change_by_an_admin_client_is_in_the_tenants_log(
     instance: TestInstance, owner: Member, cluster: Cluster
 ) -> None:
     administer_everything(instance)
-    reader.read_everywhere()
+    reader.read_all_clusters()
     result = rows(owner)
     assert [(row["action"], row["target"]["id"]) for row in result] == [
         ("topic.created", f"{instance.id}/orders"),
@@ -192,16 +192,16 @@ def test_events_of_a_time_without_a_reader_are_read_once(
     instance: TestInstance, owner: Member, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(instance, "first")
-    reader.read_everywhere()
+    reader.read_all_clusters()
     create(instance, *(f"topic-{number}" for number in range(20)))
     with monkeypatch.context() as broken, capture_logs() as written:
         broken.setattr(AuditOffset, "save", _dies)
-        assert reader.read_everywhere() == 0
+        assert reader.read_all_clusters() == 0
     failed = [line["cluster_id"] for line in written if line["event"] == "audit.cluster_failed"]
     assert failed == [cluster.pk]
     assert len(rows(owner)) == 1, "rows and offset are one transaction"
-    assert reader.read_everywhere() > 0
-    assert reader.read_everywhere() == 0
+    assert reader.read_all_clusters() > 0
+    assert reader.read_all_clusters() == 0
     names = [row["target"]["id"].partition("/")[2] for row in rows(owner)]
     assert sorted(names) == sorted(["first", *(f"topic-{number}" for number in range(20))])
 
@@ -217,10 +217,10 @@ def test_events_of_answered_requests_survive_a_kill_of_the_broker(
     create(instance, *names)
     broker = engines.brokers[0]
     broker.kill()
-    assert reader.read_everywhere() == 0
+    assert reader.read_all_clusters() == 0
     broker.start()
     broker.wait_until_ready()
-    eventually(lambda: reader.read_everywhere() or rows(owner), within_s=30)
+    eventually(lambda: reader.read_all_clusters() or rows(owner), within_s=30)
     assert sorted(row["target"]["id"].partition("/")[2] for row in rows(owner)) == names
 
 
@@ -231,7 +231,7 @@ def test_another_tenant_sees_nothing_of_it(
     theirs = opened(engines, cluster, stranger)
     create(instance, "mine")
     create(theirs, "theirs")
-    reader.read_everywhere()
+    reader.read_all_clusters()
     assert [row["target"]["id"] for row in rows(owner)] == [f"{instance.id}/mine"]
     assert [row["target"]["id"] for row in rows(stranger)] == [f"{theirs.id}/theirs"]
     assert not rows(stranger, f"&target_id={instance.id}/mine")
@@ -243,7 +243,7 @@ def test_failed_sign_ins_are_one_row_with_their_number(instance: TestInstance, o
             AdminClient(conf(instance, name, "wrong")).list_topics(timeout=2)
 
     def failures() -> list[dict[str, Any]]:
-        reader.read_everywhere()
+        reader.read_all_clusters()
         return [row for row in rows(owner) if row["action"] == "client.sign_in_failed"]
 
     eventually(lambda: len(failures()) >= 2, within_s=15)
@@ -260,7 +260,7 @@ def test_an_act_of_the_console_has_one_row_and_not_two(instance: TestInstance, o
         f"/instances/{instance.id}/topics", {"name": "orders", "partitions": 1, "replication_factor": 1}
     )
     assert made.status_code == 201, made.content
-    reader.read_everywhere()
+    reader.read_all_clusters()
     assert AuditEntry.objects.filter(action="topic.created", target_id=f"{instance.id}/orders").count() == 1
     assert not rows(owner)
 
@@ -269,11 +269,11 @@ def test_a_log_that_lost_its_end_is_read_again_without_doubles(
     instance: TestInstance, owner: Member, cluster: Cluster
 ) -> None:
     create(instance, "orders")
-    reader.read_everywhere()
+    reader.read_all_clusters()
     AuditOffset.objects.update(next_offset=1_000_000)
     create(instance, "bills")
-    reader.read_everywhere()
-    reader.read_everywhere()
+    reader.read_all_clusters()
+    reader.read_all_clusters()
     names = [row["target"]["id"].partition("/")[2] for row in rows(owner)]
     assert names == ["orders", "bills"]
 
@@ -286,7 +286,7 @@ def test_an_event_of_an_instance_that_nobody_knows_holds_up_nobody(
     admin = AdminClient({"bootstrap.servers": stray.bootstrap})
     admin.create_topics([topic])["nobodys"].result(30)
     create(instance, "orders")
-    reader.read_everywhere()
+    reader.read_all_clusters()
     assert [row["target"]["id"] for row in rows(owner)] == [f"{instance.id}/orders"]
     assert not AuditEntry.objects.filter(target_id__contains="nobodys").exists()
 
@@ -295,19 +295,19 @@ def test_a_batch_that_cannot_be_read_holds_up_none_after_it(
     engines: EngineCluster, instance: TestInstance, owner: Member, cluster: Cluster
 ) -> None:
     create(instance, "first")
-    reader.read_everywhere()
+    reader.read_all_clusters()
     create(instance, "damaged")
     damage(engines, f"{instance.id}".encode(), b"damaged")
     with capture_logs() as written:
-        reader.read_everywhere()
+        reader.read_all_clusters()
     assert [line["event"] for line in written] == ["audit.unreadable"]
     for number in range(AUDIT_EVENTS):
         create(instance, f"topic-{number}")
-    reader.read_everywhere()
+    reader.read_all_clusters()
     names = sorted(row["target"]["id"].partition("/")[2] for row in rows(owner))
     assert names == sorted(["first", *(f"topic-{number}" for number in range(AUDIT_EVENTS))])
     (row,) = AuditOffset.objects.filter(cluster=cluster)
-    assert reader.read_everywhere() == 0
+    assert reader.read_all_clusters() == 0
     assert row.next_offset == AuditOffset.objects.get(pk=row.pk).next_offset
 
 

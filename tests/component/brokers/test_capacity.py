@@ -38,7 +38,7 @@ def tenant() -> Tenant:
 def sell(tenant: Tenant, cluster: Cluster) -> Placement:
     """Places an instance in the way of the reconciler."""
     instance = make_instance(tenant, bandwidth_mb_s=MB_S, storage_gb=1)
-    chosen = placement.choose(capacity.rooms([cluster]), bandwidth_mb_s=MB_S, storage_gb=1)
+    chosen = placement.choose(capacity.headrooms([cluster]), bandwidth_mb_s=MB_S, storage_gb=1)
     assert chosen is not None
     with transaction.atomic():
         lease(instance, Broker.objects.filter(pk__in=chosen.broker_ids).select_related("host"))
@@ -49,7 +49,7 @@ def test_a_cluster_is_sold_to_the_last_megabyte(tenant: Tenant, cluster: Cluster
     for _ in range(12):
         sell(tenant, cluster)
 
-    (room,) = capacity.rooms([cluster])
+    (room,) = capacity.headrooms([cluster])
     assert [broker.free_bandwidth_mb_s for broker in room.brokers] == [Fraction()] * 3
     assert placement.choose([room], bandwidth_mb_s=1, storage_gb=1) is None
 
@@ -60,9 +60,9 @@ def test_an_instance_grows_by_what_is_left_and_no_more(tenant: Tenant, cluster: 
         sell(tenant, cluster)
 
     with pytest.raises(Conflict, match="no room for 501 MB/s"), transaction.atomic():
-        capacity.Room().reserve(first.instance, bandwidth_mb_s=2 * MB_S + 1, storage_gb=1)
+        capacity.CapacityReservations().reserve(first.instance, bandwidth_mb_s=2 * MB_S + 1, storage_gb=1)
     with transaction.atomic():
-        capacity.Room().reserve(first.instance, bandwidth_mb_s=2 * MB_S, storage_gb=1)
+        capacity.CapacityReservations().reserve(first.instance, bandwidth_mb_s=2 * MB_S, storage_gb=1)
 
     first.refresh_from_db()
     assert first.bandwidth_mb_s == 2 * MB_S
@@ -74,13 +74,13 @@ def test_an_instance_grows_no_further_than_its_cluster_may_sell(tenant: Tenant, 
     sell(tenant, cluster)
     Cluster.objects.filter(pk=cluster.pk).update(max_bandwidth_mb_s=2 * MB_S + 50, max_storage_gb=2)
     with pytest.raises(Conflict, match="At most 300 MB/s"), transaction.atomic():
-        capacity.Room().reserve(first.instance, bandwidth_mb_s=MB_S + 51, storage_gb=1)
+        capacity.CapacityReservations().reserve(first.instance, bandwidth_mb_s=MB_S + 51, storage_gb=1)
     with pytest.raises(Conflict, match="At most 1 GB"), transaction.atomic():
-        capacity.Room().reserve(first.instance, bandwidth_mb_s=MB_S, storage_gb=2)
+        capacity.CapacityReservations().reserve(first.instance, bandwidth_mb_s=MB_S, storage_gb=2)
     with transaction.atomic():
-        capacity.Room().reserve(first.instance, bandwidth_mb_s=MB_S + 50, storage_gb=1)
+        capacity.CapacityReservations().reserve(first.instance, bandwidth_mb_s=MB_S + 50, storage_gb=1)
     cluster.refresh_from_db()
-    (room,) = capacity.rooms([cluster])
+    (room,) = capacity.headrooms([cluster])
     assert (room.unsold_mb_s, room.unsold_gb) == (0, 0)
     assert placement.choose([room], bandwidth_mb_s=1, storage_gb=1) is None
 
@@ -96,7 +96,7 @@ def test_brokers_that_an_instance_is_to_keep_hold_their_full_share_while_it_move
         lease(instance, Broker.objects.filter(cluster=wide).select_related("host"))
     PortLease.objects.filter(instance=instance, broker__number=1).update(is_leaving=True)
 
-    (room,) = capacity.rooms([wide])
+    (room,) = capacity.headrooms([wide])
 
     sold = {broker.number: 1_000 - broker.free_bandwidth_mb_s for broker in room.brokers}
     # What it leaves is still read from there, and its room is given to nobody before it is empty.
@@ -111,9 +111,9 @@ def test_an_instance_that_moves_grows_by_what_the_brokers_it_keeps_have_left(ten
     Placement.objects.create(instance=moving, cluster=cluster, bandwidth_mb_s=500, storage_gb=1)
 
     with pytest.raises(Conflict, match="no room for 2001 MB/s"), transaction.atomic():
-        capacity.Room().reserve(moving, bandwidth_mb_s=2_001, storage_gb=1)
+        capacity.CapacityReservations().reserve(moving, bandwidth_mb_s=2_001, storage_gb=1)
     with transaction.atomic():
-        capacity.Room().reserve(moving, bandwidth_mb_s=2_000, storage_gb=1)
+        capacity.CapacityReservations().reserve(moving, bandwidth_mb_s=2_000, storage_gb=1)
 
 
 def test_a_broker_is_not_emptied_into_others_that_have_sold_too_much_for_it(tenant: Tenant, cluster: Cluster) -> None:
@@ -134,19 +134,19 @@ def test_a_broker_is_not_emptied_into_others_that_have_sold_too_much_for_it(tena
         {"owner": placed.instance_id, "arriving": [4], "leaving": [3]} for placed in cluster.placements.order_by("pk")
     ]
     with pytest.raises(Conflict) as refused:
-        capacity.require_room(cluster, placements)
+        capacity.require_capacity(cluster, placements)
     assert refused.value.code == "no_room"
     assert [error.detail for error in refused.value.errors] == ["Broker 4 would have sold 1,000 of 999 MB/s."]
     Broker.objects.filter(cluster=cluster, number=4).update(bandwidth_mb_s=1_000)
-    capacity.require_room(cluster, placements)
+    capacity.require_capacity(cluster, placements)
 
 
 def test_an_oversold_broker_keeps_nothing_from_moving(tenant: Tenant, cluster: Cluster) -> None:
     placed = sell(tenant, cluster)
     Broker.objects.filter(cluster=cluster).update(bandwidth_mb_s=1)
-    capacity.require_room(cluster, [])
+    capacity.require_capacity(cluster, [])
     with pytest.raises(Conflict):
-        capacity.require_room(cluster, [{"owner": placed.instance_id, "arriving": [], "leaving": [3]}])
+        capacity.require_capacity(cluster, [{"owner": placed.instance_id, "arriving": [], "leaving": [3]}])
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_room_that_a_rebalance_is_about_to_take_is_sold_to_nobody(
         cluster=cluster, kind="balance", state=state, planned_by="ida",
         placements=[{"owner": placed.instance_id, "arriving": [3], "leaving": [1]}],
     )  # fmt: skip
-    (room,) = capacity.rooms([cluster])
+    (room,) = capacity.headrooms([cluster])
     (third,) = [broker for broker in room.brokers if broker.number == 3]
     assert third.free_bandwidth_mb_s == 1_000 - (Fraction(MB_S, 2) if promised else 0)
 
@@ -180,6 +180,6 @@ def test_an_instance_on_its_way_to_a_broker_grows_by_no_more_than_that_one_has_l
         placements=[{"owner": placed.instance_id, "arriving": [3], "leaving": [1]}],
     )  # fmt: skip
     with pytest.raises(Conflict, match="no room for 501 MB/s"), transaction.atomic():
-        capacity.Room().reserve(placed.instance, bandwidth_mb_s=2 * MB_S + 1, storage_gb=1)
+        capacity.CapacityReservations().reserve(placed.instance, bandwidth_mb_s=2 * MB_S + 1, storage_gb=1)
     with transaction.atomic():
-        capacity.Room().reserve(placed.instance, bandwidth_mb_s=2 * MB_S, storage_gb=1)
+        capacity.CapacityReservations().reserve(placed.instance, bandwidth_mb_s=2 * MB_S, storage_gb=1)

@@ -70,11 +70,11 @@ def cluster(engines: EngineCluster, tmp_path: Path, settings: object, db: None) 
 
 
 def test_requests_to_one_broker_to_all_and_to_admin_ports_are_answered(cluster: Cluster) -> None:
-    assert admin_client.ask_as_cluster(cluster, DescribeClusterRequest(version=0)).error_code == 0
+    assert admin_client.send_as_cluster(cluster, DescribeClusterRequest(version=0)).error_code == 0
     targets = scatter.targets(cluster, "penstock")
     asked = [(target, DescribeClusterRequest(version=0)) for target in targets.values()]
-    assert [number for number, _ in scatter.scatter(asked).answers] == [1, 2]
-    answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/status")
+    assert [number for number, _ in scatter.scatter(asked).responses] == [1, 2]
+    answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/status")
     assert sorted(answers.bodies) == [1, 2]
 
 
@@ -96,7 +96,7 @@ def test_another_broker_at_the_same_address_gets_no_request(cluster: Cluster) ->
 def test_without_a_certificate_of_ones_own_nobody_answers(cluster: Cluster, settings: object, tmp_path: Path) -> None:
     settings.INTERNAL_CERTIFICATE_FILE = tmp_path / "none.pem"  # type: ignore[attr-defined]
     with pytest.raises(Unavailable):
-        admin_client.ask_as_cluster(cluster, DescribeClusterRequest(version=0))
+        admin_client.send_as_cluster(cluster, DescribeClusterRequest(version=0))
 
 
 def test_the_pipeline_reads_with_its_certificate(cluster: Cluster) -> None:
@@ -148,12 +148,12 @@ def test_a_program_on_the_ports_of_a_broker_that_was_never_started_is_not_sent_t
         Broker.objects.filter(pk=added.pk).update(internal_port=port, admin_port=port)
         Broker.objects.filter(cluster=cluster).exclude(pk=added.pk).update(removed_at=timezone.now())
         with pytest.raises(Unavailable):
-            admin_client.ask_as_cluster(cluster, DescribeClusterRequest(version=0))
+            admin_client.send_as_cluster(cluster, DescribeClusterRequest(version=0))
         asked = [
             (target, DescribeClusterRequest(version=0)) for target in scatter.targets(cluster, "penstock").values()
         ]
-        assert not scatter.scatter(asked).answers
-        assert not observe.ask_all(observe.targets_of_cluster(cluster), "/v1/status").bodies
+        assert not scatter.scatter(asked).responses
+        assert not observe.query_all(observe.targets_of_cluster(cluster), "/v1/status").bodies
     assert len(received) == 3
     assert all(data[:1] == TLS_HANDSHAKE for data in received)
 

@@ -66,13 +66,13 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Mapping[str, Any]]:
     """Returns the snapshot that each broker answers; a broker without one is unresponsive."""
     result: dict[int, Mapping[str, Any]] = {number: snapshot(number) for number in (1, 2, 3)}
 
-    def ask_all(targets: Any, path: str) -> observe.Answers:
+    def query_all(targets: Any, path: str) -> observe.Answers:
         silent = tuple(
             BrokerUnresponsive(broker_id=target.number, reason="") for target in targets if target.number not in result
         )
         return observe.Answers(bodies=result, silent=silent)
 
-    monkeypatch.setattr(observe, "ask_all", ask_all)
+    monkeypatch.setattr(observe, "query_all", query_all)
     return result
 
 

@@ -57,11 +57,11 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answering: set[int] = set()
         self.cluster = FakeCluster(brokers=set())
-        monkeypatch.setattr(observe, "ask_all", self.ask_all)
+        monkeypatch.setattr(observe, "query_all", self.query_all)
         for module in (forming, retiring):
             monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: self.cluster)
 
-    def ask_all(self, targets: Any, _path: str) -> observe.Answers:
+    def query_all(self, targets: Any, _path: str) -> observe.Answers:
         silent = [BrokerUnresponsive(broker_id=item.number, reason="") for item in targets]
         return observe.Answers(
             bodies={number: {"broker_id": number} for number in self.answering},
@@ -271,7 +271,7 @@ class TestRetiring:
 def test_unread_records_are_counted_by_topic(
     ends: dict[str, dict[str, int]], read: dict[str, dict[int, int]], missing: dict[str, int]
 ) -> None:
-    assert retiring.behind(ends, read) == missing
+    assert retiring.unread_records(ends, read) == missing
 
 
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])

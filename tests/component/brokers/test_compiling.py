@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brokers.agent.compiling import CompileStep, Compiling, decide, prospect
+from brokers.agent.compiling import CompileStep, Compiling, decide, predicted_note
 from brokers.limits import AGENT_COMPILE_AFTER_S
 from brokers.native import build as native
 from brokers.native import finder, modules, notes
@@ -29,7 +29,7 @@ GOES_ON = "import signal; signal.pause()"
         (Build.PENDING, True, AGENT_COMPILE_AFTER_S, CompileStep.BEGIN),
         (Build.PENDING, False, AGENT_COMPILE_AFTER_S, CompileStep.WAIT),
         (Build.PENDING, True, AGENT_COMPILE_AFTER_S - 1, CompileStep.WAIT),
-        (Build.RUNNING, True, AGENT_COMPILE_AFTER_S, CompileStep.LOOK),
+        (Build.RUNNING, True, AGENT_COMPILE_AFTER_S, CompileStep.POLL),
         (Build.COMPLETE, True, AGENT_COMPILE_AFTER_S, CompileStep.NOTHING),
         (Build.FAILED, True, AGENT_COMPILE_AFTER_S, CompileStep.NOTHING),
         (Build.IMPOSSIBLE, True, AGENT_COMPILE_AFTER_S, CompileStep.NOTHING),
@@ -108,7 +108,7 @@ def test_a_refusal_is_not_tried_again_until_the_sources_change(
     assert compiling.note.build is Build.FAILED
     assert str(native.failure_log()) in compiling.note.reason
     monkeypatch.setattr(modules, "digest", lambda: "0123456789abcdef")
-    assert prospect().build is Build.PENDING
+    assert predicted_note().build is Build.PENDING
 
 
 def test_an_agent_that_ends_takes_its_build_along(made: list[Compiling], tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_without_a_compiler_one_line_says_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(finder.SWITCH, "1")
     monkeypatch.setenv("CC", "/no/such/cc")
     monkeypatch.setattr(modules, "digest", lambda: "0123456789abcdef")
-    assert modules_line(prospect()) == (
+    assert modules_line(predicted_note()) == (
         "Brokers run plain modules, which take more CPU: there is no C compiler (/no/such/cc)"
     )
 

@@ -105,7 +105,7 @@ def test_a_cluster_made_for_one_that_was_deleted_is_for_the_next(cluster: Cluste
     Cluster.objects.filter(kind=ClusterKind.DEDICATED).update(state=ClusterState.READY)
     Instance.objects.filter(pk=instance.pk).update(phase="deleted")
     next_one = wanted()
-    with pytest.raises(reconciler.NotYet):  # its brokers are rows alone and confirm nothing
+    with pytest.raises(reconciler.RetryLater):  # its brokers are rows alone and confirm nothing
         reconciler.reconcile(next_one.pk)
     placed = Placement.objects.get(instance=next_one)
     assert placed.cluster.kind == ClusterKind.DEDICATED
@@ -139,7 +139,7 @@ def test_operators_read_why_an_instance_lives_where_it_does(
 ) -> None:
     monkeypatch.setattr(reconciler, "ACK_DEADLINE_S", 0.1)
     instance = make_instance(make_tenant(), phase="provisioning")
-    with pytest.raises(reconciler.NotYet):
+    with pytest.raises(reconciler.RetryLater):
         reconciler.reconcile(instance.pk)
     (item,) = operator.get("/operator/placements").json()["items"]
     assert [(reason["cluster"], reason["fit"]) for reason in item["reasons"]] == [(cluster.name, "chosen")]

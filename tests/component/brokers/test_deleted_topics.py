@@ -13,8 +13,8 @@ from django.utils import timezone
 from kafka.protocol.consumer.fetch import FetchRequest
 
 from brokers.dataplane import admin_client
-from brokers.dataplane.admin_client import ask_as_instance
-from brokers.dataplane.topics import TopicAdminClient
+from brokers.dataplane.admin_client import send_as_instance
+from brokers.dataplane.topics import KafkaTopicAdminClient
 from brokers.monitoring.observe import Observed
 from brokers.provisioning import topic_documents
 from brokers.provisioning.publisher import Publisher
@@ -83,7 +83,7 @@ class Undo:
         eventually(lambda: self.name in self.listed(), "the topic is shown")
 
     def listed(self) -> set[str]:
-        return {topic.name for topic in TopicAdminClient().topics(INSTANCE_ID)}
+        return {topic.name for topic in KafkaTopicAdminClient().topics(INSTANCE_ID)}
 
     def values(self) -> set[bytes]:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False})
@@ -114,7 +114,7 @@ def error_of(act: object) -> int:
 
 def test_a_deleted_topic_is_hidden_from_clients_and_comes_back_with_records_offsets_and_settings(undo: Undo) -> None:
     undo.fill()
-    topic_id = TopicAdminClient().topic(INSTANCE_ID, undo.name).topic_id
+    topic_id = KafkaTopicAdminClient().topic(INSTANCE_ID, undo.name).topic_id
     undo.delete()
     producer = Producer({"bootstrap.servers": undo.bootstrap, "message.timeout.ms": 3_000})
     refused: list[KafkaError] = []
@@ -127,7 +127,7 @@ def test_a_deleted_topic_is_hidden_from_clients_and_comes_back_with_records_offs
 
     undo.restore()
     assert not DeletedTopic.objects.exists()
-    assert TopicAdminClient().topic(INSTANCE_ID, undo.name).topic_id == topic_id
+    assert KafkaTopicAdminClient().topic(INSTANCE_ID, undo.name).topic_id == topic_id
     assert undo.values() == {str(number).encode() for number in range(MESSAGES)}
     asked = undo.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(undo.group)])[undo.group].result(30)
     assert {(line.topic, line.partition, line.offset) for line in asked.topic_partitions} == {
@@ -139,7 +139,7 @@ def test_a_deleted_topic_is_hidden_from_clients_and_comes_back_with_records_offs
 
 def test_no_call_that_names_a_hidden_topic_finds_it_and_its_name_stays_taken(undo: Undo) -> None:
     undo.fill()
-    described = TopicAdminClient().topic(INSTANCE_ID, undo.name)
+    described = KafkaTopicAdminClient().topic(INSTANCE_ID, undo.name)
     undo.delete()
     assert error_of(undo.admin.delete_topics([undo.name])[undo.name]) == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert error_of(undo.admin.create_topics([NewTopic(undo.name, 1, 1)])[undo.name]) == POLICY_VIOLATION
@@ -160,7 +160,7 @@ def test_no_call_that_names_a_hidden_topic_finds_it_and_its_name_stays_taken(und
             )
         ],
     )  # fmt: skip
-    (answered,) = ask_as_instance(INSTANCE_ID, by_id).responses
+    (answered,) = send_as_instance(INSTANCE_ID, by_id).responses
     assert answered.partitions[0].error_code == UNKNOWN_TOPIC_ID
     assert not answered.partitions[0].records
 

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from brokers.dataplane import transactions
-from brokers.dataplane.scatter import Scattered
+from brokers.dataplane.scatter import ScatterResult
 from brokers.limits import HANGING_SCAN_PARTITIONS_MAX, HANGING_UNKNOWN_AFTER_MS
 from brokers.models import Cluster
 from brokers.monitoring import cluster_overview
@@ -271,8 +271,8 @@ def test_a_marker_that_may_have_reached_its_leader_is_of_unknown_outcome(
         coordinator_epoch=0, transaction_start_offset=7,
     )  # fmt: skip
     monkeypatch.setattr(transactions, "_leaders", lambda _asked, places: {1: list(places)})
-    for may_be_done, raised in ((True, OutcomeUnknown), (False, Unavailable)):
-        lost = Scattered(answers=(), silent=(), may_be_done=may_be_done)
+    for may_be_executed, raised in ((True, OutcomeUnknown), (False, Unavailable)):
+        lost = ScatterResult(responses=(), silent=(), may_be_executed=may_be_executed)
         monkeypatch.setattr(transactions, "scatter", lambda *_, lost=lost, **__: lost)
         with pytest.raises(Unavailable) as message:
             transactions.ClusterTransactions(cluster).abort(producer)

@@ -112,13 +112,13 @@ def test_partitions_that_lack_something_name_their_owners(
     tell(cluster, **{state: 3})
     lines = [{"instance_id": orders.pk}, {"instance_id": orders.pk}, {"instance_id": ""}]
     monkeypatch.setattr(cluster_overview, "partition_page", lambda *_args, **_more: (lines, ""))
-    incidents.keep(cluster, {state: 3})
+    incidents.cache_owners(cluster, {state: 3})
     page = first_page(panel)
     assert "Instances it hits: 1, of tenants: 1. Acme (orders). The cluster&#x27;s own topics are among them" in page
     assert "Beta" not in page
     listed = reverse("admin:brokers_cluster_affected", args=[cluster.pk]) + f"?state={state}"
     assert listed in page and "orders" in panel.get(listed).content.decode()
-    incidents.keep(cluster, {state: 0})
+    incidents.cache_owners(cluster, {state: 0})
     assert "It hits no instance." in panel.get(listed).content.decode()
 
 
@@ -132,9 +132,9 @@ def test_no_more_partitions_are_asked_for_than_there_is_a_bound(
         return [{"instance_id": f"ins-{len(pages):08d}"}], str(len(pages))
 
     monkeypatch.setattr(cluster_overview, "partition_page", partition_page)
-    incidents.keep(cluster, {"offline": 10**6})
+    incidents.cache_owners(cluster, {"offline": 10**6})
     assert len(pages) == LEADERLESS_LISTED_MAX // LEADERLESS_PAGE
-    (known,) = incidents._kept([cluster.pk]).items()
+    (known,) = incidents._cached_owners([cluster.pk]).items()
     assert known == (
         Incident(cluster.pk, "offline"), Owners(tuple(f"ins-{n + 1:08d}" for n in range(len(pages))), True, False),
     )  # fmt: skip
@@ -145,7 +145,7 @@ def test_an_incident_of_the_clusters_own_topics_says_so(
 ) -> None:
     tell(cluster, offline=1)
     monkeypatch.setattr(cluster_overview, "partition_page", lambda *_args, **_more: ([{"instance_id": ""}], ""))
-    incidents.keep(cluster, {"offline": 1})
+    incidents.cache_owners(cluster, {"offline": 1})
     assert "It hits no topic of an instance. The cluster&#x27;s own topics" in first_page(panel)
 
 
@@ -156,8 +156,8 @@ def test_where_no_broker_tells_the_partitions_nobody_is_said_to_be_hit(
         raise Unavailable("No broker of the cluster answers at the moment.")
 
     monkeypatch.setattr(cluster_overview, "partition_page", refuse)
-    incidents.keep(cluster, {"offline": 2})
-    assert incidents._kept([cluster.pk]) == {}
+    incidents.cache_owners(cluster, {"offline": 2})
+    assert incidents._cached_owners([cluster.pk]) == {}
 
 
 def test_an_operator_who_may_not_see_instances_sees_no_tenant(cluster: Cluster) -> None:
@@ -186,7 +186,7 @@ def test_the_map_leads_to_those_that_a_silent_broker_serves(
 ) -> None:
     served(cluster, 3, 1)
     silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
-    monkeypatch.setattr(cluster_overview, "_ask", lambda _cluster: observe.Answers(bodies={}, silent=silent))
+    monkeypatch.setattr(cluster_overview, "_query_brokers", lambda _cluster: observe.Answers(bodies={}, silent=silent))
     address = reverse("admin:brokers_cluster_map", args=[cluster.pk])
     listed = reverse("admin:brokers_cluster_affected", args=[cluster.pk]) + "?broker=3"
     assert listed in panel.get(address).content.decode()

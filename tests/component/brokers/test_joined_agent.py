@@ -222,10 +222,10 @@ def test_an_end_whose_report_was_answered_in_vain_is_counted_once(
         try:
             eventually(lambda: Host.objects.get(pk=broker.host_id).agent_version, within_s=30, what="the first report")
             front.loses = REPORT_PATH
-            control_plane.note_restart(broker.pk)
+            control_plane.count_restart(broker.pk)
             eventually(lambda: front.lost, within_s=30, what="an answer that is lost")
-            control_plane.note_restart(broker.pk)
-            control_plane.note_process(broker.pk, {"process_state": ProcessState.BACKING_OFF})
+            control_plane.count_restart(broker.pk)
+            control_plane.store_process_state(broker.pk, {"process_state": ProcessState.BACKING_OFF})
             eventually(
                 lambda: cluster.brokers.get().process_state == ProcessState.BACKING_OFF,
                 within_s=30, what="the report after it",
@@ -290,7 +290,7 @@ def test_a_refused_agent_goes_on_with_a_key_that_was_replaced(
         assert control_plane.wanted() is not None
         token, _ = token_and_fingerprint(host)
         join(state_dir, url=live_server.url, token=token)
-        control_plane.note_restart(cluster.brokers.get().pk)
+        control_plane.count_restart(cluster.brokers.get().pk)
         eventually(lambda: cluster.brokers.get().process_restarts == 1, within_s=30, what="the report")
     finally:
         control_plane.close()
@@ -339,8 +339,8 @@ def test_a_control_plane_that_is_away_holds_nothing_up(away: JoinedControlPlane)
     away.begin_round()
     with pytest.raises(ControlPlaneAway):
         away.wanted()
-    away.note_process("brk-a", {"process_state": ProcessState.RUNNING})
-    away.note_restart("brk-a")
+    away.store_process_state("brk-a", {"process_state": ProcessState.RUNNING})
+    away.count_restart("brk-a")
     away.wait(0.01)
     away.close()
     assert away._reports == {"brk-a": {"process_state": "running", "ends": 1}}
@@ -391,6 +391,6 @@ def test_an_answer_that_is_none_of_ours_is_a_refusal(live_server: LiveServer) ->
     try:
         with pytest.raises(ApiRefused) as refused:
             client.call("GET", "/nowhere")
-        assert (refused.value.status, refused.value.is_passing) == (404, False)
+        assert (refused.value.status, refused.value.is_temporary) == (404, False)
     finally:
         client.close()

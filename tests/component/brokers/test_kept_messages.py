@@ -93,11 +93,11 @@ def test_a_document_keeps_plain_and_cut_sentences_as_text() -> None:
 def test_why_a_step_waits_is_shown_in_the_readers_language(tmp_path: Path) -> None:
     acting = system_actor("test")
     operation = fleet_operations.begin(acting, make_fleet(tmp_path), FleetOperationType.FORM)
-    fleet_operations.note_trouble(operation, STARTING)
+    fleet_operations.record_failure_reason(operation, STARTING)
     step = next(step for step in FleetOperation.objects.get(pk=operation.pk).steps if step["state"] == "running")
     assert step["fact"] == STARTING
     with override("zh-hans"):
         assert localized(entry(step, "fact")) == localized(STARTING) != STARTING
-    fleet_operations.note_trouble(operation, "ZooKeeper does not answer.")
+    fleet_operations.record_failure_reason(operation, "ZooKeeper does not answer.")
     step = next(step for step in FleetOperation.objects.get(pk=operation.pk).steps if step["state"] == "running")
     assert type(entry(step, "fact")) is str

@@ -16,7 +16,7 @@ from brokers.contract.audit import AUDIT_TOPIC
 from brokers.contract.own_topics import LED_BY_EACH_BROKER
 from brokers.dataplane import admin_client
 from brokers.dataplane.cluster import ClusterAdminClient
-from brokers.dataplane.topics import TopicAdminClient
+from brokers.dataplane.topics import KafkaTopicAdminClient
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import AuditOffset, Broker, Cluster, Rebalance
 from brokers.operations import job_runner
@@ -72,7 +72,7 @@ def topics(engines: EngineCluster, cluster: Cluster) -> dict[str, str]:
     with transaction.atomic():
         lease(made, Broker.objects.filter(cluster=cluster).select_related("host"))
     for name, factor in (("solo", 1), ("pair", 2)):
-        TopicAdminClient().create_topic(
+        KafkaTopicAdminClient().create_topic(
             INSTANCE_ID, name, partitions=3, replication_factor=factor, config={}, validate_only=False
         )
         filled(engines, name)

@@ -164,6 +164,6 @@ def test_placement_takes_no_more_queries_for_a_larger_fleet() -> None:
 def _queries_of_placement() -> int:
     clusters = list(Cluster.objects.all())
     with CaptureQueriesContext(connection) as captured:
-        rooms = capacity.rooms(clusters)
+        rooms = capacity.headrooms(clusters)
     assert [len(room.brokers) for room in rooms] == [3] * len(clusters)
     return len(captured)

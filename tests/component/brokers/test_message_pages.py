@@ -21,8 +21,8 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from brokers.dataplane import admin_client, message_pages, message_sender
 from brokers.dataplane.message_source import TopicSource
-from brokers.dataplane.messages import Messages
-from brokers.dataplane.topics import TIMEOUT_MS, TopicAdminClient
+from brokers.dataplane.messages import KafkaMessageAdminClient
+from brokers.dataplane.topics import TIMEOUT_MS, KafkaTopicAdminClient
 from brokers.models import Cluster
 from instances.messages import limits
 from instances.messages.interfaces import (
@@ -96,7 +96,7 @@ def bootstrap(engines: EngineCluster) -> str:
 def make_topic(partitions: int = 1, **config: str) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
     named = {key.replace("_", "."): value for key, value in config.items()}
-    TopicAdminClient().create_topic(
+    KafkaTopicAdminClient().create_topic(
         INSTANCE_ID, name, partitions=partitions, replication_factor=1, config=named, validate_only=False
     )
     eventually(lambda: min(TopicSource(INSTANCE_ID, name).leaders.values()) > 0, "the topic has leaders")
@@ -112,7 +112,7 @@ def wanted(limit: int = 50, start: Start = FROM_NEWEST, **changes: Any) -> PageR
 
 
 def read(topic: str, limit: int = 50, start: Start = FROM_NEWEST, **changes: Any) -> Page:
-    return Messages().read(INSTANCE_ID, topic, wanted(limit, start, **changes))
+    return KafkaMessageAdminClient().read(INSTANCE_ID, topic, wanted(limit, start, **changes))
 
 
 def read_all(topic: str, limit: int, start: Start = FROM_NEWEST, **changes: Any) -> list[Record]:
@@ -308,7 +308,7 @@ def _raw(topic: str, batch: bytes, version: int = message_sender.PRODUCE_VERSION
     data = kind(name=topic, partition_data=[kind.PartitionProduceData(index=0, records=batch)])
     request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data],
                              version=version)  # fmt: skip
-    answer = admin_client.ask_as_instance(INSTANCE_ID, request)
+    answer = admin_client.send_as_instance(INSTANCE_ID, request)
     assert not answer.responses[0].partition_responses[0].error_code, answer
 
 
@@ -428,8 +428,10 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_found() -> None:
     topic = make_topic()
     source = TopicSource(INSTANCE_ID, topic)
     _raw(topic, _bomb(10, 0))
-    TopicAdminClient().delete_topic(INSTANCE_ID, topic)
-    eventually(lambda: not any(known.name == topic for known in TopicAdminClient().topics(INSTANCE_ID)), "it is gone")
+    KafkaTopicAdminClient().delete_topic(INSTANCE_ID, topic)
+    eventually(
+        lambda: not any(known.name == topic for known in KafkaTopicAdminClient().topics(INSTANCE_ID)), "it is gone"
+    )
     cursor = message_pages.PartitionCursor(
         0, start=0, end=1, stable=1, position=1, direction=OLDER, window=1
     )  # fmt: skip
@@ -448,7 +450,7 @@ def test_sent_messages_keep_their_order_and_go_to_the_partition_of_their_key(boo
         NewMessage(key=None, value=None),
         NewMessage(key=b"", value=b"", partition=2, timestamp_ms=1_790_000_000_000),
     ]
-    results = Messages().send(INSTANCE_ID, topic, sent)
+    results = KafkaMessageAdminClient().send(INSTANCE_ID, topic, sent)
     known = {entry[:2]: entry for entry in consumed(bootstrap, topic)}
     assert len(known) == len(sent)
     for message, result in zip(sent, results, strict=True):
@@ -462,13 +464,13 @@ def test_sent_messages_keep_their_order_and_go_to_the_partition_of_their_key(boo
     assert by_client == {m.key: r.partition for m, r in zip(sent[:5], results[:5], strict=True)}
     assert (results[-1].partition, known[2, results[-1].offset or 0][5]) == (2, 1_790_000_000_000)
     with pytest.raises(Invalid):
-        Messages().send(INSTANCE_ID, topic, [NewMessage(key=None, value=b"x", partition=3)])
+        KafkaMessageAdminClient().send(INSTANCE_ID, topic, [NewMessage(key=None, value=b"x", partition=3)])
 
 
 def test_a_message_that_the_topic_does_not_take_is_refused_and_the_others_are_stored() -> None:
     topic = make_topic(2, max_message_bytes="2000")
     large, small = NewMessage(key=None, value=b"x" * 3_000, partition=0), NewMessage(key=None, value=b"x", partition=1)
-    results = Messages().send(INSTANCE_ID, topic, [large, small])
+    results = KafkaMessageAdminClient().send(INSTANCE_ID, topic, [large, small])
     assert [result.offset for result in results] == [None, 0]
     assert results[0].error is not None and results[0].error.code == "message_too_large"
 
@@ -479,18 +481,18 @@ def test_reading_and_sending_wait_for_the_bandwidth_of_the_instance_and_are_on_n
     """At 1 MB/s each, the console uses the bandwidth that was bought, as clients do."""
     engines.create_instance(NARROW_ID, produce_bps=1_000_000, consume_bps=1_000_000)
     place(make_running(make_tenant(), id=NARROW_ID), cluster)
-    TopicAdminClient().create_topic(
+    KafkaTopicAdminClient().create_topic(
         NARROW_ID, "narrow", partitions=1, replication_factor=1, config={}, validate_only=False
     )  # fmt: skip
     eventually(lambda: TopicSource(NARROW_ID, "narrow").leaders.get(0, -1) > 0, "the topic has a leader")
     began_s = time.monotonic()
     for _ in range(5):
-        Messages().send(NARROW_ID, "narrow", [NewMessage(key=None, value=bytes(900_000))])
+        KafkaMessageAdminClient().send(NARROW_ID, "narrow", [NewMessage(key=None, value=bytes(900_000))])
     assert time.monotonic() - began_s > 2
     began_s, read_bytes = time.monotonic(), 0
     while time.monotonic() - began_s < 5:
         try:
-            read_bytes += Messages().read(NARROW_ID, "narrow", wanted()).read_bytes
+            read_bytes += KafkaMessageAdminClient().read(NARROW_ID, "narrow", wanted()).read_bytes
         except Unavailable as error:
             assert error.code == "throttled"
     assert 1_000_000 < read_bytes < 5 * 1_000_000 + 3_000_000

@@ -20,7 +20,7 @@ from brokers import tasks
 from brokers.contract import paths
 from brokers.contract.oauth import CONFIGURATION, KEY_REQUEST_INTERVAL_MS, OAuthDocument
 from brokers.infra import zookeeper
-from brokers.infra.locks import only_one
+from brokers.infra.locks import exclusive_lock
 from brokers.limits import KEY_SETS_PER_TENANT_AND_ROUND_MAX
 from brokers.models import Cluster
 from brokers.provisioning import oauth
@@ -151,10 +151,10 @@ def test_keys_at_an_address_are_fetched_published_and_fetched_again_when_a_token
     assert oauth.publish(INSTANCE_ID)
     document = published(engines)
     assert document is not None and (document.keys, document.is_fetched) == ((), True)
-    assert oauth.keep(timezone.now()) == 1
+    assert oauth.run_round(timezone.now()) == 1
     eventually(lambda: lets_in(engines, issuer.token()))
     forget_wishes(engines)
-    assert oauth.keep(later(KEY_SET_REQUESTED_REFRESH_S + 1)) == 0, "nobody asked"
+    assert oauth.run_round(later(KEY_SET_REQUESTED_REFRESH_S + 1)) == 0, "nobody asked"
 
     issuer.rotate("two")
     server.answers(issuer.jwks)
@@ -165,7 +165,7 @@ def test_keys_at_an_address_are_fetched_published_and_fetched_again_when_a_token
 
     # A broker that saw a token before it had the first keys has asked for them; it asks again after the interval.
     eventually(is_asked_for, within_s=2 * KEY_REQUEST_INTERVAL_MS / 1000)
-    assert oauth.keep(later(KEY_SET_REQUESTED_REFRESH_S + 1)) == 1
+    assert oauth.run_round(later(KEY_SET_REQUESTED_REFRESH_S + 1)) == 1
     assert engines.zookeeper.exists(paths.key_request(INSTANCE_ID)) is None
     eventually(lambda: lets_in(engines, issuer.token()))
     services.remove_oauth(acting=system_actor("tests", instance.tenant), instance=instance)
@@ -178,10 +178,10 @@ def test_a_failed_fetch_leaves_the_keys_in_force_and_says_why(
     issuer = Issuer()
     server.answers(issuer.jwks)
     configure(instance, jwks_url=server.url)
-    assert oauth.keep(timezone.now()) == 1
+    assert oauth.run_round(timezone.now()) == 1
     for answer, reason in (({"keys": []}, "no key"), ([], "RFC 7517"), ("x" * 70_000, "bytes")):
         server.answers(answer)
-        assert oauth.keep(later(KEY_SET_REFRESH_S * 10)) == 1
+        assert oauth.run_round(later(KEY_SET_REFRESH_S * 10)) == 1
         row = OAuthConfiguration.objects.get()
         assert reason in row.fetch_error
         OAuthConfiguration.objects.update(tried_at=None)
@@ -193,7 +193,7 @@ def test_a_document_that_has_gone_is_written_again(engines: EngineCluster, insta
     configure(instance, jwks=Issuer().jwks)
     assert oauth.publish(INSTANCE_ID)
     engines.zookeeper.delete(paths.instance_oauth_node(INSTANCE_ID, CONFIGURATION))
-    oauth.keep(timezone.now())
+    oauth.run_round(timezone.now())
     assert published(engines) is not None
 
 
@@ -238,11 +238,11 @@ def test_two_rounds_do_not_run_at_a_time(fleet: Cluster) -> None:
     outcomes: list[int] = []
 
     def round_() -> None:
-        outcomes.append(oauth.keep(timezone.now()))
+        outcomes.append(oauth.run_round(timezone.now()))
         connection.close()
 
     configure(placed(fleet), jwks_url="https://login.example.com/keys")
-    with only_one("key sets"):
+    with exclusive_lock("key sets"):
         other = threading.Thread(target=round_)
         other.start()
         other.join()

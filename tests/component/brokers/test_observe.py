@@ -22,11 +22,11 @@ from brokers.monitoring.observe import (
     AdminTarget,
     Answers,
     LatestTraffic,
-    ask_all,
     merge_bandwidth,
     merge_throttles,
     merge_topics,
     merge_traffic,
+    query_all,
 )
 from config.embedded.process import free_port
 from instances.interfaces import BrokerUnresponsive
@@ -67,7 +67,7 @@ def target(number: int, port: int, secret: str = SECRET) -> AdminTarget:
 
 
 def test_a_broker_that_does_not_answer_is_named_and_the_others_are_heard(admin_port: ThreadingHTTPServer) -> None:
-    answers = ask_all([target(1, admin_port.server_port), target(2, free_port())], "/v1/status")
+    answers = query_all([target(1, admin_port.server_port), target(2, free_port())], "/v1/status")
     assert answers.bodies == {1: {"now_ms": 5}}
     assert [(item.broker_id, item.reason) for item in answers.silent] == [(2, "does not answer")]
 
@@ -78,23 +78,23 @@ def test_a_broker_that_stands_still_is_waited_for_once_and_is_given_its_time_aga
         took_s = []
         for _ in range(3):
             began_s = time.monotonic()
-            assert ask_all([still], "/v1/status").bodies == {}
+            assert query_all([still], "/v1/status").bodies == {}
             took_s.append(time.monotonic() - began_s)
         assert took_s[0] >= OBSERVE_ANSWER_TIMEOUT_S > max(took_s[1:])
         noted = unresponsive_brokers._until_s["127.0.0.1", still.port]
-        ask_all([still], "/v1/status")
+        query_all([still], "/v1/status")
         assert unresponsive_brokers._until_s["127.0.0.1", still.port] == noted
 
 
 @pytest.mark.parametrize("nonsense", [b"not json", b"[]", b""])
 def test_nonsense_is_no_answer(admin_port: ThreadingHTTPServer, nonsense: bytes) -> None:
     admin_port.answer = nonsense  # type: ignore[attr-defined]
-    answers = ask_all([target(1, admin_port.server_port)], "/v1/status")
+    answers = query_all([target(1, admin_port.server_port)], "/v1/status")
     assert [item.reason for item in answers.silent] == ["answers nonsense"]
 
 
 def test_a_wrong_secret_is_no_answer(admin_port: ThreadingHTTPServer) -> None:
-    answers = ask_all([target(1, admin_port.server_port, "wrong")], "/v1/status")
+    answers = query_all([target(1, admin_port.server_port, "wrong")], "/v1/status")
     assert answers.bodies == {}
 
 
@@ -217,5 +217,5 @@ def test_a_cluster_whose_secret_cannot_be_read_keeps_no_other_from_being_observe
     Path(readable.control_secret_file).write_text(SECRET)
     readable.brokers.update(admin_port=admin_port.server_port)
     now = timezone.now()
-    assert health.observe(now) == 1
+    assert health.store_statuses(now) == 1
     assert readable.brokers.get().observed_at == now

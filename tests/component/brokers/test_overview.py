@@ -183,8 +183,8 @@ def test_an_image_that_is_old_says_how_old(panel: Client, cluster: Cluster) -> N
 
 def test_the_beat_task_keeps_the_image_for_the_page(tmp_path: Path, panel: Client) -> None:
     fleet = make_fleet(tmp_path, brokers=1)
-    cluster_overview.keep(timezone.now())
-    at, answers = cluster_overview.kept([fleet])[fleet.pk]
+    cluster_overview.cache_images(timezone.now())
+    at, answers = cluster_overview.cached_images([fleet])[fleet.pk]
     assert timezone.now() - at < timedelta(minutes=1)
     assert [item.broker_id for item in answers.silent] == [1]
 

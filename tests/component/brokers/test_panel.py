@@ -56,13 +56,15 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "brokers": shares,
     }  # fmt: skip
 
-    def ask_all(targets: Any, path: str) -> observe.Answers:
+    def query_all(targets: Any, path: str) -> observe.Answers:
         silent = tuple(
             BrokerUnresponsive(broker_id=target.number, reason="") for target in targets if target.number == 4
         )
         return observe.Answers(bodies={2: known} if known else {}, silent=silent, asked_at=known.get("asked_at"))
 
-    monkeypatch.setattr(cluster_overview, "_ask", lambda found: ask_all(observe.targets_of_cluster(found), ""))
+    monkeypatch.setattr(
+        cluster_overview, "_query_brokers", lambda found: query_all(observe.targets_of_cluster(found), "")
+    )
     return known
 
 

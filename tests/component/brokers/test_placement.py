@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from brokers.placement.dedicated import FreeHost, plan_cluster
 from brokers.placement.placement import (
-    BrokerRoom,
-    ClusterRoom,
+    BrokerHeadroom,
+    ClusterHeadroom,
     Fit,
     brokers_for,
     choose,
@@ -25,14 +25,14 @@ from brokers.placement.placement import (
 PLENTY = 1_000_000
 
 
-def cluster(name: str, *free: float, brokers_min: int = 3, storage: int = PLENTY) -> ClusterRoom:
+def cluster(name: str, *free: float, brokers_min: int = 3, storage: int = PLENTY) -> ClusterHeadroom:
     rooms = tuple(
-        BrokerRoom(
+        BrokerHeadroom(
             id=f"{name}-{number}", number=number, free_bandwidth_mb_s=Fraction(mb_s), free_storage_gb=Fraction(storage)
         )
         for number, mb_s in enumerate(free, 1)
     )
-    return ClusterRoom(id=name, brokers=rooms, brokers_min=brokers_min)
+    return ClusterHeadroom(id=name, brokers=rooms, brokers_min=brokers_min)
 
 
 def test_the_fullest_cluster_where_it_fits_is_chosen() -> None:
@@ -96,7 +96,7 @@ def test_no_cluster_or_no_broker_is_no_place() -> None:
         ([cluster("a", 10.0), cluster("b", 500.0, storage=5)], ("both",)),
     ],
 )
-def test_a_refusal_names_what_is_missing(clusters: list[ClusterRoom], lacks: tuple[str, ...]) -> None:
+def test_a_refusal_names_what_is_missing(clusters: list[ClusterHeadroom], lacks: tuple[str, ...]) -> None:
     assert missing(clusters, bandwidth_mb_s=100, storage_gb=100) == lacks
 
 
@@ -112,7 +112,7 @@ fleets = st.lists(st.lists(st.floats(-50, 2_000, allow_nan=False), max_size=6), 
 
 
 @given(fleets, st.integers(1, 4_000))
-def test_a_chosen_broker_always_has_room_for_its_share(clusters: list[ClusterRoom], bandwidth_mb_s: int) -> None:
+def test_a_chosen_broker_always_has_room_for_its_share(clusters: list[ClusterHeadroom], bandwidth_mb_s: int) -> None:
     chosen = choose(clusters, bandwidth_mb_s=bandwidth_mb_s, storage_gb=1)
     if chosen is None:
         return
@@ -124,7 +124,7 @@ def test_a_chosen_broker_always_has_room_for_its_share(clusters: list[ClusterRoo
 
 
 @given(fleets)
-def test_the_size_a_refusal_names_fits_and_one_more_does_not(clusters: list[ClusterRoom]) -> None:
+def test_the_size_a_refusal_names_fits_and_one_more_does_not(clusters: list[ClusterHeadroom]) -> None:
     largest = largest_bandwidth_mb_s(clusters, storage_gb=1)
     if largest:
         assert choose(clusters, bandwidth_mb_s=largest, storage_gb=1) is not None
@@ -132,14 +132,14 @@ def test_the_size_a_refusal_names_fits_and_one_more_does_not(clusters: list[Clus
 
 
 @given(fleets, st.integers(1, 4_000))
-def test_the_order_of_clusters_changes_nothing(clusters: list[ClusterRoom], mb_s: int) -> None:
+def test_the_order_of_clusters_changes_nothing(clusters: list[ClusterHeadroom], mb_s: int) -> None:
     forwards = choose(clusters, bandwidth_mb_s=mb_s, storage_gb=1)
     assert forwards == choose(clusters[::-1], bandwidth_mb_s=mb_s, storage_gb=1)
 
 
 rooms = st.lists(
     st.builds(
-        ClusterRoom,
+        ClusterHeadroom,
         id=st.text("abc", min_size=1, max_size=3),
         brokers_min=st.integers(1, 4),
         free_partitions=st.none() | st.integers(-50, 500),
@@ -148,7 +148,7 @@ rooms = st.lists(
         own_instances=st.integers(0, 3),
         brokers=st.lists(
             st.builds(
-                BrokerRoom,
+                BrokerHeadroom,
                 id=st.uuids().map(str),
                 number=st.integers(1, 40),
                 free_bandwidth_mb_s=st.integers(-100, 1_000).map(Fraction),
@@ -166,7 +166,7 @@ rooms = st.lists(
 
 @given(clusters=rooms, mb_s=st.integers(1, 2_000), gb=st.integers(1, 2_000), partitions=st.integers(1, 400))
 def test_nothing_is_sold_twice_and_a_refusal_is_never_wrong(
-    clusters: list[ClusterRoom], mb_s: int, gb: int, partitions: int
+    clusters: list[ClusterHeadroom], mb_s: int, gb: int, partitions: int
 ) -> None:
     chosen = choose(clusters, bandwidth_mb_s=mb_s, storage_gb=gb, partitions=partitions)
     found = cluster_fits(clusters, bandwidth_mb_s=mb_s, storage_gb=gb, partitions=partitions)
@@ -219,7 +219,7 @@ def test_a_silent_broker_is_taken_only_where_the_others_are_too_few() -> None:
     assert [broker.number for broker in brokers_for(three, bandwidth_mb_s=6, storage_gb=1)] == [2, 3, 4]
 
 
-def in_zones(found: ClusterRoom, *zones: str) -> ClusterRoom:
+def in_zones(found: ClusterHeadroom, *zones: str) -> ClusterHeadroom:
     rooms = zip(found.brokers, zones, strict=True)
     return replace(found, brokers=tuple(replace(broker, zone=zone) for broker, zone in rooms))
 

@@ -82,11 +82,11 @@ def leave_and(instance: Instance, cluster: Cluster, meanwhile: Callable[[], obje
     """Returns the port before an instance left the first broker, and the one after its return."""
     port_leases.lease(instance, cluster.brokers.all())
     before = {str(item.broker.number): item.port for item in instance.port_leases.select_related("broker")}
-    instance_placement.apply(cluster, {instance.pk: ([2, 3], [1])})
-    instance_placement.give_back(cluster, {instance.pk: [1]})
+    instance_placement.lease_ports(cluster, {instance.pk: ([2, 3], [1])})
+    instance_placement.release_ports(cluster, {instance.pk: [1]})
     assert instance.port_leases.count() == 2
     meanwhile()
-    instance_placement.apply(cluster, {instance.pk: ([1, 2, 3], [])})
+    instance_placement.lease_ports(cluster, {instance.pk: ([1, 2, 3], [])})
     after = {str(item.broker.number): item.port for item in instance.port_leases.select_related("broker")}
     return before["1"], after["1"]
 
@@ -126,8 +126,8 @@ def test_a_deleted_instance_holds_no_port_back(tmp_path: Path) -> None:
     cluster = make_fleet(tmp_path)
     instance = make_running(make_tenant())
     leave_and(instance, cluster, lambda: None)
-    instance_placement.apply(cluster, {instance.pk: ([2, 3], [1])})
-    instance_placement.give_back(cluster, {instance.pk: [1]})
+    instance_placement.lease_ports(cluster, {instance.pk: ([2, 3], [1])})
+    instance_placement.release_ports(cluster, {instance.pk: [1]})
     assert FormerPort.objects.filter(instance=instance).count() == 1
     port_leases.release(instance)
     assert not FormerPort.objects.exists()

@@ -12,7 +12,7 @@ from brokers.models import Broker, Cluster, PortLease
 from brokers.placement import port_leases
 from brokers.provisioning import steps
 from brokers.provisioning.publisher import Acks
-from brokers.provisioning.steps import CannotProvision, Work
+from brokers.provisioning.steps import CannotProvision, ReconcileContext
 from instances import interfaces as instance_ports
 from instances import services
 from instances.lifecycle.phases import Phase
@@ -35,9 +35,9 @@ def instance(cluster: Cluster) -> Instance:
     return make_instance(make_tenant(), phase=Phase.PROVISIONING.value)
 
 
-def work_on(instance: Instance) -> Work:
+def work_on(instance: Instance) -> ReconcileContext:
     """Returns the context of a new reconciliation with its own copy of the row."""
-    return Work(system_actor("reconciler", instance.tenant), Instance.objects.get(pk=instance.pk), [])
+    return ReconcileContext(system_actor("reconciler", instance.tenant), Instance.objects.get(pk=instance.pk), [])
 
 
 def leases(instance: Instance) -> list[PortLease]:

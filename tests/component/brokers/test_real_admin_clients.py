@@ -15,11 +15,11 @@ from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from brokers.dataplane import admin_client
-from brokers.dataplane.groups import Groups
+from brokers.dataplane.groups import KafkaGroupAdminClient
 from brokers.dataplane.probe import PRODUCE_VERSION
 from brokers.dataplane.settings import SettingsAdminClient
-from brokers.dataplane.topics import TIMEOUT_MS, TopicAdminClient
-from brokers.dataplane.transactions import ClusterTransactions, Transactions
+from brokers.dataplane.topics import TIMEOUT_MS, KafkaTopicAdminClient
+from brokers.dataplane.transactions import ClusterTransactions, KafkaTransactionAdminClient
 from brokers.models import Cluster
 from brokers.rebalancing.throttle import RATES, REPLICAS
 from brokers.transactions import hanging
@@ -77,8 +77,8 @@ def instance(cluster: Cluster) -> Instance:
 def bootstrap(engines: EngineCluster, instance: Instance) -> str:
     """Bootstrap servers; the topic has three partitions with ten messages each."""
     servers = engines.instances[INSTANCE_ID].bootstrap
-    if not any(topic.name == TOPIC for topic in TopicAdminClient().topics(INSTANCE_ID)):
-        TopicAdminClient().create_topic(
+    if not any(topic.name == TOPIC for topic in KafkaTopicAdminClient().topics(INSTANCE_ID)):
+        KafkaTopicAdminClient().create_topic(
             INSTANCE_ID, TOPIC, partitions=3, replication_factor=1, config={}, validate_only=False
         )
         producer = Producer({"bootstrap.servers": servers})
@@ -90,7 +90,7 @@ def bootstrap(engines: EngineCluster, instance: Instance) -> str:
 
 def test_groups_of_every_coordinator_are_found_read_moved_and_deleted(bootstrap: str, cluster: Cluster) -> None:
     """GRP-21, GRP-27, GRP-29: also if the coordinator is a broker that does not serve the instance."""
-    groups = Groups()
+    groups = KafkaGroupAdminClient()
     names = [f"batch-{number:02}" for number in range(12)]
     for name in names:
         wanted = [CommittedOffset(topic=TOPIC, partition=index, offset=4 + index, metadata=name) for index in range(3)]
@@ -124,7 +124,7 @@ def batches(found: GroupList) -> list[str]:
 
 def test_bounds_are_those_of_the_logs(bootstrap: str) -> None:
     places = [(TOPIC, 0), (TOPIC, 2), (TOPIC, 9), ("nowhere", 0)]
-    groups = Groups()
+    groups = KafkaGroupAdminClient()
     ends = groups.bounds(INSTANCE_ID, places, LATEST, fresh=True)
     assert set(ends) == {(TOPIC, 0), (TOPIC, 2)}
     assert ends[TOPIC, 0] >= 10
@@ -135,7 +135,7 @@ def test_bounds_are_those_of_the_logs(bootstrap: str) -> None:
 
 
 def test_a_running_member_is_described_and_keeps_offsets_where_they_are(bootstrap: str) -> None:
-    groups = Groups()
+    groups = KafkaGroupAdminClient()
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "busy", "client.id": "worker", "auto.offset.reset": "earliest",
         "group.instance.id": "static-1",
@@ -164,7 +164,7 @@ def test_an_open_transaction_is_described_and_its_producer_fenced(bootstrap: str
     producer.begin_transaction()
     producer.produce(TOPIC, b"open", partition=1)
     producer.flush(30)
-    transactions = Transactions()
+    transactions = KafkaTransactionAdminClient()
     assert [
         (transaction.id, transaction.state) for transaction in transactions.transactions(INSTANCE_ID).transactions
     ] == [("mover", "Ongoing")]
@@ -230,7 +230,7 @@ def leave_behind() -> None:
     request = ProduceRequest(
         transactional_id="forgotten", acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data], version=PRODUCE_VERSION
     )
-    answer = admin_client.ask_as_instance(INSTANCE_ID, request, broker=1)
+    answer = admin_client.send_as_instance(INSTANCE_ID, request, broker=1)
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 

@@ -92,7 +92,7 @@ def test_a_drained_broker_is_removed_with_a_copy_of_its_usage_left_behind(
     assert gone.removed_at is not None and gone.wanted == WantedState.STOPPED
     assert not admin_client.holds(3)
     assert len(admin_client.replicas[USAGE_TOPIC, 2]) == 1
-    assert 3 not in snapshot.take(cluster, admin_client).brokers  # type: ignore[arg-type]
+    assert 3 not in snapshot.take_snapshot(cluster, admin_client).brokers  # type: ignore[arg-type]
     assert gone not in selectors.brokers()
     with pytest.raises(Conflict):
         rebalancing_services.undo(acting=acting, rebalance=row)

@@ -13,7 +13,7 @@ from brokers.contract.documents import InstanceDocument, InstanceTopicDocument
 from brokers.dataplane import probe
 from brokers.models import Cluster, Host, Placement, PortLease
 from brokers.provisioning import oauth, reconciler, sweep
-from brokers.provisioning.steps import NotYet
+from brokers.provisioning.steps import RetryLater
 from instances import services
 from instances.choices import OperationState, StepState
 from instances.lifecycle.phases import Phase
@@ -111,7 +111,7 @@ def test_silent_brokers_are_waited_for_and_named(
 ) -> None:
     monkeypatch.setattr(reconciler, "ACK_DEADLINE_S", 0.2)
     brokers.silent = {2}
-    with pytest.raises(NotYet, match=r"brokers \[2\]"):
+    with pytest.raises(RetryLater, match=r"brokers \[2\]"):
         reconciler.reconcile(instance.pk)
     assert Instance.objects.get(pk=instance.pk).phase == Phase.PROVISIONING
     listening = Operation.objects.get(instance=instance).steps[4]
@@ -126,7 +126,7 @@ def test_brokers_silent_for_too_long_fail_the_instance_and_give_everything_back(
 ) -> None:
     monkeypatch.setattr(reconciler, "ACK_DEADLINE_S", 0.1)
     brokers.silent = {1, 2, 3}
-    with pytest.raises(NotYet):
+    with pytest.raises(RetryLater):
         reconciler.reconcile(instance.pk)
     long_ago = timezone.now() - timedelta(seconds=reconciler.PROVISION_DEADLINE_S + 1)
     Instance.objects.filter(pk=instance.pk).update(phase_since=long_ago)
@@ -300,7 +300,7 @@ def test_after_the_grace_period_nothing_of_it_is_left(
             brokers.delete(paths.topic(name))
         return type("Answer", (), {"responses": [type("One", (), {"error_code": 0})()]})
 
-    monkeypatch.setattr("brokers.provisioning.purge.ask_as_cluster", delete_topics)
+    monkeypatch.setattr("brokers.provisioning.purge.send_as_cluster", delete_topics)
     services.delete_instance(acting=acting, instance=locked(instance))
     reconciler.reconcile(instance.pk)
     Instance.objects.filter(pk=instance.pk).update(restorable_until=timezone.now())
@@ -345,7 +345,7 @@ def test_silent_brokers_hold_up_a_purge_only_for_a_while(
     brokers.silent.add(2)
     services.delete_instance(acting=acting, instance=locked(instance))
     services.purge_instance(acting=acting, instance=locked(instance))
-    with pytest.raises(NotYet):
+    with pytest.raises(RetryLater):
         reconciler.reconcile(instance.pk)
     operation = Operation.objects.get(instance=instance, type="instance.purge")
     assert operation.state != OperationState.SUCCEEDED
@@ -381,7 +381,7 @@ def test_a_probe_that_fails_is_tried_again_and_then_fails_the_instance(
         raise probe.ProbeFailed("its topic has no leader")
 
     monkeypatch.setattr(probe, "first_message", no_message)
-    with pytest.raises(NotYet, match="no leader"):
+    with pytest.raises(RetryLater, match="no leader"):
         reconciler.reconcile(instance.pk)
     long_ago = timezone.now() - timedelta(seconds=reconciler.PROVISION_DEADLINE_S + 1)
     Instance.objects.filter(pk=instance.pk).update(phase_since=long_ago)

@@ -11,10 +11,10 @@ from django.utils import timezone
 from brokers.contract import paths
 from brokers.contract.documents import InstanceDocument
 from brokers.dataplane import probe
-from brokers.infra.locks import only_one
+from brokers.infra.locks import exclusive_lock
 from brokers.models import Cluster, PortLease
 from brokers.provisioning import publisher, reconciler, steps, sweep
-from brokers.provisioning.steps import NotYet
+from brokers.provisioning.steps import RetryLater
 from instances import services
 from instances.choices import OperationState
 from instances.lifecycle.phases import Phase
@@ -145,7 +145,7 @@ def test_a_late_writer_never_puts_an_older_document_back(brokers: AcknowledgingB
     client = publisher.Publisher(reconciler.zookeeper.session(Cluster.objects.get(placements__instance=instance)), "")
     client._chroot = brokers.root
     older = InstanceDocument(generation=0, produce_bps=1, consume_bps=1, capacity_bytes=1)
-    with pytest.raises(publisher.LostRace):
+    with pytest.raises(publisher.PublishConflict):
         client.publish_instance(instance.pk, older)
     assert document(brokers, instance) == newer
 
@@ -159,7 +159,7 @@ def test_a_second_worker_leaves_an_instance_that_is_worked_on(instance: Instance
     taken, done = threading.Event(), threading.Event()
 
     def first_worker() -> None:
-        with only_one(instance.pk):
+        with exclusive_lock(instance.pk):
             taken.set()
             done.wait(10)
         connection.close()
@@ -167,7 +167,7 @@ def test_a_second_worker_leaves_an_instance_that_is_worked_on(instance: Instance
     worker = threading.Thread(target=first_worker)
     worker.start()
     assert taken.wait(10)
-    with pytest.raises(NotYet, match="another worker"):
+    with pytest.raises(RetryLater, match="another worker"):
         reconciler.reconcile(instance.pk)
     done.set()
     worker.join()

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from brokers.dataplane import admin_client, offsets
 from brokers.dataplane.record_deletion import delete_records
-from brokers.dataplane.topics import TopicAdminClient
+from brokers.dataplane.topics import KafkaTopicAdminClient
 from instances.groups.interfaces import EARLIEST, LATEST
 from tenants.errors import Conflict, Invalid, NotFound, Unavailable
 from tests.testkit.engine import EngineCluster, eventually
@@ -42,7 +42,7 @@ def _rows(engines: EngineCluster, tmp_path: Path, db: None) -> None:
 def make_topic(partitions: int = 2, **config: str) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
     named = {key.replace("_", "."): value for key, value in config.items()}
-    plane = TopicAdminClient()
+    plane = KafkaTopicAdminClient()
     plane.create_topic(
         INSTANCE_ID, name, partitions=partitions, replication_factor=2, config=named, validate_only=False
     )
@@ -108,7 +108,7 @@ def test_a_topic_that_is_not_there_is_not_found(engines: EngineCluster) -> None:
 def test_partitions_of_a_broker_that_stands_still_are_named_and_come_through_later(engines: EngineCluster) -> None:
     topic = make_topic()
     fill(engines, topic)
-    leaders = {one.index: one.leader for one in TopicAdminClient().topic(INSTANCE_ID, topic).partitions}
+    leaders = {one.index: one.leader for one in KafkaTopicAdminClient().topic(INSTANCE_ID, topic).partitions}
     assert len(set(leaders.values())) == 2, leaders
     process = engines.brokers[leaders[1] - 1].process
     assert process is not None

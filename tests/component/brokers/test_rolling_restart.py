@@ -12,7 +12,7 @@ from brokers import services
 from brokers.choices import ProcessState, RestartState, WantedState
 from brokers.models import Broker, Cluster, RollingRestart
 from brokers.operations import job_runner, rolling_restart
-from brokers.operations.rolling_restart import judge, order
+from brokers.operations.rolling_restart import restart_order, restart_readiness
 from tenants.actors import Actor
 from tenants.errors import Conflict
 from tenants.models import AuditEntry
@@ -45,14 +45,14 @@ def stopping(*live: int, who: int) -> list[dict[str, Any]]:
     ],
 )
 def test_the_brokers_own_images_decide(answers: Mapping[int, Mapping[str, Any]], trouble: str) -> None:
-    calm = judge(frozenset({1, 2}), answers)
-    assert calm.trouble == trouble
+    calm = restart_readiness(frozenset({1, 2}), answers)
+    assert calm.reason == trouble
     assert bool(calm) is not bool(trouble)
 
 
 def test_the_controller_comes_last() -> None:
-    assert order([3, 1, 2], controller=1) == [2, 3, 1]
-    assert order([3, 1, 2], controller=-1) == [1, 2, 3]
+    assert restart_order([3, 1, 2], controller=1) == [2, 3, 1]
+    assert restart_order([3, 1, 2], controller=-1) == [1, 2, 3]
 
 
 @pytest.fixture()
@@ -66,7 +66,7 @@ def cluster(db: None, tmp_path: Path) -> Cluster:
 @pytest.fixture()
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
     result: dict[int, Any] = {number: snapshot(1, 2, 3) for number in (1, 2, 3)}
-    monkeypatch.setattr(rolling_restart, "_ask", lambda _cluster: result)
+    monkeypatch.setattr(rolling_restart, "_cluster_images", lambda _cluster: result)
     yield result
 
 

@@ -16,7 +16,7 @@ from brokers.models import Cluster, FormerPort, PortLease
 from brokers.monitoring.observe import targets_of_instance
 from brokers.placement import instance_placement
 from brokers.provisioning import reconciler
-from brokers.provisioning.steps import NotYet
+from brokers.provisioning.steps import RetryLater
 from brokers.selectors import instances_by_broker, is_exposed
 from instances import services
 from instances.choices import OperationState
@@ -84,7 +84,7 @@ def test_a_protected_instance_waits_for_brokers_of_an_earlier_version_and_then_s
     routes = [{"name": "inside", "security": "sasl_plaintext"}]
     made = services.create_instance(acting=acting, name="protected", routes=routes)[0]
     brokers.silent = {2}
-    with pytest.raises(NotYet, match=r"brokers \[2\]"):
+    with pytest.raises(RetryLater, match=r"brokers \[2\]"):
         reconciler.reconcile(made.pk)
     document = published(brokers, made)
     assert document.ports == {}
@@ -151,7 +151,7 @@ def test_the_ports_of_a_closed_route_are_held_until_every_broker_knows(
 ) -> None:
     brokers.silent = {2}
     services.delete_route(acting=acting, instance=locked(instance), route=instance.routes.get(name="inside"))
-    with pytest.raises(reconciler.NotYet):
+    with pytest.raises(reconciler.RetryLater):
         reconciler.reconcile(instance.pk)
     assert PortLease.objects.filter(instance=instance).count() == 6
     brokers.silent = set()
@@ -186,13 +186,13 @@ def test_an_instance_that_comes_back_to_a_broker_has_the_ports_of_all_its_routes
     brokers: AcknowledgingBrokers, instance: Instance, cluster: Cluster
 ) -> None:
     before = by_name(published(brokers, instance))
-    instance_placement.apply(cluster, {instance.pk: ([1, 2], [3])})
+    instance_placement.lease_ports(cluster, {instance.pk: ([1, 2], [3])})
     reconciler.reconcile(instance.pk)
     assert published(brokers, instance).leaving == (3,)
     assert sorted(instance.routes.get(name="open").endpoints) == ["1", "2"]
-    instance_placement.give_back(cluster, {instance.pk: [3]})
+    instance_placement.release_ports(cluster, {instance.pk: [3]})
     assert FormerPort.objects.filter(instance=instance).count() == 2
-    instance_placement.apply(cluster, {instance.pk: ([1, 2, 3], [])})
+    instance_placement.lease_ports(cluster, {instance.pk: ([1, 2, 3], [])})
     reconciler.reconcile(instance.pk)
     after = by_name(published(brokers, instance))
     assert {name: route.ports for name, route in after.items()} == {name: route.ports for name, route in before.items()}
@@ -201,7 +201,7 @@ def test_an_instance_that_comes_back_to_a_broker_has_the_ports_of_all_its_routes
 def test_a_route_opened_while_the_instance_leaves_a_broker_does_not_bring_it_back(
     brokers: AcknowledgingBrokers, instance: Instance, cluster: Cluster, acting: Actor
 ) -> None:
-    instance_placement.apply(cluster, {instance.pk: ([1, 2], [3])})
+    instance_placement.lease_ports(cluster, {instance.pk: ([1, 2], [3])})
     services.create_route(acting=acting, instance=locked(instance), route={"name": "late", "security": "tls"})
     reconciler.reconcile(instance.pk)
     late = Route.objects.get(instance=instance, name="late")

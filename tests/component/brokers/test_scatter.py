@@ -12,7 +12,7 @@ import pytest
 
 from brokers.choices import WantedState
 from brokers.dataplane import admin_client, link, scatter
-from brokers.dataplane.topics import metadata
+from brokers.dataplane.topics import metadata_request
 from brokers.dataplane.unresponsive_brokers import UnresponsiveBrokers, unresponsive_brokers
 from brokers.limits import SILENCE_REMEMBERED_S
 from brokers.models import Cluster
@@ -53,20 +53,22 @@ def cluster(tmp_path: Path, answering: SmallBroker, mute: socket.socket) -> Clus
 
 
 def asked(cluster: Cluster) -> list[tuple[scatter.Target, Any]]:
-    return [(target, metadata(["orders"])) for target in scatter.targets(cluster, "ins-00000000").values()]
+    return [(target, metadata_request(["orders"])) for target in scatter.targets(cluster, "ins-00000000").values()]
 
 
 def test_a_broker_that_does_not_answer_in_time_is_named_and_the_rest_is_used(cluster: Cluster) -> None:
     began_s = time.monotonic()
     result = scatter.scatter(asked(cluster), deadline_s=DEADLINE_S)
     assert time.monotonic() - began_s < DEADLINE_S + 1
-    assert [number for number, _ in result.answers] == [3]
+    assert [number for number, _ in result.responses] == [3]
     assert {item.broker_id for item in result.silent} == {1, 2}
 
 
 def test_any_answer_will_do_and_nobody_waits_for_the_one_that_stands_still(cluster: Cluster) -> None:
     began_s = time.monotonic()
-    answer = scatter.first_answer(scatter.targets(cluster, "ins-00000000").values(), lambda: metadata(["orders"]))
+    answer = scatter.first_response(
+        scatter.targets(cluster, "ins-00000000").values(), lambda: metadata_request(["orders"])
+    )
     assert answer.topics[0].name == "orders"
     assert time.monotonic() - began_s < scatter.SCATTER_DEADLINE_S
 
@@ -74,14 +76,14 @@ def test_any_answer_will_do_and_nobody_waits_for_the_one_that_stands_still(clust
 def test_nobody_answering_is_said_within_the_deadline(cluster: Cluster) -> None:
     silent = [target for number, target in scatter.targets(cluster, "x").items() if number != 3]
     with pytest.raises(Unavailable):
-        scatter.first_answer(silent, lambda: metadata(["orders"]), deadline_s=DEADLINE_S)
+        scatter.first_response(silent, lambda: metadata_request(["orders"]), deadline_s=DEADLINE_S)
 
 
 def test_a_link_that_died_while_idle_costs_a_second_try(cluster: Cluster, answering: SmallBroker) -> None:
     (third,) = [pair for pair in asked(cluster) if pair[0].number == 3]
-    assert scatter.scatter([third]).answers
+    assert scatter.scatter([third]).responses
     answering.drop_all()
-    assert scatter.scatter([third]).answers
+    assert scatter.scatter([third]).responses
     assert answering.users == ["ins-00000000", "ins-00000000"]
 
 
@@ -98,10 +100,10 @@ def test_a_broker_that_was_silent_is_asked_last_and_waited_for_briefly(
     began_s = time.monotonic()
     again = scatter.scatter(asked(cluster))
     assert time.monotonic() - began_s < scatter.SCATTER_DEADLINE_S / 2
-    assert [number for number, _ in again.answers] == [3]
+    assert [number for number, _ in again.responses] == [3]
     answering.asked.clear()
     began_s = time.monotonic()
-    scatter.first_answer(scatter.targets(cluster, "ins-00000000").values(), lambda: metadata(["orders"]))
+    scatter.first_response(scatter.targets(cluster, "ins-00000000").values(), lambda: metadata_request(["orders"]))
     assert time.monotonic() - began_s < scatter.SCATTER_HEDGE_S
 
 
@@ -114,16 +116,16 @@ def test_calls_that_a_broker_lets_wait_take_the_threads_of_no_other_broker(
     crowd = scatter.scatter([pairs[2]] * (2 * scatter.SCATTER_THREADS_PER_BROKER + 1), deadline_s=0.05)
     assert {item.broker_id for item in crowd.silent} == {2}
     result = scatter.scatter([pairs[3]], deadline_s=5.0)
-    assert [number for number, _ in result.answers] == [3]
+    assert [number for number, _ in result.responses] == [3]
 
 
 def test_silence_is_forgotten_after_a_while_and_at_once_by_an_answer() -> None:
     now_s = [100.0]
     kept = UnresponsiveBrokers(clock=lambda: now_s[0])
-    kept.note(("127.0.0.1", 1))
-    kept.note(("127.0.0.1", 2))
-    kept.clear(("127.0.0.1", 2))
-    assert kept.holds(("127.0.0.1", 1))
-    assert not kept.holds(("127.0.0.1", 2))
+    kept.mark_unresponsive(("127.0.0.1", 1))
+    kept.mark_unresponsive(("127.0.0.1", 2))
+    kept.mark_responsive(("127.0.0.1", 2))
+    assert kept.is_unresponsive(("127.0.0.1", 1))
+    assert not kept.is_unresponsive(("127.0.0.1", 2))
     now_s[0] += SILENCE_REMEMBERED_S
-    assert not kept.holds(("127.0.0.1", 1))
+    assert not kept.is_unresponsive(("127.0.0.1", 1))

@@ -82,7 +82,7 @@ def is_alive(pid: int) -> bool:
 
 
 def successors(agent: Agent) -> list[Successor]:
-    return [charge.successor for charge in agent._charges.values() if charge.successor is not None]
+    return [charge.successor for charge in agent._brokers.values() if charge.successor is not None]
 
 
 def test_the_one_before_is_asked_to_stop_when_the_next_one_stands_by(
@@ -183,6 +183,6 @@ def test_a_broker_stands_by_without_touching_anything(tmp_path: Path) -> None:
         made = Successor([*command], stream)
     eventually(lambda: made.is_ready, within_s=30, what="it to stand by")
     assert made.is_alive
-    called: subprocess.Popen[bytes] = made.call()
+    called: subprocess.Popen[bytes] = made.activate()
     assert called.wait(10) == 2
     assert "not-written-yet.json" in log.read_text()

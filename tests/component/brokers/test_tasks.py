@@ -18,7 +18,7 @@ from brokers.models import Cluster, Placement
 from brokers.monitoring import health
 from brokers.provisioning import reconciler, sweep
 from brokers.provisioning.publisher import Publisher
-from brokers.provisioning.steps import NotYet
+from brokers.provisioning.steps import RetryLater
 from config.celery import app
 from config.schedule import BEAT_SCHEDULE
 from instances import services
@@ -40,7 +40,7 @@ def instance(cluster: Cluster) -> Instance:
 def queue(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids of instances that tasks enqueued."""
     asked: list[str] = []
-    monkeypatch.setattr(tasks, "ask_to_reconcile", lambda instance_id, **_options: asked.append(instance_id))
+    monkeypatch.setattr(tasks, "enqueue_reconciliation", lambda instance_id, **_options: asked.append(instance_id))
     monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
     return asked
 
@@ -70,7 +70,7 @@ def test_a_task_that_comes_too_early_is_tried_again_and_then_left_to_the_sweep(
 
     def not_yet(instance_id: str) -> str:
         tries.append(instance_id)
-        raise NotYet("brokers have not confirmed")
+        raise RetryLater("brokers have not confirmed")
 
     monkeypatch.setattr(reconciler, "reconcile", not_yet)
     outcome = tasks.reconcile_instance.apply((instance.pk,)).get()
@@ -87,7 +87,7 @@ def test_a_queue_that_does_not_answer_never_fails_or_delays_a_request(
         monkeypatch.setattr(app.amqp, "_producer_pool", None)
         monkeypatch.setattr(app, "_pool", None)
         began_s = time.monotonic()
-        tasks.ask_to_reconcile(instance.pk)
+        tasks.enqueue_reconciliation(instance.pk)
         assert time.monotonic() - began_s < 2.0
 
 
@@ -102,7 +102,7 @@ def test_a_queue_that_accepts_and_keeps_silent_does_not_keep_a_request_waiting(m
             monkeypatch.setattr(app.amqp, "_producer_pool", None)
             monkeypatch.setattr(app, "_pool", None)
             began_s = time.monotonic()
-            tasks.ask_to_reconcile("ins-00000000")
+            tasks.enqueue_reconciliation("ins-00000000")
             assert time.monotonic() - began_s < 2.0
 
 
@@ -126,7 +126,7 @@ def test_where_no_broker_lives_nobody_is_waited_for_and_nothing_is_piled_up(
 ) -> None:
     monkeypatch.setattr(Publisher, "announce", lambda *_args: pytest.fail("there is nobody to tell"))
     began_s = time.monotonic()
-    with pytest.raises(NotYet, match="have not confirmed"):
+    with pytest.raises(RetryLater, match="have not confirmed"):
         reconciler.reconcile(instance.pk)
     assert time.monotonic() - began_s < ACK_DEADLINE_S / 2
 
@@ -143,7 +143,7 @@ def test_without_zookeeper_the_sweep_says_what_postgresql_knows(
     monkeypatch.setattr("brokers.infra.zookeeper.ZOOKEEPER_CONNECT_TIMEOUT_S", 0.1)
     Cluster.objects.filter(pk=cluster.pk).update(zookeeper="127.0.0.1:1")
     assert sweep.needing_work(timezone.now()) == [instance.pk]
-    assert sweep.tidy() == 0
+    assert sweep.delete_leftovers() == 0
 
 
 def test_remains_of_a_crash_are_tidied(
@@ -155,15 +155,15 @@ def test_remains_of_a_crash_are_tidied(
     cleaned.clear()
     brokers.create_topic(f"{instance.pk}.{probe.PROBE_TOPIC}")
     brokers.create_topic(f"{instance.pk}.orders")
-    assert sweep.tidy() == 1
+    assert sweep.delete_leftovers() == 1
     assert cleaned == [instance.pk]
     Placement.objects.filter(instance=instance).delete()
     Instance.objects.filter(pk=instance.pk).update(phase=Phase.FAILED.value)
-    assert sweep.tidy() == 1
+    assert sweep.delete_leftovers() == 1
     assert brokers.read(paths.instance(instance.pk)) is None
 
 
 def test_observing_brokers_that_do_not_answer_changes_nothing(tmp_path: Path) -> None:
     cluster = make_fleet(tmp_path, name="silent")
-    assert health.observe(timezone.now()) == 0
+    assert health.store_statuses(timezone.now()) == 0
     assert cluster.brokers.filter(observed_at__isnull=False).count() == 0

@@ -69,7 +69,7 @@ class Fleet:
     now_ms: int = BEGAN_MS + 100_000
     asked: list[str] = field(default_factory=list)
 
-    def ask_each(self, questions: Sequence[tuple[AdminTarget, str]]) -> Answers:
+    def query_each(self, questions: Sequence[tuple[AdminTarget, str]]) -> Answers:
         bodies, silent = {}, []
         for target, path in questions:
             self.asked.append(path)
@@ -96,7 +96,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
         PortLease.objects.create(broker=broker, host=broker.host, instance=instance, port=29_000 + port)
     numbers = list(Broker.objects.filter(cluster=cluster).order_by("number").values_list("number", flat=True))
     result = Fleet(cluster, instance, {number: FakeBroker(BEGAN_MS - 1_000_000) for number in numbers})
-    monkeypatch.setattr(observe, "ask_each", result.ask_each)
+    monkeypatch.setattr(observe, "query_each", result.query_each)
     return result
 
 
@@ -195,7 +195,7 @@ def test_while_less_is_kept_than_a_broker_remembers_a_page_asks_for_all_of_it(
     number = min(fleet.brokers)
     fleet.brokers[number].points[fleet.instance.pk] = [[fleet.now_ms - 100_000, 9, 0, 0]]
     monkeypatch.setattr(observe.time, "time_ns", lambda: fleet.now_ms * 1_000_000)
-    second_samples.keep_spans(fleet.cluster.pk, {number: ((fleet.now_ms - 10_000, fleet.now_ms),)})
+    second_samples.store_spans(fleet.cluster.pk, {number: ((fleet.now_ms - 10_000, fleet.now_ms),)})
     assert [point[1] for point in fleet.traffic().points] == [9]
     assert fleet.asked[0].endswith("since_ms=0")
 

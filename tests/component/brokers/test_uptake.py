@@ -51,38 +51,38 @@ def cluster(db: None, tmp_path: Path) -> Cluster:
 
 def test_a_rolling_restart_of_the_plain_ones_is_begun_once(cluster: Cluster) -> None:
     cluster.brokers.filter(number=2).update(observed=status(compiled=True))
-    assert compiled_uptake.take_up(timezone.now()) == 1
+    assert compiled_uptake.start_due_restarts(timezone.now()) == 1
     row = RollingRestart.objects.get()
     assert (row.numbers, row.asked_by) == ([1, 3], compiled_uptake.ACTOR)
-    assert compiled_uptake.take_up(timezone.now()) == 0
+    assert compiled_uptake.start_due_restarts(timezone.now()) == 0
 
 
 def test_one_that_an_operator_cancels_is_not_begun_again(cluster: Cluster) -> None:
-    compiled_uptake.take_up(timezone.now())
+    compiled_uptake.start_due_restarts(timezone.now())
     rolling_restart.cancel(acting=system_actor("test"), restart=RollingRestart.objects.get())
-    assert compiled_uptake.take_up(timezone.now()) == 0
+    assert compiled_uptake.start_due_restarts(timezone.now()) == 0
 
 
 def test_a_later_build_is_taken_up_as_well(cluster: Cluster) -> None:
-    compiled_uptake.take_up(timezone.now())
+    compiled_uptake.start_due_restarts(timezone.now())
     RollingRestart.objects.update(state=RestartState.DONE)
     later_ms = int((timezone.now() + timedelta(minutes=1)).timestamp() * 1000)
     build = {"build": "complete", "reason": "", "since_ms": later_ms}
     cluster.brokers.filter(number=1).update(observed=status(build="complete") | {"build": build})
-    assert compiled_uptake.take_up(timezone.now()) == 1
+    assert compiled_uptake.start_due_restarts(timezone.now()) == 1
 
 
 def test_it_waits_for_an_operators_own_restart(cluster: Cluster) -> None:
     other = rolling_restart.start(acting=system_actor("test"), cluster=cluster)
-    assert compiled_uptake.take_up(timezone.now()) == 0
+    assert compiled_uptake.start_due_restarts(timezone.now()) == 0
     rolling_restart.cancel(acting=system_actor("test"), restart=other)
-    assert compiled_uptake.take_up(timezone.now()) == 1
+    assert compiled_uptake.start_due_restarts(timezone.now()) == 1
 
 
 def test_a_stopped_or_silent_broker_is_left_alone(cluster: Cluster) -> None:
     cluster.brokers.filter(number=1).update(wanted=WantedState.STOPPED)
     cluster.brokers.exclude(number=1).update(observed_at=timezone.now() - timedelta(seconds=BROKER_LATE_S + 1))
-    assert compiled_uptake.take_up(timezone.now()) == 0
+    assert compiled_uptake.start_due_restarts(timezone.now()) == 0
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class World:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     cache.clear()
     result = World(make_fleet(tmp_path))
-    monkeypatch.setattr(cluster_overview, "_ask", result.ask)
+    monkeypatch.setattr(cluster_overview, "_query_brokers", result.ask)
     monkeypatch.setattr(cluster_overview, "partition_page", lambda _cluster, **_asked: (result.offline, ""))
     yield result
     cache.clear()

@@ -23,7 +23,7 @@ from brokers.contract import paths
 from brokers.contract.zookeeper_access import CLUSTERS_ROOT, TreeAccess, read_credentials
 from brokers.infra.zookeeper import kazoo_acl
 from config.backup.archive import BackupDirectory
-from config.backup.backing_up import Made, back_up
+from config.backup.backing_up import BackupResult, back_up
 from config.backup.errors import BackupRefused
 from config.backup.manifest import DATABASE_FILE, MANIFEST_FILE, TREE_FILE
 from config.backup.restoring import RestoreOrder, restore
@@ -162,7 +162,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 @pytest.fixture()
-def backup(product: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Made]:
+def backup(product: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, BackupResult]:
     directory = tmp_path / "backup"
     return directory, back_up(directory, product.environment(monkeypatch), says_nothing)
 
@@ -183,7 +183,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_restored_product_has_the_same_rows_documents_and_secrets(
-    product: Product, backup: tuple[Path, Made], tmp_path: Path
+    product: Product, backup: tuple[Path, BackupResult], tmp_path: Path
 ) -> None:
     directory, made = backup
     target = fresh(tmp_path / "target")
@@ -243,7 +243,7 @@ def test_a_backup_beside_writers_is_of_one_moment(
 
 
 @pytest.mark.parametrize("name", [DATABASE_FILE, TREE_FILE, "state/secrets/secret_key"])
-def test_a_tampered_backup_changes_nothing(backup: tuple[Path, Made], tmp_path: Path, name: str) -> None:
+def test_a_tampered_backup_changes_nothing(backup: tuple[Path, BackupResult], tmp_path: Path, name: str) -> None:
     directory, _ = backup
     content = (directory / name).read_bytes()
     (directory / name).write_bytes(bytes([content[0] ^ 1]) + content[1:])
@@ -253,7 +253,9 @@ def test_a_tampered_backup_changes_nothing(backup: tuple[Path, Made], tmp_path: 
     assert not target.exists()
 
 
-def test_a_newer_backup_is_refused_with_the_version_to_install(backup: tuple[Path, Made], tmp_path: Path) -> None:
+def test_a_newer_backup_is_refused_with_the_version_to_install(
+    backup: tuple[Path, BackupResult], tmp_path: Path
+) -> None:
     directory, made = backup
     with pytest.raises(BackupRefused, match=r"tenants\.0001_initial") as refusal:
         restore(RestoreOrder(backup=directory, state_dir=tmp_path / "target", known_migrations=[]), says_nothing)
@@ -261,7 +263,7 @@ def test_a_newer_backup_is_refused_with_the_version_to_install(backup: tuple[Pat
     assert not (tmp_path / "target").exists()
 
 
-def test_a_running_product_is_not_restored_over(product: Product, backup: tuple[Path, Made]) -> None:
+def test_a_running_product_is_not_restored_over(product: Product, backup: tuple[Path, BackupResult]) -> None:
     before = contents(product.state.root)
     with product.state.lock(), pytest.raises(AlreadyRunning):
         restore(wanted(backup[0], product, replace=True), says_nothing)
@@ -269,7 +271,7 @@ def test_a_running_product_is_not_restored_over(product: Product, backup: tuple[
 
 
 @pytest.fixture()
-def other(backup: tuple[Path, Made], tmp_path: Path) -> Product:
+def other(backup: tuple[Path, BackupResult], tmp_path: Path) -> Product:
     """A stopped product with different rows, documents and secrets."""
     result = fresh(tmp_path / "other")
     services.ensure_secrets(result.state)
@@ -281,7 +283,7 @@ def other(backup: tuple[Path, Made], tmp_path: Path) -> Product:
 
 
 def test_a_target_that_holds_something_is_replaced_only_when_that_is_said(
-    product: Product, backup: tuple[Path, Made], other: Product
+    product: Product, backup: tuple[Path, BackupResult], other: Product
 ) -> None:
     before = contents(other.state.root)
     with pytest.raises(BackupRefused, match="not empty") as refusal:
@@ -295,7 +297,7 @@ def test_a_target_that_holds_something_is_replaced_only_when_that_is_said(
         assert other.debits() == product.debits()
 
 
-def test_a_restore_that_fails_puts_everything_back(backup: tuple[Path, Made], other: Product) -> None:
+def test_a_restore_that_fails_puts_everything_back(backup: tuple[Path, BackupResult], other: Product) -> None:
     directory, _ = backup
     (directory / DATABASE_FILE).write_bytes(b"no dump")
     (directory / MANIFEST_FILE).unlink()
@@ -313,14 +315,14 @@ def test_a_restore_that_fails_puts_everything_back(backup: tuple[Path, Made], ot
 
 
 def test_after_a_restore_that_was_killed_no_product_starts_until_it_was_run_again(
-    product: Product, backup: tuple[Path, Made], other: Product, monkeypatch: pytest.MonkeyPatch
+    product: Product, backup: tuple[Path, BackupResult], other: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*_arguments: object) -> None:
         os._exit(9)
 
     pid = os.fork()
     if pid == 0:  # as far as both are loaded, and not a step further
-        monkeypatch.setattr("config.backup.database.keep", kill)
+        monkeypatch.setattr("config.backup.database.commit_load", kill)
         restore(wanted(backup[0], other, replace=True), says_nothing)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
@@ -386,7 +388,7 @@ def test_a_backup_that_was_killed_does_not_pass_for_one(product: Product, tmp_pa
 
 
 def test_services_that_are_in_use_elsewhere_are_refused(
-    backup: tuple[Path, Made], other: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backup: tuple[Path, BackupResult], other: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Services of one state directory, given as external ones to another, empty one."""
     target = fresh(tmp_path / "target")

@@ -171,7 +171,7 @@ def test_processes_left_by_a_killed_supervisor_are_ended(tmp_path: Path) -> None
     grandchild = subprocess.Popen(sleeper, env={**os.environ, RUN_VARIABLE: "run-1"})
     stranger = subprocess.Popen(sleeper)
     try:
-        state.remember("run-1", {"agent": child.pid})
+        state.record_run("run-1", {"agent": child.pid})
         processes = state.run_processes()
         eventually(lambda: {process.pid for process in processes.members()} == {child.pid, grandchild.pid})
         assert processes.end(patience_s=0)
@@ -212,7 +212,7 @@ def test_children_are_known_after_the_clock_was_set(tmp_path: Path, monkeypatch:
     state = StateDirectory(tmp_path)
     child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
-        state.remember("run-4", {"postgres": child.pid})
+        state.record_run("run-4", {"postgres": child.pid})
         started_at_s = psutil.Process(child.pid).create_time()
         # All times of processes are counted from the start of the machine, which moves with the clock.
         monkeypatch.setattr(psutil.Process, "create_time", lambda _self: started_at_s - 3_600)

@@ -19,7 +19,7 @@ from config.embedded.process import Child, StartFailed
 from config.environment import ensure_secret
 from config.supervisor import command, preflight, seed
 from config.supervisor.options import UpOptions
-from config.supervisor.progress import WAIT_SAID_AFTER_S, WAIT_SAID_EVERY_S, StartProgress
+from config.supervisor.progress import WAIT_REPORT_INTERVAL_S, WAIT_REPORTED_AFTER_S, StartProgress
 from config.supervisor.state import PORTS_FILE, RUN_FILE, SHAPE_FILE, StateDirectory
 from config.supervisor.up import Supervisor
 from config.supervisor.watch import BACKOFF_FIRST_S, Stage, Watch
@@ -312,13 +312,13 @@ def test_a_long_wait_names_the_awaited_program() -> None:
     clock, out = Clock(), io.StringIO()
     waiting = StartProgress(out, clock).waiting("the brokers", Path("logs/agent.log"))
     waiting()
-    clock.now_s += WAIT_SAID_AFTER_S - 1
+    clock.now_s += WAIT_REPORTED_AFTER_S - 1
     waiting()
     assert out.getvalue() == ""
     clock.now_s += 1
     waiting()
     waiting()
     assert out.getvalue() == "  10.0 s  Still waiting for the brokers (see logs/agent.log)\n"
-    clock.now_s += WAIT_SAID_EVERY_S
+    clock.now_s += WAIT_REPORT_INTERVAL_S
     waiting()
     assert out.getvalue().count("Still waiting") == 2

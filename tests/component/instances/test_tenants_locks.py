@@ -25,7 +25,7 @@ PLATFORM = system_actor("payments")
 def test_an_instance_that_starts_while_its_tenant_is_suspended_is_frozen() -> None:
     tenant = make_member().tenant
     instance = make_instance(tenant, phase=Phase.PROVISIONING.value, observed_generation=0)
-    work = steps.Work(system_actor("reconciler", tenant), instance, [])
+    work = steps.ReconcileContext(system_actor("reconciler", tenant), instance, [])
     with transaction.atomic():
         services.suspend_tenant(acting=PLATFORM, tenant=tenant, reason=SuspensionReason.UNPAID)
         thread, failed = beside(lambda: steps.apply(work, Acks(confirmed=frozenset({1}))))

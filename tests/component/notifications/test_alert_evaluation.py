@@ -212,23 +212,23 @@ def test_the_throttled_share_counts_whole_minutes_and_knows_which_brokers_did_no
     everybody: Mapping[int, Mapping[str, Any]] = {
         number: {"instances": {instance.pk: list(minutes.items())}} for number in (1, 2, 3)
     }
-    monkeypatch.setattr(observe, "ask_all", lambda *_: observe.Answers(bodies=everybody, silent=()))
-    delays.keep(START + timedelta(seconds=5))
+    monkeypatch.setattr(observe, "query_all", lambda *_: observe.Answers(bodies=everybody, silent=()))
+    delays.store_delays(START + timedelta(seconds=5))
     evaluating.evaluate(START + timedelta(seconds=30))
     assert said(rule) == ("pending", False, 50)
 
     # Later on fewer of the last ten minutes had delays; while a broker tells nothing there may have been more.
     nothing: Mapping[str, Any] = {"instances": {}}
     some = {1: nothing, 2: nothing}
-    monkeypatch.setattr(observe, "ask_all", lambda *_: observe.Answers(bodies=some, silent=()))
+    monkeypatch.setattr(observe, "query_all", lambda *_: observe.Answers(bodies=some, silent=()))
     later = START + 8 * MINUTE
-    delays.keep(later)
+    delays.store_delays(later)
     evaluating.evaluate(later)
     assert said(rule) == ("pending", True, 50)
     monkeypatch.setattr(
-        observe, "ask_all", lambda *_: observe.Answers(bodies={**some, 3: {"instances": {}}}, silent=())
+        observe, "query_all", lambda *_: observe.Answers(bodies={**some, 3: {"instances": {}}}, silent=())
     )
-    delays.keep(later)
+    delays.store_delays(later)
     evaluating.evaluate(later + timedelta(seconds=30))
     assert said(rule) == ("ok", False, 20)
 

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from brokers.engine.controller.placement import Placer
 from brokers.placement import placement
-from brokers.placement.placement import BrokerRoom, ClusterChoice, ClusterRoom
+from brokers.placement.placement import BrokerHeadroom, ClusterChoice, ClusterHeadroom
 
 T = TypeVar("T")
 CLUSTERS: Final = 50
@@ -77,7 +77,7 @@ class PlacementRun:
         }
         self._brokers = {broker.id: broker for brokers in self._clusters.values() for broker in brokers}
         # Rooms of the brokers of each cluster, until one of them changes.
-        self._kept: dict[str, tuple[BrokerRoom, ...]] = {}
+        self._kept: dict[str, tuple[BrokerHeadroom, ...]] = {}
         self._placed: list[PlacedInstance] = []
         self.history: list[str] = []
 
@@ -163,17 +163,17 @@ class PlacementRun:
             assert len(set(replicas)) == factor
             assert len({zones[number] for number in replicas}) == min(factor, len(set(zones.values()))), replicas
 
-    def _rooms(self, tenant: int) -> list[ClusterRoom]:
+    def _rooms(self, tenant: int) -> list[ClusterHeadroom]:
         own = Counter(placed.cluster for placed in self._placed if placed.tenant == tenant)
         return [
-            ClusterRoom(id=id, brokers_min=BROKERS_MIN, own_instances=own[id], brokers=self._brokers_of(id))
+            ClusterHeadroom(id=id, brokers_min=BROKERS_MIN, own_instances=own[id], brokers=self._brokers_of(id))
             for id in self._clusters
         ]
 
-    def _brokers_of(self, cluster: str) -> tuple[BrokerRoom, ...]:
+    def _brokers_of(self, cluster: str) -> tuple[BrokerHeadroom, ...]:
         if cluster not in self._kept:
             self._kept[cluster] = tuple(
-                BrokerRoom(
+                BrokerHeadroom(
                     id=broker.id,
                     number=broker.number,
                     free_bandwidth_mb_s=BROKER_MB_S - broker.sold_mb_s,
@@ -186,7 +186,7 @@ class PlacementRun:
         return self._kept[cluster]
 
 
-def _with_room(room: ClusterRoom, count: int, mb_s: int, gb: int) -> list[BrokerRoom]:
+def _with_room(room: ClusterHeadroom, count: int, mb_s: int, gb: int) -> list[BrokerHeadroom]:
     """Returns the brokers with room for an equal share of `count`."""
     share_mb_s, share_gb = Fraction(mb_s, count), Fraction(gb, count)
     return [
@@ -196,7 +196,7 @@ def _with_room(room: ClusterRoom, count: int, mb_s: int, gb: int) -> list[Broker
     ]
 
 
-def _sizes_that_fit(room: ClusterRoom, mb_s: int, gb: int) -> list[int]:
+def _sizes_that_fit(room: ClusterHeadroom, mb_s: int, gb: int) -> list[int]:
     """Returns every number of brokers on which the instance would fit; none in a cluster where no broker answers."""
     if not any(broker.is_healthy for broker in room.brokers):
         return []
@@ -204,7 +204,7 @@ def _sizes_that_fit(room: ClusterRoom, mb_s: int, gb: int) -> list[int]:
     return [count for count in counts if len(_with_room(room, count, mb_s, gb)) >= count]
 
 
-def _check_brokers(room: ClusterRoom, choice: ClusterChoice, mb_s: int, gb: int) -> None:
+def _check_brokers(room: ClusterHeadroom, choice: ClusterChoice, mb_s: int, gb: int) -> None:
     """Checks that the brokers have room and are in as many zones as such brokers are; silent ones only in need."""
     count = len(choice.broker_ids)
     able = _with_room(room, count, mb_s, gb)

@@ -32,11 +32,11 @@ def test_a_raised_limit_is_paid_sooner_and_a_lowered_one_owes_no_more() -> None:
     pace.charge(1_000_000, 1, 0)
     assert pace.debt_ms(0) == 10**9
 
-    pace.raised(1, 1_000_000, 500)
+    pace.convert_debt(1, 1_000_000, 500)
 
     assert pace.debt_ms(500) == 1_000
-    pace.raised(1_000_000, 10, 500)
-    pace.raised(0, 10, 500)
+    pace.convert_debt(1_000_000, 10, 500)
+    pace.convert_debt(0, 10, 500)
     assert pace.debt_ms(500) == 1_000
 
 

@@ -12,8 +12,8 @@ from random import Random
 import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from brokers.dataplane.message_cursor import Ask, PartitionCursor
-from brokers.dataplane.message_pages import Answer, Fetched, PageReader
+from brokers.dataplane.message_cursor import FetchRange, PartitionCursor
+from brokers.dataplane.message_pages import Fetched, FetchResult, PageReader
 from brokers.dataplane.record_batches import batches
 from instances.messages import content, limits
 from instances.messages.interfaces import FROM_NEWEST, NEWER, OLDER, PageRequest, Record
@@ -39,8 +39,8 @@ class Kept:
         self._count = len(values)
         self.now_s = 0.0
 
-    def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
-        return Answer(partitions={0: Fetched(batches=list(batches(self._raw)), size_bytes=len(self._raw))})
+    def fetch(self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float) -> FetchResult:
+        return FetchResult(partitions={0: Fetched(batches=list(batches(self._raw)), size_bytes=len(self._raw))})
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:
         return 0, self._count, self._count

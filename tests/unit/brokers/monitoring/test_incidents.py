@@ -32,7 +32,7 @@ def test_the_first_by_name_are_named_and_all_are_counted(rows: list[tuple[str, s
 @given(ROWS)
 def test_the_sentence_says_how_many_are_not_named(rows: list[tuple[str, str, str, str]]) -> None:
     affected = incidents.first_hits(rows, Owners(tuple(row[0] for row in rows), False, False))
-    text = incidents.described(affected)
+    text = incidents.describe(affected)
     more = re.search(r" and ([\d,]+) more\.$", text)
     assert (int(more[1]) if more else 0) == max(0, len(rows) - AFFECTED_NAMED_MAX)
     assert text.count("Tenant ") == len({hit.tenant for hit in affected.hits})
@@ -41,12 +41,12 @@ def test_the_sentence_says_how_many_are_not_named(rows: list[tuple[str, str, str
 def test_instances_stand_behind_their_tenants() -> None:
     hits = (Hit("Acme", "billing"), Hit("Acme", "orders"), Hit("Beta", "logs"))
     affected = Affected(hits=hits, instances=3, tenants=2)
-    assert incidents.described(affected) == "Instances it hits: 3, of tenants: 2. Acme (billing, orders); Beta (logs)."
-    assert incidents.described(Affected(hits=(), instances=0, tenants=0)) == "It hits no instance."
+    assert incidents.describe(affected) == "Instances it hits: 3, of tenants: 2. Acme (billing, orders); Beta (logs)."
+    assert incidents.describe(Affected(hits=(), instances=0, tenants=0)) == "It hits no instance."
     partial = Affected(hits=hits, instances=3, tenants=2, is_more=True)
-    assert incidents.described(partial).endswith("Beta (logs). Not all partitions were looked at.")
+    assert incidents.describe(partial).endswith("Beta (logs). Not all partitions were looked at.")
 
 
 def test_topics_of_the_cluster_itself_are_said_to_concern_any_instance() -> None:
     affected = Affected(hits=(), instances=0, tenants=0, has_internal=True)
-    assert incidents.described(affected).startswith("It hits no topic of an instance. The cluster's own topics")
+    assert incidents.describe(affected).startswith("It hits no topic of an instance. The cluster's own topics")

@@ -78,7 +78,7 @@ def test_sources_that_change_meanwhile_are_not_taken_for_what_was_compiled(
 def test_the_second_of_two_waits_and_finds_what_the_first_has_made(
     builds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real: Callable[[Path], Any] = build._alone
+    real: Callable[[Path], Any] = build._exclusive
     calls = compiler(monkeypatch, FAKE)
 
     @contextmanager
@@ -89,7 +89,7 @@ def test_the_second_of_two_waits_and_finds_what_the_first_has_made(
             (made / modules.COMPLETE).touch()
             yield
 
-    monkeypatch.setattr(build, "_alone", after_the_other)
+    monkeypatch.setattr(build, "_exclusive", after_the_other)
     assert build.build() == modules.build_directory()
     assert calls == []
 

@@ -14,7 +14,7 @@ class One:
     phase: ConnectionPhase = ConnectionPhase.HEAD
     since_s: float = 0.0
     is_proxy: bool = False
-    held_bytes: int = 0
+    buffered_bytes: int = 0
 
 
 def held(*all_of_them: One) -> Connections[One]:
@@ -68,10 +68,13 @@ def test_a_removed_connection_counts_no_more() -> None:
 
 
 def test_memory_is_taken_back_from_who_holds_most_of_it() -> None:
-    large = One("a", ConnectionPhase.BODY, held_bytes=10)
+    large = One("a", ConnectionPhase.BODY, buffered_bytes=10)
     connections = held(
-        One("a", ConnectionPhase.WORK, held_bytes=20), large, One("b", ConnectionPhase.BODY, held_bytes=5), One("c")
+        One("a", ConnectionPhase.WORK, buffered_bytes=20),
+        large,
+        One("b", ConnectionPhase.BODY, buffered_bytes=5),
+        One("c"),
     )
-    assert connections.heaviest() is large
+    assert connections.most_buffered() is large
     connections.remove(large)
-    assert (connections.heaviest() or large).held_bytes == 5
+    assert (connections.most_buffered() or large).buffered_bytes == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from config.web.deadlines import ConnectionPhase, answer_due_s, due_s
+from config.web.deadlines import ConnectionPhase, due_s, response_due_s
 from config.web.limits import (
     ANSWER_BYTES_PER_S_MIN,
     ANSWER_S,
@@ -28,6 +28,6 @@ def test_each_phase_that_waits_for_the_client_has_an_end() -> None:
 
 
 def test_an_answer_may_take_longer_the_more_of_it_is_taken_but_not_for_ever() -> None:
-    assert answer_due_s(100.0, 0) == 100 + ANSWER_S
-    assert answer_due_s(100.0, 60 * ANSWER_BYTES_PER_S_MIN) == 100 + ANSWER_S + 60
-    assert answer_due_s(100.0, 1 << 40) == 100 + ANSWER_S_MAX
+    assert response_due_s(100.0, 0) == 100 + ANSWER_S
+    assert response_due_s(100.0, 60 * ANSWER_BYTES_PER_S_MIN) == 100 + ANSWER_S + 60
+    assert response_due_s(100.0, 1 << 40) == 100 + ANSWER_S_MAX

@@ -9,7 +9,7 @@ import pytest
 from config.web.lanes import LANES, Lane, LaneQueue, Waiting, lane_of
 from config.web.limits import QUEUED_MAX, QUEUED_PER_CLIENT_MAX, QUEUED_S_MAX
 
-LANE = Lane("some", threads=4, per_client=2)
+LANE = Lane("some", threads=4, threads_threads_per_client=2)
 
 
 def filled(*clients: str) -> LaneQueue[int]:
@@ -47,7 +47,7 @@ def test_a_path_has_a_lane(path: str, lane: str) -> None:
 
 def test_every_lane_has_threads_and_one_client_never_all_where_there_are_several() -> None:
     for lane in LANES:
-        assert 1 <= lane.per_client <= lane.threads
+        assert 1 <= lane.threads_per_client <= lane.threads
 
 
 def test_clients_have_turns() -> None:

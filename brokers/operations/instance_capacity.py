@@ -10,7 +10,7 @@ from instances.interfaces import PlacementForecast
 from instances.models import Instance
 
 
-class InstanceRoom(capacity.Room):
+class InstanceCapacity(capacity.CapacityReservations):
     """Implements `instances.interfaces.capacity`."""
 
     def forecast(self, instance: Instance) -> PlacementForecast:
@@ -18,8 +18,8 @@ class InstanceRoom(capacity.Room):
         a transaction.
         """
         clusters = capacity.candidates(instance)
-        rooms = capacity.rooms(clusters, tenant_id=instance.tenant_id)
-        choice = placement.choose(rooms, **capacity.size_of(instance))
+        headrooms = capacity.headrooms(clusters, tenant_id=instance.tenant_id)
+        choice = placement.choose(headrooms, **capacity.size_of(instance))
         if choice is not None:
             brokers = len(choice.broker_ids)
             return PlacementForecast(
@@ -31,5 +31,5 @@ class InstanceRoom(capacity.Room):
                 brokers = len(planned.host_ids)
                 fact = f"A cluster of its own would be formed: {brokers} brokers."
                 return PlacementForecast(fact=fact, data={"outcome": "forms_cluster", "brokers": brokers})
-        room = forecasts.missing_room(instance, rooms)
-        return PlacementForecast(fact=f"It would wait. {room.detail}", data=room.data)
+        missing_capacity = forecasts.missing_capacity(instance, headrooms)
+        return PlacementForecast(fact=f"It would wait. {missing_capacity.detail}", data=missing_capacity.data)
