@@ -34,7 +34,7 @@ from instances.copying.limits import COPY_ROUND_S
 from instances.quickstart.limits import PUSH_ENDS_AFTER_S, PUSH_EVERY_S, SAMPLE_EVERY_S, SAMPLE_TURN_EXPIRES_S
 from instances.quickstart.pushing import end_push, push_turn
 from instances.quickstart.sending import send_turn
-from instances.services import note_certificate_ends, purge_expired, purge_expired_users
+from instances.services import purge_expired_topics, purge_expired_users, record_certificate_expiry
 from instances.topics import table as topic_table
 from tenants.containment import contained
 
@@ -152,7 +152,7 @@ def purge_deleted_topics() -> int:
     """Deletes topics and users permanently that can no longer be restored."""
     close_old_connections()
     now = timezone.now()
-    return purge_expired(now) + purge_expired_users(now)
+    return purge_expired_topics(now) + purge_expired_users(now)
 
 
 @shared_task(name="brokers.copy_topics", ignore_result=True)
@@ -171,7 +171,7 @@ def copy_topics() -> int:
 def watch_certificates() -> int:
     """Notifies owners of route certificates that expire soon."""
     close_old_connections()
-    return note_certificate_ends(timezone.now())
+    return record_certificate_expiry(timezone.now())
 
 
 @shared_task(name="brokers.observe", ignore_result=True)

@@ -70,8 +70,8 @@ LAG_PARTITIONS_PER_GROUP_MAX = 2_000
 LAG_PARTITIONS_PER_LIST_MAX = 10_000
 GROUP_LINES_PER_PAGE = 50
 # Partitions of a lagging group whose leaders are queried for open transactions, and transactions shown.
-HELD_PARTITIONS_ASKED_MAX = 50
-HELD_SHOWN_MAX = 5
+BLOCKED_PARTITIONS_QUERIED_MAX = 50
+BLOCKING_TRANSACTIONS_SHOWN_MAX = 5
 # Partitions of one group in one query; beyond that, one topic at a time.
 GROUP_PARTITIONS_SHOWN_MAX = 10_000
 # Trend of a lag: interval of samples, their number (for a quarter of an hour), and span in which a lag has to grow.
@@ -104,7 +104,7 @@ THROTTLED_MINUTES_KEPT = timedelta(days=8)
 THROTTLED_CAUSES_MAX = 8
 THROTTLED_CLIENTS_MAX = 3
 THROTTLED_NAME_CHARS_MAX = 64
-THROTTLED_ROWS_FORGOTTEN_MAX = 10_000
+THROTTLED_ROWS_DELETED_MAX = 10_000
 # Causes on one page of the console, over all steps.
 THROTTLED_STEPS_SHOWN_MAX = 300
 # Number of topics created last among which a snippet's topic is chosen.
@@ -125,7 +125,7 @@ PENDING_TOPICS_KEPT_MAX = 200
 # Deleted topics of an instance that can be restored. The oldest is purged if there are more, and if this percentage of
 # the storage is used, which is less than `GROW_FROM_PERCENT`.
 DELETED_TOPICS_MAX = 100
-DELETED_TOPICS_GO_FROM_PERCENT = 85
+DELETED_TOPICS_EXPIRE_FROM_PERCENT = 85
 # Deleted users of an instance that can be restored: the oldest is purged if there are more.
 DELETED_USERS_KEPT_DAYS = 7
 DELETED_USERS_MAX = 50

@@ -26,7 +26,7 @@ from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX, TRAFFIC_LATEST_MS
 from instances.models import DelayedMinute, Instance, Operation, Route, ThrottledMinute, TopicAllowList
 from instances.topics.pending import PendingTopic
-from instances.topics.presence import described, waiting
+from instances.topics.presence import describe_topic, not_ready_if_pending
 from instances.topics.warnings import TopicWarning, topic_warnings
 from tenants.actors import Actor
 from tenants.models import AuditEntry, Tenant
@@ -187,8 +187,8 @@ def topic_detail(instance: Instance, name: str) -> TopicView:
     brokers.
     """
     access.require_reachable(instance)
-    description = described(instance, name)
-    with waiting(instance, name):
+    description = describe_topic(instance, name)
+    with not_ready_if_pending(instance, name):
         config = tuple(interfaces.data_plane.it.topic_config(instance.pk, name))
     sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
     allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()

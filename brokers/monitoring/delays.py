@@ -24,11 +24,11 @@ def keep(now: datetime) -> int:
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("delays.cluster_failed", cluster_id=cluster.pk):
             answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/delays")
-            kept += services.keep_delays(merged(answers.bodies.values()))
+            kept += services.store_delays(merged(answers.bodies.values()))
             if not _missing(cluster, answers):
                 cache.set(_known_key(cluster.pk), now, KNOWN_KEPT_S)
-    services.forget_delays(now)
-    services.forget_throttled_minutes(now)
+    services.delete_old_delays(now)
+    services.delete_old_throttled_minutes(now)
     return kept
 
 

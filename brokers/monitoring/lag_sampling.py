@@ -161,7 +161,7 @@ def _note(lags: Lags, committed: Mapping[str, Sequence[CommittedOffset]], now_ms
     names = _names(lags, committed)
     shown = {item: offsets for item, offsets in committed.items() if all(place.topic in names for place in offsets)}
     ends_of: dict[str | None, dict[Partition, int]] = defaultdict(dict)
-    places = sorted({place.place for offsets in shown.values() for place in offsets})
+    places = sorted({place.topic_partition for offsets in shown.values() for place in offsets})
     for at in range(0, len(places), LAG_PARTITIONS_PER_ROUND_MAX):
         for place, end in lags.ends(set(places[at : at + LAG_PARTITIONS_PER_ROUND_MAX])).items():
             ends_of[split_internal(place[0])[0]][names[place[0]], place[1]] = end
@@ -171,7 +171,7 @@ def _note(lags: Lags, committed: Mapping[str, Sequence[CommittedOffset]], now_ms
                 group: {(names[item.topic], item.partition): item.offset for item in shown[internal]}
                 for group, internal in groups.items()
             }
-            lag_history.note(instance_id, result, ends_of[instance_id], now_ms)
+            lag_history.record_samples(instance_id, result, ends_of[instance_id], now_ms)
 
 
 def _names(lags: Lags, committed: Mapping[str, Sequence[CommittedOffset]]) -> dict[str, str]:

@@ -70,7 +70,7 @@ def _look_at(cluster: Cluster, now: datetime) -> int:
             )
             known = services.observed_conditions(instance, observation)
             if known != instance.conditions:  # an outage may last for hours: rows are locked for changes only
-                changed += services.note_health(instance.pk, observation)
+                changed += services.record_health(instance.pk, observation)
     if seen.storage is not None:
         _grow(cluster, seen.storage, now)
     return changed

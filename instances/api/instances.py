@@ -93,11 +93,11 @@ class InstanceResource(ApiView):
         ran or has no topic, not even a deleted one, has nothing to restore and is purged immediately:
         `restorable_until`, in the data of the operation's first step, is null.
         """
-        shows_no_topic = services.shows_no_topic(access.instance(self.actor, instance_id))
+        has_no_visible_topic = services.has_no_visible_topic(access.instance(self.actor, instance_id))
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)
         operation = services.delete_instance(
-            acting=self.actor, instance=instance, shows_no_topic=shows_no_topic, dry_run=self.dry_run
+            acting=self.actor, instance=instance, has_no_visible_topic=has_no_visible_topic, dry_run=self.dry_run
         )
         return self.accepted(operation, s.OperationOut)
 

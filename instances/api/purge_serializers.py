@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from instances.limits import PARTITIONS_PER_TOPIC_MAX
 from instances.services import Purge
-from instances.topics.purging import UP_TO_END, PurgeLine, PurgeTarget
+from instances.topics.purging import UP_TO_END, PartitionPurge, PurgeTarget
 from tenants.api.strict import Instant, StrictSerializer
 
 OFFSET_MAX = 2**63 - 1
@@ -86,7 +86,7 @@ def shown(purge: Purge) -> dict[str, Any]:
     }
 
 
-def _line(line: PurgeLine, purge: Purge) -> dict[str, Any]:
+def _line(line: PartitionPurge, purge: Purge) -> dict[str, Any]:
     error = purge.errors.get(line.partition)
     return {
         "partition": line.partition,

@@ -96,7 +96,7 @@ class TopicResource(ApiView):
     def patch(self, request: Request, instance_id: str, name: str) -> Response:
         """Add partitions, change the configuration, or change the address lists of a topic."""
         instance = access.instance(self.actor, instance_id)
-        services.hold_topic(instance, name)
+        services.lock_topic(instance, name)
         before = selectors.topic_detail(instance, name)
         self.require_match(before.etag)
         is_list_changed = False
@@ -152,7 +152,7 @@ class TopicResource(ApiView):
         and it counts as storage. With `for_good` it is deleted permanently and immediately.
         """
         instance = access.instance(self.actor, instance_id)
-        services.hold_topic(instance, name)
+        services.lock_topic(instance, name)
         self.require_match(selectors.topic_detail(instance, name).etag)
         services.delete_topic(
             acting=self.actor,

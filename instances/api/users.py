@@ -131,7 +131,7 @@ class UserResource(ApiView):
 
     def _require_match(self, instance: Any, name: str) -> None:
         if "If-Match" in self.request.headers:
-            services.hold_user(instance, name)
+            services.lock_user(instance, name)
             self.require_match(selectors.etag_of(selectors.user(instance, name)))
 
 

@@ -33,7 +33,7 @@ SORTS = sorts_of(tuple(COLUMNS))
 DEFAULT_SORT = "-since"
 CONTAINS_CHARS_MAX = 256
 # Lists that a process remembers unpacked: pages that follow each other find the same one.
-UNPACKED_KEPT = 2
+LISTS_DECODED_MAX = 2
 Client = TypeVar("Client")
 SEARCHED = ("client_id", "user", "address", "software")
 
@@ -100,15 +100,15 @@ def connections_now(instance: Instance, *, fresh: bool = False) -> ConnectionLis
     key = f"clients:{instance.pk}"
     kept = None if fresh else cache.get(key)
     if kept is not None:
-        return _unpacked(kept)
+        return _decoded(kept)
     listed = connection_admin_client.it.connections(instance.pk, CONNECTIONS_LISTED_MAX)
     if listed.silent and not listed.connections:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
-    cache.set(key, _packed(listed), CONNECTIONS_KEPT_S)
+    cache.set(key, _encoded(listed), CONNECTIONS_KEPT_S)
     return listed
 
 
-def forget(instance_id: str) -> None:
+def invalidate(instance_id: str) -> None:
     """Drops the cached report, so that the next page queries the brokers."""
     cache.delete(f"clients:{instance_id}")
 
@@ -117,15 +117,15 @@ def _matches(connection: Connection, words: str) -> bool:
     return any(words in getattr(connection, name).lower() for name in SEARCHED)
 
 
-def _packed(listed: ConnectionList) -> str:
+def _encoded(listed: ConnectionList) -> str:
     body = [
         listed.connections, [(silence.broker_id, silence.reason) for silence in listed.silent], listed.is_cut
     ]  # fmt: skip
     return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
 
 
-@lru_cache(maxsize=UNPACKED_KEPT)
-def _unpacked(kept: str) -> ConnectionList:
+@lru_cache(maxsize=LISTS_DECODED_MAX)
+def _decoded(kept: str) -> ConnectionList:
     connections, silent, is_cut = json.loads(zlib.decompress(base64.b64decode(kept)))
     return ConnectionList(
         connections=list(map(Connection._make, connections)),

@@ -38,7 +38,7 @@ from instances.limits import (
 from instances.models import Instance
 from instances.sorted_pages import sorted_page, sorts_of
 from instances.topics import rates
-from instances.topics.presence import described
+from instances.topics.presence import describe_topic
 from tenants.errors import Unavailable
 
 PRODUCE, CONSUME = "produce", "consume"
@@ -124,7 +124,7 @@ def topic_client_page(
     answers.
     """
     require_reachable(instance)
-    described(instance, topic)
+    describe_topic(instance, topic)
     traffic = _traffic(instance, topic)
     measured = rates.sample_rates(f"clients:{instance.pk}:of:{topic}:looks", samples_of(traffic))
     listed = listing.connections_now(instance)
@@ -206,7 +206,7 @@ def add_groups(
     """
     shares: dict[tuple[Name, str], list[int | None]] = {}
     for group, summary in groups.items():
-        committed = {item.place: item.offset for item in summary.offsets or ()}
+        committed = {offset.topic_partition: offset.offset for offset in summary.offsets or ()}
         for member in summary.description.members if summary.description else ():
             places = [place for place in member.assignment or () if place[0] == topic]
             if not places:
@@ -242,7 +242,12 @@ def _groups(instance: Instance, topic: str) -> tuple[Mapping[str, GroupSummary],
     if not names:
         return {}, {}
     summaries = group_admin_client.it.describe(instance.pk, names)
-    places = {item.place for summary in summaries.values() for item in summary.offsets or () if item.topic == topic}
+    places = {
+        offset.topic_partition
+        for summary in summaries.values()
+        for offset in summary.offsets or ()
+        if offset.topic == topic
+    }
     return summaries, group_admin_client.it.bounds(instance.pk, places)
 
 

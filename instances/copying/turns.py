@@ -29,7 +29,7 @@ from instances.copying.models import CopyState, TopicCopy
 from instances.copying.pace import bytes_per_s, resolved_offset
 from instances.lifecycle.phases import REACHABLE
 from instances.topics import table
-from instances.topics.presence import TopicNotReady, waiting
+from instances.topics.presence import TopicNotReady, not_ready_if_pending
 from tenants import audit
 from tenants.actors import system_actor
 from tenants.errors import Conflict, DomainError, Message, NotFound, OutcomeUnknown, Unavailable
@@ -94,7 +94,7 @@ class _Turn:
 
     def _require_same(self, topic: str, field: str) -> None:
         """Raises `NotFound` for a topic that is not the one with which the copy began."""
-        with waiting(self.copy.instance, topic):
+        with not_ready_if_pending(self.copy.instance, topic):
             topic_id = interfaces.data_plane.it.topic(self.copy.instance_id, topic).topic_id
         if not getattr(self.copy, field):
             setattr(self.copy, field, topic_id)
@@ -104,7 +104,7 @@ class _Turn:
 
     def _batch_bytes_max(self) -> int:
         """Returns the size of batches that the target accepts: it may be less than what the source's have."""
-        with waiting(self.copy.instance, self.copy.target):
+        with not_ready_if_pending(self.copy.instance, self.copy.target):
             entries = interfaces.data_plane.it.topic_config(self.copy.instance_id, self.copy.target)
         accepted = next((entry.value for entry in entries if entry.name == MAX_MESSAGE_BYTES), None)
         return max(1, int(accepted or 0) - COPY_BATCH_OVERHEAD_BYTES)
@@ -195,4 +195,4 @@ def _end(copy: TopicCopy, state: CopyState, code: str = "", error: str = "") -> 
     after = {"from": copy.source, "messages": copy.copied_records, **({"code": code} if code else {})}
     target = ("topic", f"{copy.instance_id}/{copy.target}")
     audit.record(acting, action, target, None, after, tenant=copy.instance.tenant)
-    transaction.on_commit(lambda: table.forget(copy.instance_id))
+    transaction.on_commit(lambda: table.invalidate(copy.instance_id))

@@ -14,7 +14,7 @@ from instances.choices import RouteSecurity
 from instances.models import Instance, Route
 from instances.routes.kinds import CIDRS_MAX, DEFAULT_ROUTE, PLAINTEXT, ROUTES_MAX
 from instances.routes.principal_mapping import PrincipalMapping, RulesRefused
-from instances.topics.allow_lists import normalised
+from instances.topics.allow_lists import normalized_addresses
 from tenants.errors import Conflict, Invalid, Message
 
 COLUMNS: Final = (
@@ -55,7 +55,7 @@ def checked(given: Mapping[str, Any], at: str) -> dict[str, Any]:
     for name in ("allow_list", "proxies"):
         if name in result:
             assert len(result[name]) <= CIDRS_MAX, "the serializer counts"
-            result[name] = normalised(result[name], f"{at}/{name}")
+            result[name] = normalized_addresses(result[name], f"{at}/{name}")
     if result.get("advertised_host"):
         result["advertised_host"] = _host(result["advertised_host"], f"{at}/advertised_host")
     if "principal_mapping_rules" in result:
@@ -102,6 +102,6 @@ def name_taken(at: str) -> Conflict:
     return Conflict(detail, code="name_taken", errors=Invalid.at(at, detail, code="name_taken").errors)
 
 
-def shown_route(route: Route) -> dict[str, Any]:
+def audited_route_fields(route: Route) -> dict[str, Any]:
     """Returns the fields of a route that the audit log records."""
     return {"name": route.name} | {name: getattr(route, name) for name in COLUMNS}

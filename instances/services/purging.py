@@ -15,15 +15,15 @@ from instances import interfaces
 from instances.access import require_reachable
 from instances.groups.interfaces import EARLIEST, LATEST, group_admin_client
 from instances.models import Instance
-from instances.services.common import hold_topic
-from instances.services.topics import show_at_once, topic_ref
-from instances.topics.presence import described
+from instances.services.common import lock_topic
+from instances.services.topics import refresh_topic_list_on_commit, topic_ref
+from instances.topics.presence import describe_topic
 from instances.topics.purging import (
     ERRORS_SHOWN_MAX,
     PartitionBounds,
-    PurgeLine,
+    PartitionPurge,
     PurgeTarget,
-    partitions_missing,
+    missing_partitions,
     plan,
     require_deletable,
 )
@@ -41,11 +41,11 @@ class Purge:
     """Plan or result of a purge of one topic. `errors` has the partitions that refused it while others did not."""
 
     topic: str
-    lines: tuple[PurgeLine, ...]
+    lines: tuple[PartitionPurge, ...]
     errors: Mapping[int, DomainError] = field(default_factory=dict)
 
     @property
-    def purged(self) -> tuple[PurgeLine, ...]:
+    def purged(self) -> tuple[PartitionPurge, ...]:
         """Lines of partitions that lose messages."""
         return tuple(line for line in self.lines if line.messages and line.partition not in self.errors)
 
@@ -75,9 +75,9 @@ def plan_purge(*, acting: Actor, instance: Instance, topic: str, target: PurgeTa
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    description = described(instance, topic)
+    description = describe_topic(instance, topic)
     present = [partition.index for partition in description.partitions]
-    missing = partitions_missing(target, present)
+    missing = missing_partitions(target, present)
     if missing:
         raise Invalid(
             Message(gettext_noop("The topic has no such partition.")),
@@ -101,20 +101,20 @@ def purge_topic(*, acting: Actor, instance: Instance, topic: str, target: PurgeT
 
     Raises the errors of `plan_purge`, and the first refusal if no partition was purged.
     """
-    hold_topic(instance, topic)
+    lock_topic(instance, topic)
     purge = plan_purge(acting=acting, instance=instance, topic=topic, target=target)
     if dry_run or not purge.offsets:
         return purge
-    show_at_once(instance)
+    refresh_topic_list_on_commit(instance)
     try:
-        with transaction.atomic():  # rolled back after a partial refusal, for an audit row of the part that was done
+        with transaction.atomic():  # rolled back after a partial refusal, for an audit row of what was deleted
             _purge(acting, instance, purge)
-    except _PartlyRefused as partly:
-        done = replace(purge, errors=dict(partly.errors))
-        if not done.purged:
-            raise next(iter(partly.errors.values())) from None
-        _record(acting, instance, done)
-        return done
+    except _PartlyRefused as refusal:
+        partial_purge = replace(purge, errors=dict(refusal.errors))
+        if not partial_purge.purged:
+            raise next(iter(refusal.errors.values())) from None
+        _record(acting, instance, partial_purge)
+        return partial_purge
     return purge
 
 

@@ -12,7 +12,7 @@ from instances.access import require_changeable
 from instances.choices import OperationType
 from instances.models import Instance, Operation, Route
 from instances.routes.kinds import PLAINTEXT, ROUTES_MAX
-from instances.routes.wanted import CONFIRM_PLAINTEXT, checked, name_taken, shown_route
+from instances.routes.wanted import CONFIRM_PLAINTEXT, audited_route_fields, checked, name_taken
 from instances.services.changing import publish_change
 from tenants import access, audit
 from tenants.actors import Actor
@@ -35,7 +35,7 @@ def create_route(
     if any(other.name == route["name"] for other in present):
         raise name_taken("/name")
     row = Route.objects.create(instance=instance, **checked(route, ""))
-    return row, _publish(acting, instance, "route.created", (None, shown_route(row)), dry_run=dry_run)
+    return row, _publish(acting, instance, "route.created", (None, audited_route_fields(row)), dry_run=dry_run)
 
 
 @transaction.atomic
@@ -47,11 +47,11 @@ def update_route(
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
-    before = shown_route(route)
+    before = audited_route_fields(route)
     columns = checked(_confirmed(route, changes), "")
     for name, value in columns.items():
         setattr(route, name, value)
-    after = shown_route(route)
+    after = audited_route_fields(route)
     if before == after:
         return None
     route.save(update_fields=list(columns))
@@ -70,7 +70,7 @@ def delete_route(*, acting: Actor, instance: Instance, route: Route, dry_run: bo
     require_changeable(instance)
     if instance.routes.count() <= 1:
         raise Conflict("This is the instance's only route. Open another one first.", code="last_route")
-    before = shown_route(route)
+    before = audited_route_fields(route)
     route.delete()
     first = instance.routes.order_by("pk").first()
     assert first is not None, "the last route is not deleted"

@@ -22,8 +22,8 @@ from instances.acls.interfaces import AclRule
 from instances.acls.presets import Preset, preset_rules
 from instances.models import DeletedUser, Instance
 from instances.services.acls import create_acls, missing_acls
-from instances.services.common import hold_user, user_ref
-from instances.services.deleted_users import keep_user_aside, require_user_name_free
+from instances.services.common import lock_user, user_ref
+from instances.services.deleted_users import require_user_name_free, soft_delete_user
 from instances.users import selectors
 from instances.users.interfaces import (
     NEVER,
@@ -68,9 +68,9 @@ def create_user(
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    fault = fault_of(name)
-    if fault is not None:
-        raise Invalid.at("/name", fault, code="invalid_name")
+    name_error = fault_of(name)
+    if name_error is not None:
+        raise Invalid.at("/name", name_error, code="invalid_name")
     require_user_name_free(instance, name)
     now_ms = _now_ms()
     expires_at_ms = _expiry(expires_at, now_ms)
@@ -95,7 +95,7 @@ def create_user(
         _create_rules(acting, instance, rules, entry)
     user = UserDescription(
         name=name, superuser=superuser, disabled=False, expires_at_ms=expires_at_ms, created_at_ms=now_ms,
-        last_used_at_ms=None, connections=0, secrets=(_described(secret, now_ms),),
+        last_used_at_ms=None, connections=0, secrets=(_description_of_secret(secret, now_ms),),
     )  # fmt: skip
     return user, secret
 
@@ -142,7 +142,7 @@ def update_user(
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
+    lock_user(instance, name)
     present = selectors.user(instance, name)
     expires_at_ms = NEVER if never_expires else _expiry(expires_at, _now_ms())
     after = replace(
@@ -151,11 +151,11 @@ def update_user(
         disabled=present.disabled if disabled is None else disabled,
         expires_at_ms=present.expires_at_ms if expires_at_ms is None else _none_if_never(expires_at_ms),
     )
-    was, is_now = audit.difference(_shown(present), _shown(after))
-    if not is_now:
+    before, changes = audit.difference(_audited_fields(present), _audited_fields(after))
+    if not changes:
         return present
     wanted = UserChange(name=name, superuser=superuser, disabled=disabled, expires_at_ms=expires_at_ms)
-    entry = audit.record(acting, "user.changed", user_ref(instance, name), was, is_now, tenant=instance.tenant)
+    entry = audit.record(acting, "user.changed", user_ref(instance, name), before, changes, tenant=instance.tenant)
     with audit.in_doubt(entry):
         user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
     return after
@@ -172,12 +172,12 @@ def delete_user(
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
+    lock_user(instance, name)
     present = selectors.user(instance, name)
-    before = {**_shown(present), "key_ids": [secret.id for secret in present.secrets]}
+    before = {**_audited_fields(present), "key_ids": [secret.id for secret in present.secrets]}
     kept, wanted, after = None, UserChange(name=name, is_deleted=True), None
     if not for_good and "\x00" not in name:  # no column holds U+0000
-        kept = keep_user_aside(instance, present, now=timezone.now())
+        kept = soft_delete_user(instance, present, now=timezone.now())
         wanted, after = UserChange(name=name, disabled=True), {"restorable_until": kept.expires_at.isoformat()}
     entry = audit.record(acting, "user.deleted", user_ref(instance, name), before, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
@@ -193,7 +193,7 @@ def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = 
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
+    lock_user(instance, name)
     present = selectors.user(instance, name)
     if len(present.secrets) >= SECRETS_PER_USER_MAX:
         detail = Message(
@@ -218,7 +218,7 @@ def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: st
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
+    lock_user(instance, name)
     present = selectors.user(instance, name)
     if secret_id not in {secret.id for secret in present.secrets}:
         raise NotFound
@@ -238,7 +238,7 @@ def _new_secret() -> NewSecret:
     return NewSecret(id=f"sec-{secrets.token_hex(SECRET_ID_BYTES)}", password=new_secret(PASSWORD_START))
 
 
-def _described(secret: NewSecret, now_ms: int) -> SecretDescription:
+def _description_of_secret(secret: NewSecret, now_ms: int) -> SecretDescription:
     return SecretDescription(id=secret.id, created_at_ms=now_ms, last_used_at_ms=None, mechanisms=MECHANISMS)
 
 
@@ -255,7 +255,7 @@ def _none_if_never(at_ms: int) -> int | None:
     return None if at_ms == NEVER else at_ms
 
 
-def _shown(user: UserDescription) -> dict[str, Any]:
+def _audited_fields(user: UserDescription) -> dict[str, Any]:
     """Returns the fields of a user that the audit log records."""
     return {
         "superuser": user.superuser,

@@ -54,7 +54,7 @@ def sample_rates(key: str, now: dict[int, CounterSample]) -> Rates:
     older: Mapping[int, CounterSample]
     younger: Mapping[int, CounterSample]
     older, younger = _read(key)
-    rates = between(older, now)
+    rates = rates_between(older, now)
     if not now:
         return rates
     # Brokers that do not answer now keep their last counters, else they would lack in a later rate.
@@ -78,13 +78,13 @@ def _still_valid(earlier: Mapping[int, CounterSample], now: Mapping[int, Counter
 def sample_of(broker: BrokerTopics) -> CounterSample:
     counters = {
         line.name: (line.produced_bytes, line.consumed_bytes)
-        for line in broker.lines
+        for line in broker.topics
         if line.produced_bytes or line.consumed_bytes
     }
     return CounterSample(broker.now_ms, broker.alive_since_ms, counters)
 
 
-def between(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> Rates:
+def rates_between(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> Rates:
     """Returns the rates between two samples, summed over the brokers in both samples; one that restarted in between
     counts from its start. Pure.
     """
@@ -118,10 +118,10 @@ def _age_s(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]
 
 
 def _read(key: str) -> tuple[dict[int, CounterSample], dict[int, CounterSample]]:
-    kept = cache.get(key)
-    if kept is None:
+    cached = cache.get(key)
+    if cached is None:
         return {}, {}
-    older, younger = json.loads(zlib.decompress(base64.b64decode(kept)))
+    older, younger = json.loads(zlib.decompress(base64.b64decode(cached)))
     return _samples(older), _samples(younger)
 
 
@@ -139,8 +139,8 @@ def _write(key: str, older: Mapping[int, CounterSample], younger: Mapping[int, C
         {number: (sample.at_ms, sample.alive_since_ms, dict(sample.counters)) for number, sample in samples.items()}
         for samples in (older, younger)
     ]
-    packed = base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
-    cache.set(key, packed, TOPIC_RATE_OVER_MAX_S)
+    encoded = base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
+    cache.set(key, encoded, TOPIC_RATE_OVER_MAX_S)
 
 
 def _key(instance_id: str) -> str:

@@ -99,11 +99,11 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     never_ran = instance.current_phase is Phase.FAILED and instance.first_running_at is None
     if request.method == "POST" and (never_ran or request.POST.get("typed") == instance.name):
         acting = request.actor  # type: ignore[attr-defined]
-        shows_no_topic = services.shows_no_topic(instance)
+        has_no_visible_topic = services.has_no_visible_topic(instance)
         try:
             with transaction.atomic():
                 instance = access.instance(acting, instance.pk, lock=True)
-                services.delete_instance(acting=acting, instance=instance, shows_no_topic=shows_no_topic)
+                services.delete_instance(acting=acting, instance=instance, has_no_visible_topic=has_no_visible_topic)
         except ConfirmationNeeded:
             raise
         except DomainError as error:
@@ -131,7 +131,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     context = {
         "topics": topics,
         "stored_bytes": sum(topic.size_bytes or 0 for topic in topics or ()),
-        "has_nothing_to_restore": services.has_nothing_to_restore(instance, shows_no_topic=topics == ()),
+        "has_nothing_to_restore": services.has_nothing_to_restore(instance, has_no_visible_topic=topics == ()),
     }
     crumbs = [(_("Delete"), None)]
     return render_instance(

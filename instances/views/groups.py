@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from instances import services
-from instances.groups import holding, selectors
+from instances.groups import blocking_transactions, selectors
 from instances.groups.selectors import GroupDetail, GroupRow, PartitionLag
 from instances.lifecycle.phases import REACHABLE
 from instances.limits import GROUP_LINES_PER_PAGE
@@ -48,7 +48,7 @@ FILTERS: Mapping[str, tuple[str, ...]] = {
 class PartitionLagPage:
     """One page of a group's partitions: those with the largest lag, or all by name with a token for the next page."""
 
-    lines: tuple[PartitionLag, ...]
+    partitions: tuple[PartitionLag, ...]
     sort: str
     next_token: str | None
     is_first: bool
@@ -96,7 +96,9 @@ def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     compared: Sequence[GroupRow] = page.rows
     if page.next_token is not None:
         every = selectors.group_page(instance, page_size=sum(page.counts.values()))
-        compared = selectors.worst_sampled(instance, every.rows, GROUPS_SHOWN, now_ms=time.time_ns() // 1_000_000)
+        compared = selectors.largest_sampled_lags(
+            instance, every.rows, GROUPS_SHOWN, now_ms=time.time_ns() // 1_000_000
+        )
     rows = selectors.with_lags(instance, compared) if compared else ()
     worst = sorted(rows, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)[:GROUPS_SHOWN]
     context = {
@@ -144,9 +146,9 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             "page": _lines(request, instance, detail),
             "members": _members(detail),
             "members_more": max(0, len(detail.description.members) - MEMBERS_SHOWN_MAX),
-            "topics": len({line.topic for line in detail.lines}),
+            "topics": len({line.topic for line in detail.partitions}),
             "moved": _undoable(instance, detail),
-            "held": holding.held_by(instance, detail.lines),
+            "held": blocking_transactions.blocking_transactions(instance, detail.partitions),
             "needs": [
                 alert_need(instance, alert)
                 for alert in firing(request.actor, instance)  # type: ignore[attr-defined]
@@ -166,28 +168,28 @@ def _lines(request: HttpRequest, instance: Instance, detail: GroupDetail) -> Par
     following = None
     if sort == "name":
         lines, following = page_of_items(
-            detail.lines,
+            detail.partitions,
             key=lambda line: f"{line.topic}/{line.partition:010}",
             page_size=GROUP_LINES_PER_PAGE,
             page_token=token or None,
             binding=f"lines {instance.pk} {detail.id}",
         )
     else:
-        worst_first = sorted(detail.lines, key=lambda line: -1 if line.lag is None else line.lag, reverse=True)
+        worst_first = sorted(detail.partitions, key=lambda line: -1 if line.lag is None else line.lag, reverse=True)
         lines = worst_first[:GROUP_LINES_PER_PAGE]
     return PartitionLagPage(
-        lines=tuple(lines),
+        partitions=tuple(lines),
         sort=sort,
         next_token=following,
         is_first=not token,
-        total=len(detail.lines) + detail.left_out,
-        biggest=max((line.lag or 0 for line in detail.lines), default=0),
+        total=len(detail.partitions) + detail.left_out,
+        biggest=max((line.lag or 0 for line in detail.partitions), default=0),
     )
 
 
 def _members(detail: GroupDetail) -> list[tuple[Any, list[tuple[str, str]] | None, int | None]]:
     """Returns members with their assignment by topic, written as `0-3, 7`, and their lag (None if it is unknown)."""
-    lags = {line.place: line.lag for line in detail.lines}
+    lags = {line.topic_partition: line.lag for line in detail.partitions}
     result: list[tuple[Any, list[tuple[str, str]] | None, int | None]] = []
     for member in detail.description.members[:MEMBERS_SHOWN_MAX]:
         if member.assignment is None:
@@ -215,9 +217,9 @@ def ranges(indexes: Sequence[int]) -> str:
 
 def _undoable(instance: Instance, detail: GroupDetail) -> AuditEntry | None:
     """Returns the audit row of the last change of offsets, if it can still be undone."""
-    entry = selectors.last_move(instance, services.group_ref(instance, detail.id))
+    entry = selectors.last_undoable_change(instance, services.group_ref(instance, detail.id))
     if entry is None or not detail.is_empty or timezone.now() - entry.time > UNDO_OFFERED_FOR:
         return None
-    became = services.offsets_of(entry.after)
-    now = {line.place: line.committed for line in detail.lines}
+    became = services.offsets_from_audit(entry.after)
+    now = {line.topic_partition: line.committed for line in detail.partitions}
     return entry if became and all(now.get(place) == offset for place, offset in became.items()) else None

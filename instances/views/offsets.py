@@ -35,13 +35,13 @@ POINTERS = {"/topics": "topic", "/topics/0/name": "topic", "/topics/0/partitions
 def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows a form, then the plan, then applies it; a plan that changed meanwhile is shown again first."""
     detail = _detail(request, instance)
-    form = ResetForm(request.POST or None, topics=sorted({line.topic for line in detail.lines}))
+    form = ResetForm(request.POST or None, topics=sorted({line.topic for line in detail.partitions}))
     shown: Reset | None = None
     note = ""
     if form.is_valid():
         asked: dict[str, Any] = {
             "acting": request.actor,  # type: ignore[attr-defined]
-            "instance": instance, "group": detail.id, "target": form.target, "wanted": form.wanted,
+            "instance": instance, "group": detail.id, "target": form.target, "selection": form.selection,
         }  # fmt: skip
         try:
             if request.POST.get("act") == "apply":
@@ -100,7 +100,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Deletes a group after its name was typed, or only its offsets of one topic."""
     detail = _detail(request, instance)
     part = request.POST.get("part", "")
-    read = sorted({line.topic for line in detail.lines if line.committed is not None})
+    read = sorted({line.topic for line in detail.partitions if line.committed is not None})
     form = ForgetForm(request.POST if part == "topic" else None, topics=read)
     acting = request.actor  # type: ignore[attr-defined]
     try:
@@ -142,14 +142,14 @@ def _left(instance: Instance, group: str) -> GroupDetail | None:
 
 def _page_of(instance: Instance, group: str, left: GroupDetail | None) -> str:
     """Returns the URL of the group's page, or of the list: brokers remove a group without members and offsets."""
-    if left is None or (left.is_empty and all(line.committed is None for line in left.lines)):
+    if left is None or (left.is_empty and all(line.committed is None for line in left.partitions)):
         return reverse("page-groups", args=[instance.pk])
     return group_url("page-group", instance.pk, group)
 
 
 def _deleted(request: HttpRequest, instance: Instance, detail: GroupDetail, entry: AuditEntry) -> HttpResponse:
     words = _("Group %(group)s deleted.") % {"group": detail.id}
-    if services.offsets_of(entry.before):
+    if services.offsets_from_audit(entry.before):
         _offer_undo(request, instance, detail.id, entry.pk, words)
     else:
         messages.success(request, words)

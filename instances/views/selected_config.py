@@ -14,7 +14,7 @@ from django.utils.translation import ngettext
 
 from instances import services
 from instances.models import Instance
-from instances.topics.settings_form import AgreedChangesForm, SharedSettingsForm
+from instances.topics.settings_form import ConfirmedChangesForm, SharedSettingsForm
 from instances.views.common import render_instance
 from tenants.errors import DomainError
 from tenants.formatting import count
@@ -29,8 +29,8 @@ def config_of_selected(request: HttpRequest, instance: Instance, names: Sequence
     step = request.POST.get("step", "")
     if step == SAVE:
         return _save(request, instance, names)
-    most = {"max.message.bytes": instance.message_bytes_max}
-    form = SharedSettingsForm(request.POST if step == PREVIEW else None, most=most)
+    maximums = {"max.message.bytes": instance.message_bytes_max}
+    form = SharedSettingsForm(request.POST if step == PREVIEW else None, maximums=maximums)
     refusals: list[tuple[str, str]] = []
     config: Mapping[str, str] = {}
     if form.is_valid():
@@ -66,7 +66,7 @@ def _refusals(
 
 def _save(request: HttpRequest, instance: Instance, names: Sequence[str]) -> HttpResponse:
     """Applies the settings to each topic with an audit row of its own; a refusal does not stop the others."""
-    agreed = AgreedChangesForm({"changes": request.POST.get("changes", ""), "expected": "-"})
+    agreed = ConfirmedChangesForm({"changes": request.POST.get("changes", ""), "expected": "-"})
     if not agreed.is_valid() or None in agreed.cleaned_data["changes"].values():
         messages.error(request, _("Look at the changes again."))
         return redirect("page-topics", instance.pk)

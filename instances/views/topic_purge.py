@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from instances import selectors, services
 from instances.models import Instance
 from instances.services import Purge
-from instances.topics.forms import AgreedOffsetsForm, PurgeForm
+from instances.topics.forms import ConfirmedOffsetsForm, PurgeForm
 from instances.topics.purging import PurgeTarget
 from instances.views.common import instance_page
 from instances.views.topics import render_topic
@@ -59,7 +59,7 @@ def _note(form: PurgeForm, error: DomainError) -> str:
 
 
 def _apply(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    agreed = AgreedOffsetsForm(request.POST)
+    agreed = ConfirmedOffsetsForm(request.POST)
     if not agreed.is_valid() or request.POST.get("typed") != name:
         return redirect("page-topic-purge", instance.pk, name)
     try:

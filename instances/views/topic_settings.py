@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from instances import selectors, services
 from instances.models import Instance
 from instances.selectors import TopicView
-from instances.topics.settings_form import AgreedChangesForm, SettingChange, TopicSettingsForm, fingerprint
+from instances.topics.settings_form import ConfirmedChangesForm, SettingChange, TopicSettingsForm, fingerprint
 from instances.views.common import instance_page
 from instances.views.topics import render_topic
 from tenants import access
@@ -37,8 +37,8 @@ def settings_page(request: HttpRequest, instance: Instance, name: str) -> HttpRe
     if act == SAVE:
         return _save(request, instance, topic)
     entries = topic.config or ()
-    most = {"max.message.bytes": instance.message_bytes_max}
-    form = TopicSettingsForm(request.POST if act == PREVIEW else None, entries=entries, most=most)
+    maximums = {"max.message.bytes": instance.message_bytes_max}
+    form = TopicSettingsForm(request.POST if act == PREVIEW else None, entries=entries, maximums=maximums)
     changes: Sequence[SettingChange] = ()
     note = ""
     if form.is_valid():
@@ -81,7 +81,7 @@ def _topic_of(request: HttpRequest) -> str:
 
 
 def _save(request: HttpRequest, instance: Instance, topic: TopicView) -> HttpResponse:
-    agreed = AgreedChangesForm(request.POST)
+    agreed = ConfirmedChangesForm(request.POST)
     page = redirect("page-topic-config", instance.pk, topic.name)
     if not agreed.is_valid():
         return page

@@ -20,7 +20,7 @@ from instances.selectors import TopicView
 from instances.topics.allow_lists import AllowLists
 from instances.topics.forms import TopicListForm
 from instances.topics.listing import topic_page
-from instances.topics.presence import TopicNotReady, described
+from instances.topics.presence import TopicNotReady, describe_topic
 from instances.views.columns import TOPIC_COLUMNS, column_link
 from instances.views.common import instance_page, render_instance
 from instances.views.deleted_topics import shown_deleted
@@ -41,11 +41,11 @@ UNLIMITED = "-1"
 def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows one page of topics; filter, order and page are in the URL. Filtering reloads the rows only."""
     form = TopicListForm(request.GET)
-    words, sort, page_token = form.place
-    page = topic_page(instance, contains=words, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT)
+    search_text, sort, page_token = form.list_query
+    page = topic_page(instance, contains=search_text, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT)
     context = {
-        "page": page, "words": words, "sort": sort,
-        "columns": [column_link(column, words, sort) for column in TOPIC_COLUMNS],
+        "page": page, "words": search_text, "sort": sort,
+        "columns": [column_link(column, search_text, sort) for column in TOPIC_COLUMNS],
         "biggest": max((topic.row.size_bytes or 0 for topic in page.items), default=0),
         "worst": max((topic.row.lag or 0 for topic in page.items), default=0),
         "deleted": shown_deleted(instance),
@@ -117,7 +117,7 @@ def traffic_page(request: HttpRequest, instance: Instance, name: str) -> HttpRes
 def waiting_part(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """Reloads the page of a topic that is being created or restored, as soon as brokers show it or it is gone."""
     try:
-        described(instance, name)
+        describe_topic(instance, name)
     except TopicNotReady:
         return HttpResponse(status=204)
     except NotFound:
@@ -195,7 +195,7 @@ def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
 def clone_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """Shows the form of a clone of the topic; a POST creates the clone, with a copy of the messages if requested."""
     topic = selectors.topic_detail(instance, name)
-    may_copy = all(access.permits(request.actor, scope) for scope in services.COPY_NEEDS)  # type: ignore[attr-defined]
+    may_copy = all(access.permits(request.actor, scope) for scope in services.COPY_SCOPES)  # type: ignore[attr-defined]
     form = CloneForm(request.POST or None, initial={"name": f"{name}.copy"[:TOPIC_CHARS_MAX]})
     if form.is_valid():
         wanted, with_records = form.cleaned_data["name"], form.cleaned_data["records"]
@@ -234,10 +234,10 @@ def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
         except DomainError as error:
             messages.error(request, wording(error))
         else:
-            words = _("Topic %(topic)s deleted.") if for_good else _("Topic %(topic)s deleted. It can be restored.")
-            messages.success(request, words % {"topic": name})
+            text = _("Topic %(topic)s deleted.") if for_good else _("Topic %(topic)s deleted. It can be restored.")
+            messages.success(request, text % {"topic": name})
             return redirect("page-topics", instance.pk)
-    return render_topic(request, instance, topic, "delete", {"days": services.kept_for().days})
+    return render_topic(request, instance, topic, "delete", {"days": services.restore_period().days})
 
 
 @instance_page(Scope.TOPICS_WRITE)

@@ -209,7 +209,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         return redirect("page-users", instance.pk)
     context = {
         "user": user,
-        "days": services.USERS_KEPT_FOR.days,
+        "days": services.USER_RESTORE_PERIOD.days,
         "last_used_at": user_selectors.instant_of(user.last_used_at_ms),
         "rules": len(acl_selectors.acl_list(instance, AclFilter(principal=principal_of(user.name)))),
         "quotas": sum(

@@ -63,7 +63,7 @@ def test_many_topics_come_in_pages(
 def test_the_forecast_has_one_unit(ida: Client, instance: Instance, observation: FakeObservation) -> None:
     step_bytes = instance.storage_bytes // 1_000
     for number in range(40):
-        storage_history.note({instance.pk: step_bytes * number}, number * STORAGE_SAMPLE_EVERY_S * 1_000)
+        storage_history.record_samples({instance.pk: step_bytes * number}, number * STORAGE_SAMPLE_EVERY_S * 1_000)
 
     assert "Full in about 33 hours" in page_of(ida, instance)
 
@@ -123,13 +123,13 @@ def test_refusal_stands_beside_its_field_in_the_readers_language(
 
 def test_shortened_retention_names_topics_and_what_is_kept(ida: Client, instance: Instance) -> None:
     shortened = Shortened(topics=(("orders.created", 1_790_000_000_000),))
-    services.note_health(instance.pk, Observation(shortened=shortened, at=timezone.now()))
+    services.record_health(instance.pk, Observation(shortened=shortened, at=timezone.now()))
 
     page = html.unescape(ida.get(reverse("page-why", args=[instance.pk])).content.decode())
 
     assert "Oldest records were deleted before their time" in page
     assert "orders.created from" in page
-    services.note_health(instance.pk, Observation(shortened=Shortened(), at=timezone.now()))
+    services.record_health(instance.pk, Observation(shortened=Shortened(), at=timezone.now()))
     assert "before their time" not in ida.get(reverse("page-why", args=[instance.pk])).content.decode()
 
 

@@ -60,8 +60,8 @@ def test_deletion_wins_over_suspension() -> None:
 
 @given(st.lists(st.one_of(st.ip_addresses().map(str), st.ip_addresses(v=4).map(lambda a: f"::ffff:{a}")), max_size=20))
 def test_a_normalised_list_is_stable_sorted_and_free_of_duplicates(addresses: list[str]) -> None:
-    once = allow_lists.normalised(addresses, "/produce")
-    assert allow_lists.normalised(once, "/produce") == once
+    once = allow_lists.normalized_addresses(addresses, "/produce")
+    assert allow_lists.normalized_addresses(once, "/produce") == once
     assert len(set(once)) == len(once)
     for address in addresses:
         parsed = ipaddress.ip_address(address)
@@ -74,5 +74,5 @@ def test_a_normalised_list_is_stable_sorted_and_free_of_duplicates(addresses: li
 )
 def test_an_invalid_address_is_refused_with_a_pointer_to_it(wrong: str) -> None:
     with pytest.raises(Invalid) as refusal:
-        allow_lists.normalised(["10.0.0.1", wrong], "/consume")
+        allow_lists.normalized_addresses(["10.0.0.1", wrong], "/consume")
     assert [error.pointer for error in refusal.value.errors] == ["/consume/1"]
