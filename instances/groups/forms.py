@@ -94,7 +94,7 @@ class ResetForm(forms.Form):
         return [(topic, self.cleaned_data["partitions"])] if topic else []
 
 
-class ForgetForm(forms.Form):
+class DeleteOffsetsForm(forms.Form):
     """The topic whose offsets are deleted."""
 
     topic = forms.ChoiceField(label=_("Topic"))

@@ -58,7 +58,7 @@ from instances.services.throttled_minutes import (
     delete_old_throttled_minutes,
     store_throttled_minutes,
 )
-from instances.services.topic_reading import (
+from instances.services.topic_schemas import (
     add_schema,
     delete_schema,
     is_masked,

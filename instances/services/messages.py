@@ -27,7 +27,7 @@ from instances.messages.record_filter import FilterTexts, RecordFilter, Unusable
 from instances.messages.rendering import Renderer, ShownMessage
 from instances.messages.turns import ReadTurns, read_turns
 from instances.models import Instance
-from instances.services.topic_reading import TopicSchemas, masks_for, schemas_of
+from instances.services.topic_schemas import TopicSchemas, masks_for, schemas_of
 from instances.services.topics import topic_ref
 from instances.topics.presence import not_ready_if_pending
 from tenants import access, audit

@@ -1,5 +1,5 @@
-"""Pages and actions that change an instance: settings, delete, restore, purge, close, resume and retry; and the live
-steps of an operation.
+"""Pages and actions that change an instance: settings, deletion, restoration, purge, closing, resumption and retry; and
+the live steps of an operation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.topics.table import topic_table
 from instances.views.common import instance_page, render_instance
-from instances.views.steps import elapsed_s, steps_of
+from instances.views.operation_steps import elapsed_s, steps_of
 from tenants.choices import Scope
 from tenants.errors import ConfirmationNeeded, DomainError
 from tenants.formatting import clock
@@ -63,8 +63,8 @@ def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
                 messages.warning(request, _("The instance is open now: what has no access rule is everybody's to use."))
             return _saved(request, instance)
         if part == "protect":
-            wanted = request.POST.get("protected") == "on"
-            services.protect_instance(acting=acting, instance=instance, protected=wanted)
+            protected = request.POST.get("protected") == "on"
+            services.protect_instance(acting=acting, instance=instance, protected=protected)
             return _saved(request, instance)
     except DomainError as error:
         if part == "protect":

@@ -40,7 +40,7 @@ def purge_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
         try:
             purge = services.plan_purge(acting=acting, instance=instance, topic=name, target=form.target)
         except DomainError as error:
-            note = _note(form, error)
+            note = _error_text(form, error)
     context = {
         "form": form, "purge": purge, "note": note,
         "lines": [] if purge is None else sorted(purge.purged, key=lambda line: -line.messages)[:LINES_SHOWN_MAX],
@@ -49,7 +49,7 @@ def purge_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
     return render_topic(request, instance, topic, "purge", context, status=422 if form.errors or note else 200)
 
 
-def _note(form: PurgeForm, error: DomainError) -> str:
+def _error_text(form: PurgeForm, error: DomainError) -> str:
     """Returns the error as text above the form; empty if it is added to fields of the form."""
     if error.http_status != 400:
         return wording(error)
@@ -59,32 +59,32 @@ def _note(form: PurgeForm, error: DomainError) -> str:
 
 
 def _apply(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    agreed = ConfirmedOffsetsForm(request.POST)
-    if not agreed.is_valid() or request.POST.get("typed") != name:
+    confirmed = ConfirmedOffsetsForm(request.POST)
+    if not confirmed.is_valid() or request.POST.get("typed") != name:
         return redirect("page-topic-purge", instance.pk, name)
     try:
-        done = services.purge_topic(
+        result = services.purge_topic(
             acting=request.actor, instance=instance, topic=name,  # type: ignore[attr-defined]
-            target=PurgeTarget(offsets=agreed.cleaned_data["offsets"]),
+            target=PurgeTarget(offsets=confirmed.cleaned_data["offsets"]),
         )  # fmt: skip
     except DomainError as error:
         if error.http_status in (401, 404):
             raise
         messages.error(request, wording(error))
         return redirect("page-topic-purge", instance.pk, name)
-    _say(request, done)
+    _report_result(request, result)
     return redirect("page-topic-partitions", instance.pk, name)
 
 
-def _say(request: HttpRequest, done: Purge) -> None:
-    n = done.messages
+def _report_result(request: HttpRequest, result: Purge) -> None:
+    n = result.messages
     words = ngettext(
         "%(n)s message of %(topic)s is deleted.", "%(n)s messages of %(topic)s are deleted.", n
-    ) % {"n": count(n), "topic": done.topic}  # fmt: skip
-    if not done.errors:
+    ) % {"n": count(n), "topic": result.topic}  # fmt: skip
+    if not result.errors:
         messages.success(request, words)
         return
-    why = wording(next(iter(done.errors.values())))
-    left = ngettext("%(n)s partition was not purged: %(why)s", "%(n)s partitions were not purged: %(why)s",
-                    len(done.errors)) % {"n": len(done.errors), "why": why}  # fmt: skip
-    messages.warning(request, f"{words} {left}")
+    reason = wording(next(iter(result.errors.values())))
+    refused_text = ngettext("%(n)s partition was not purged: %(why)s", "%(n)s partitions were not purged: %(why)s",
+                    len(result.errors)) % {"n": len(result.errors), "why": reason}  # fmt: skip
+    messages.warning(request, f"{words} {refused_text}")

@@ -43,7 +43,7 @@ def settings_page(request: HttpRequest, instance: Instance, name: str) -> HttpRe
     note = ""
     if form.is_valid():
         changes = form.changes
-        note = _refusal(request, instance, form, changes) if changes else _("Nothing is changed.")
+        note = _validation_error(request, instance, form, changes) if changes else _("Nothing is changed.")
     context = {
         "form": form,
         "groups": list(form.groups()),
@@ -56,7 +56,7 @@ def settings_page(request: HttpRequest, instance: Instance, name: str) -> HttpRe
     return render_topic(request, instance, topic, "config", context, status=422 if is_refused else 200)
 
 
-def _refusal(
+def _validation_error(
     request: HttpRequest, instance: Instance, form: TopicSettingsForm, changes: Sequence[SettingChange]
 ) -> str:
     """Validates the changes with the brokers. Returns their refusal as text, which is also added to the field that it
@@ -67,11 +67,11 @@ def _refusal(
     try:
         services.check_topic_config(acting=acting, instance=instance, name=_topic_of(request), config=config)
     except DomainError as error:
-        words = wording(error)
-        named = next((change.name for change in changes if change.name in words), None)
-        if named is not None:
-            form.add_error(named, words)
-        return words
+        text = wording(error)
+        setting_name = next((change.name for change in changes if change.name in text), None)
+        if setting_name is not None:
+            form.add_error(setting_name, text)
+        return text
     return ""
 
 
@@ -81,14 +81,14 @@ def _topic_of(request: HttpRequest) -> str:
 
 
 def _save(request: HttpRequest, instance: Instance, topic: TopicView) -> HttpResponse:
-    agreed = ConfirmedChangesForm(request.POST)
+    confirmed = ConfirmedChangesForm(request.POST)
     page = redirect("page-topic-config", instance.pk, topic.name)
-    if not agreed.is_valid():
+    if not confirmed.is_valid():
         return page
-    if agreed.cleaned_data["expected"] != fingerprint(topic.config or ()):
+    if confirmed.cleaned_data["expected"] != fingerprint(topic.config or ()):
         messages.error(request, _("The settings have changed since they were shown. Look at them again."))
         return page
-    config: Mapping[str, str | None] = agreed.cleaned_data["changes"]
+    config: Mapping[str, str | None] = confirmed.cleaned_data["changes"]
     try:
         services.update_topic(
             acting=request.actor, instance=instance, name=topic.name, config=config  # type: ignore[attr-defined]

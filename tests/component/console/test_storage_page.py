@@ -17,7 +17,7 @@ from instances.lifecycle.conditions import Observation, Shortened, growth_refuse
 from instances.limits import STORAGE_SAMPLE_EVERY_S, STORAGE_TOPICS_PER_PAGE
 from instances.metrics import storage_history
 from instances.models import Instance
-from instances.views.storage import about
+from instances.views.storage import approximate_duration
 from tenants.models import User
 from tests.component.console.fakes import FakeDataPlane, FakeObservation
 
@@ -69,7 +69,7 @@ def test_the_forecast_has_one_unit(ida: Client, instance: Instance, observation:
 
 
 def test_spans_have_one_unit() -> None:
-    assert [about(seconds) for seconds in (1, 60, 7_100, 7_200, 172_000, 172_800, 300_000)] == [
+    assert [approximate_duration(seconds) for seconds in (1, 60, 7_100, 7_200, 172_000, 172_800, 300_000)] == [
         "1 minute",
         "1 minute",
         "118 minutes",
