@@ -160,10 +160,10 @@ def copy_topics() -> int:
     """Continues copies of topics, each in one worker at a time."""
     close_old_connections()
     ends_s = time.monotonic() + COPY_ROUND_S
-    copies = copy_turns.due()
+    copies = copy_turns.due_copies()
     for copy_id in copies:
         with contained("topics.copy_turn_failed", copy_id=copy_id), suppress(Busy), only_one(f"topic copy {copy_id}"):
-            copy_turns.run_turn(copy_id, ends_s=ends_s, now=timezone.now())
+            copy_turns.run_turn(copy_id, deadline_s=ends_s, now=timezone.now())
     return len(copies)
 
 

@@ -45,7 +45,7 @@ def operations_open_since(before: datetime) -> QuerySet[Operation]:
     return rows.select_related("instance").order_by("created_at")
 
 
-def locked_instance(instance: Instance) -> Instance:
+def lock_instance(instance: Instance) -> Instance:
     """Returns the current row, locked until the transaction ends."""
     return Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
 
@@ -113,14 +113,16 @@ def instance_detail(acting: Actor, instance_id: str) -> Instance:
     return access.instance(acting, instance_id)
 
 
-def unwell(tenant: Tenant, *, also: Sequence[str] = ()) -> QuerySet[Instance]:
-    """Returns instances that need attention: suspended, failed, with an unmet condition, or with an id in `also`."""
+def needing_attention(tenant: Tenant, *, include_ids: Sequence[str] = ()) -> QuerySet[Instance]:
+    """Returns instances that need attention: suspended, failed, with an unmet condition, or named by
+    `include_ids`.
+    """
     is_stopped = Q(phase__in=(Phase.SUSPENDED.value, Phase.FAILED.value))
     is_faulty = Q()
     for kind in OBSERVED:
         is_faulty |= Q(conditions__contains=[{"type": kind, "status": False}])
     reachable = [phase.value for phase in REACHABLE]
-    return instance_list(tenant).filter(is_stopped | (is_faulty & Q(phase__in=reachable)) | Q(pk__in=also))
+    return instance_list(tenant).filter(is_stopped | (is_faulty & Q(phase__in=reachable)) | Q(pk__in=include_ids))
 
 
 def counted_instances(tenant: Tenant) -> QuerySet[Instance]:
@@ -128,7 +130,7 @@ def counted_instances(tenant: Tenant) -> QuerySet[Instance]:
     return access.instances_of(tenant).filter(phase__in=[phase.value for phase in COUNTED])
 
 
-def bought(tenant: Tenant) -> dict[str, int]:
+def purchased_totals(tenant: Tenant) -> dict[str, int]:
     """Returns totals over the counted instances: `{"instances", "bandwidth_mb_s", "storage_gb"}`."""
     rows = counted_instances(tenant)
     sums = rows.aggregate(count=Count("pk"), bandwidth=Sum("bandwidth_mb_s"), storage=Sum("storage_gb"))
@@ -159,8 +161,8 @@ def route_list(instance: Instance) -> QuerySet[Route]:
 
 def events(instance: Instance) -> QuerySet[AuditEntry]:
     """Returns the audit rows of an instance and its topics and quotas, latest first."""
-    mine = Q(target_id=instance.pk) | Q(target_id__startswith=f"{instance.pk}/")
-    return AuditEntry.objects.filter(mine, tenant_id=instance.tenant_id)
+    own = Q(target_id=instance.pk) | Q(target_id__startswith=f"{instance.pk}/")
+    return AuditEntry.objects.filter(own, tenant_id=instance.tenant_id)
 
 
 def topics_created(instance: Instance) -> list[str]:

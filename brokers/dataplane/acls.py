@@ -23,8 +23,8 @@ from brokers.contract.acls import (
 )
 from brokers.dataplane.admin_client import change, require_ok
 from brokers.dataplane.scatter import ask_any
+from instances.acls.constants import ANY, MATCH
 from instances.acls.interfaces import AccessDecision, AccessQuestion, AclFilter, AclRule
-from instances.acls.words import ANY, MATCH
 from tenants.errors import OutcomeUnknown
 
 # Version with the resource type `user`.

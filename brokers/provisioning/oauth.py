@@ -31,7 +31,7 @@ from instances.oauth.limits import (
     KEY_SET_REQUESTED_REFRESH_S,
     KEY_SET_RETRY_S,
 )
-from instances.oauth.wanted import message_of
+from instances.oauth.validation import message_of
 from instances.services.oauth import mark_published, store_failed_fetch, store_fetched_keys
 from tenants import outbound
 from tenants.containment import contained

@@ -38,8 +38,8 @@ class GroupCollection(ApiView):
             page_size=self.query["page_size"],
         )
         rows = selectors.with_lags(instance, page.rows)
-        shown = {"items": rows, "next_page_token": page.next_token, "silent": page.silent}
-        return self.one(shown, s.GroupPageOut)
+        body = {"items": rows, "next_page_token": page.next_token, "silent": page.silent}
+        return self.one(body, s.GroupPageOut)
 
 
 class GroupResource(ApiView):
@@ -77,7 +77,7 @@ class GroupOffsets(ApiView):
         """
         instance = access.instance(self.actor, instance_id)
         selection = [(topic["name"], topic.get("partitions")) for topic in self.body.get("topics", ())]
-        done = services.reset_offsets(
+        result = services.reset_offsets(
             acting=self.actor,
             instance=instance,
             group=group,
@@ -85,7 +85,7 @@ class GroupOffsets(ApiView):
             selection=selection,
             dry_run=self.dry_run,
         )
-        return self.one(done, s.ResetOut)
+        return self.one(result, s.ResetOut)
 
     @endpoint("delete_group_offsets", Scope.GROUPS_WRITE, query=s.OffsetsQuery, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str, group: str) -> Response:
@@ -118,8 +118,8 @@ class TransactionCollection(ApiView):
             page_token=self.query.get("page_token"),
             page_size=self.query["page_size"],
         )
-        shown = {"items": page.rows, "next_page_token": page.next_token, "silent": page.silent}
-        return self.one(shown, s.TransactionPageOut)
+        body = {"items": page.rows, "next_page_token": page.next_token, "silent": page.silent}
+        return self.one(body, s.TransactionPageOut)
 
 
 class TransactionResource(ApiView):
@@ -129,8 +129,10 @@ class TransactionResource(ApiView):
     def get(self, request: Request, instance_id: str, transactional_id: str) -> Response:
         """Read a transactional id, and its producer's state at the leaders of its partitions."""
         result = transaction_selectors.transaction_detail(access.instance(self.actor, instance_id), transactional_id)
-        shown = s.TransactionOut(result.row).data | {"producers": [_producer(*line) for line in result.producers]}
-        return Response(shown)
+        body = s.TransactionOut(result.row).data | {
+            "producers": [_producer(*producer) for producer in result.producers]
+        }
+        return Response(body)
 
 
 class TransactionAbort(ApiView):
@@ -151,10 +153,10 @@ class TransactionAbort(ApiView):
         return self.nothing()
 
 
-def _producer(place: tuple[str, int], summary: Any, is_known: bool) -> dict[str, Any]:
+def _producer(partition: tuple[str, int], summary: Any, is_known: bool) -> dict[str, Any]:
     return {
-        "topic": place[0],
-        "partition": place[1],
+        "topic": partition[0],
+        "partition": partition[1],
         "is_known": is_known,
         "first_offset": summary.transaction_start_offset if summary else None,
         "last_sequence": summary.last_sequence if summary else None,
@@ -169,11 +171,11 @@ def _target(body: Any) -> ResetTarget:
     listed twice.
     """
     mode = ResetMode(body["to"])
-    needed = VALUES.get(mode)
+    required = VALUES.get(mode)
     for name in VALUES.values():
-        if name == needed and name not in body:
+        if name == required and name not in body:
             raise Invalid.at(f"/{name}", Message(gettext_noop("`%(name)s` needs it."), name=mode.value), code="needed")
-        if name != needed and name in body:
+        if name != required and name in body:
             raise Invalid.at(
                 f"/{name}", Message(gettext_noop("`%(name)s` does not take it."), name=mode.value), code="not_taken"
             )

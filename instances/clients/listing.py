@@ -70,9 +70,9 @@ def connection_page(
 
     Raises `Conflict` while the instance has no brokers, and `Unavailable` if none answers.
     """
-    listed = connections_now(instance)
-    words = contains.lower()
-    rows = [connection for connection in listed.connections if not words or _matches(connection, words)]
+    listed = current_connections(instance)
+    search_text = contains.lower()
+    rows = [connection for connection in listed.connections if not search_text or _matches(connection, search_text)]
     page = sorted_page(
         rows,
         column=COLUMNS[sort.removeprefix("-")],
@@ -87,20 +87,20 @@ def connection_page(
 
 def connection_detail(instance: Instance, connection_id: str) -> Connection:
     """Returns the current state of one connection. Raises `NotFound`."""
-    found = connections_now(instance, fresh=True)
-    for connection in found.connections:
+    listing = current_connections(instance, fresh=True)
+    for connection in listing.connections:
         if connection.id == connection_id:
             return connection
     raise NotFound("There is no such connection.")
 
 
-def connections_now(instance: Instance, *, fresh: bool = False) -> ConnectionList:
+def current_connections(instance: Instance, *, fresh: bool = False) -> ConnectionList:
     """Returns all listed connections, at most a moment old; `fresh` queries the brokers in any case."""
     require_reachable(instance)
     key = f"clients:{instance.pk}"
-    kept = None if fresh else cache.get(key)
-    if kept is not None:
-        return _decoded(kept)
+    cached = None if fresh else cache.get(key)
+    if cached is not None:
+        return _decoded(cached)
     listed = connection_admin_client.it.connections(instance.pk, CONNECTIONS_LISTED_MAX)
     if listed.silent and not listed.connections:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
@@ -113,20 +113,20 @@ def invalidate(instance_id: str) -> None:
     cache.delete(f"clients:{instance_id}")
 
 
-def _matches(connection: Connection, words: str) -> bool:
-    return any(words in getattr(connection, name).lower() for name in SEARCHED)
+def _matches(connection: Connection, search_text: str) -> bool:
+    return any(search_text in getattr(connection, name).lower() for name in SEARCHED)
 
 
 def _encoded(listed: ConnectionList) -> str:
     body = [
-        listed.connections, [(silence.broker_id, silence.reason) for silence in listed.silent], listed.is_cut
+        listed.connections, [(broker.broker_id, broker.reason) for broker in listed.silent], listed.is_cut
     ]  # fmt: skip
     return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
 
 
 @lru_cache(maxsize=LISTS_DECODED_MAX)
-def _decoded(kept: str) -> ConnectionList:
-    connections, silent, is_cut = json.loads(zlib.decompress(base64.b64decode(kept)))
+def _decoded(cached: str) -> ConnectionList:
+    connections, silent, is_cut = json.loads(zlib.decompress(base64.b64decode(cached)))
     return ConnectionList(
         connections=list(map(Connection._make, connections)),
         silent=tuple(BrokerUnresponsive(broker_id=number, reason=reason) for number, reason in silent),

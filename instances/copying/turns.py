@@ -42,21 +42,21 @@ OTHER_WRITER = "other_writer"
 STALLED = "stalled"
 
 
-def due() -> Sequence[str]:
+def due_copies() -> Sequence[str]:
     """Returns running copies, the one that waited longest first."""
     rows = TopicCopy.objects.filter(state=CopyState.RUNNING).order_by("progress_at", "pk")
     return list(rows.values_list("pk", flat=True)[:COPIES_MAX])
 
 
-def run_turn(copy_id: str, *, ends_s: float, now: datetime) -> None:
-    """Continues a copy until `time.monotonic()` is `ends_s`. The caller holds its lock."""
+def run_turn(copy_id: str, *, deadline_s: float, now: datetime) -> None:
+    """Continues a copy until `time.monotonic()` is `deadline_s`. The caller holds its lock."""
     copy = TopicCopy.objects.select_related("instance__tenant").filter(pk=copy_id, state=CopyState.RUNNING).first()
     if copy is None:
         return
     try:
         if copy.instance.current_phase not in REACHABLE:
             raise Unavailable(Message(gettext_noop("The instance is %(phase)s."), phase=copy.instance.phase))
-        _Turn(copy).run(ends_s, now)
+        _Turn(copy).run(deadline_s, now)
     except (Unavailable, TopicNotReady) as error:
         _wait(copy, error, now)
     except NotFound:
@@ -76,11 +76,11 @@ class _Turn:
         self.source: RecordLog = record_log.it(copy.instance_id, copy.source)
         self.target: RecordLog = record_log.it(copy.instance_id, copy.target)
 
-    def run(self, ends_s: float, now: datetime) -> None:
+    def run(self, deadline_s: float, now: datetime) -> None:
         if not self._resolve(now):
             return
         budget = bytes_per_s(self.copy.instance.bandwidth_mb_s) * COPY_EVERY_S
-        while budget > 0 and time.monotonic() < ends_s:
+        while budget > 0 and time.monotonic() < deadline_s:
             partition = self._next_partition()
             if partition is None:
                 _end(self.copy, CopyState.SUCCEEDED)
@@ -142,7 +142,7 @@ class _Turn:
         self._advance(partition, chunk.next_offset, written)
 
     def _resolve(self, now: datetime) -> bool:
-        """Learns how much of a write without an answer was stored. Returns False while that cannot be known."""
+        """Finds out how much of a write without a response was stored. Returns False while that cannot be known."""
         in_flight = self.copy.in_flight
         if in_flight is None:
             return True
@@ -178,7 +178,7 @@ class _Turn:
 
 
 def _wait(copy: TopicCopy, error: DomainError, now: datetime) -> None:
-    """Notes why a copy waits; it fails if it has waited too long."""
+    """Stores the reason why a copy waits; fails the copy if it has waited too long."""
     if now - copy.progress_at > timedelta(seconds=COPY_STALLED_S):
         _end(copy, CopyState.FAILED, STALLED, error.detail or error.title)
     else:

@@ -1,1 +1,1 @@
-"""Deleted things of an instance that can be restored for some days."""
+"""Deleted topics and users of an instance, which can be restored for some days."""

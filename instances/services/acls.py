@@ -77,7 +77,7 @@ def missing_acls(acting: Actor, instance: Instance, wanted: Sequence[AclRule]) -
 
 @audit.atomic
 def delete_acls(
-    *, acting: Actor, instance: Instance, wanted: AclFilter, dry_run: bool = False
+    *, acting: Actor, instance: Instance, rule_filter: AclFilter, dry_run: bool = False
 ) -> tuple[list[AclRule], AuditEntry]:
     """Deletes all rules that match a filter; returns them, and the audit row for an undo.
 
@@ -86,7 +86,7 @@ def delete_acls(
     access.require(acting, Scope.ACLS_WRITE)
     require_reachable(instance)
     lock_acls(instance)
-    matching = selectors.acl_list(instance, wanted)
+    matching = selectors.acl_list(instance, rule_filter)
     if not matching:
         raise NotFound
     before = {"rules": _audit_values(matching)}
@@ -95,8 +95,8 @@ def delete_acls(
         with audit.in_doubt(entry):
             # One filter for each rule, so that no rule is deleted that was created meanwhile and is not in the audit
             # row. Beyond `FILTERS_AT_ONCE_MAX` that takes too long.
-            exact = [selectors.exactly(rule) for rule in matching]
-            acl_admin_client.it.delete(instance.pk, exact if len(exact) <= FILTERS_AT_ONCE_MAX else [wanted])
+            exact = [selectors.exact_filter(rule) for rule in matching]
+            acl_admin_client.it.delete(instance.pk, exact if len(exact) <= FILTERS_AT_ONCE_MAX else [rule_filter])
     return matching, entry
 
 

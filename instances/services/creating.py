@@ -17,7 +17,7 @@ from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
 from instances.limits import INSTANCES_PER_TENANT_MAX
 from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings, stored_settings
-from instances.routes.wanted import audited_route_fields, default_routes, make_routes
+from instances.routes.validation import audited_route_fields, create_routes, default_routes
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.sizes import (
     require_deleted_storage_quota,
@@ -81,7 +81,7 @@ def create_instance(
             settings=default_settings() | stored_settings(settings or {}),
             protected=protected,
         )
-    created_routes = make_routes(instance, default_routes() if routes is None else routes)
+    created_routes = create_routes(instance, default_routes() if routes is None else routes)
     operation = operations.begin(acting, instance, OperationType.CREATE, plan=terms.code)
     after = audited_fields(instance) | {"routes": [audited_route_fields(route) for route in created_routes]}
     audit.record(acting, "instance.created", instance, None, after)

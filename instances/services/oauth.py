@@ -15,7 +15,7 @@ from instances import interfaces
 from instances.access import require_changeable
 from instances.models import Instance, OAuthConfiguration
 from instances.oauth.key_sets import PublicKey
-from instances.oauth.wanted import checked
+from instances.oauth.validation import validated_columns
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -24,17 +24,17 @@ from tenants.errors import NotFound
 
 @transaction.atomic
 def configure_oauth(
-    *, acting: Actor, instance: Instance, wanted: Mapping[str, Any], dry_run: bool = False
+    *, acting: Actor, instance: Instance, requested: Mapping[str, Any], dry_run: bool = False
 ) -> OAuthConfiguration:
-    """Accepts tokens of an issuer for an audience. `wanted` has `issuer`, `audience`, and `jwks_url` or `jwks`, and may
-    have `principal_claim` and `clock_skew_seconds`.
+    """Accepts tokens of an issuer for an audience. `requested` has `issuer`, `audience`, and `jwks_url` or `jwks`, and
+    may have `principal_claim` and `clock_skew_seconds`.
 
     It takes effect within a second. Another issuer, audience or claim ends connections that were opened with tokens;
     other keys do not. Raises `Invalid`, and `Conflict` in a phase in which an instance cannot change.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_changeable(instance)
-    columns = checked(wanted)
+    columns = validated_columns(requested)
     row = OAuthConfiguration.objects.select_for_update(of=("self",)).filter(instance=instance).first()
     before = None if row is None or row.is_removed else audited_oauth_fields(row)
     row = row or OAuthConfiguration(instance=instance, revision=0)

@@ -17,7 +17,7 @@ from tenants.actors import Actor, system_actor
 def observed_conditions(instance: Instance, observation: Observation) -> list[Condition]:
     """Returns the conditions of a running instance after an observation, without writing them."""
     unresponsive = frozenset(number for number in observation.silent if str(number) in instance.endpoints)
-    return conditions.observed(
+    return conditions.after_observation(
         instance.conditions, replace(observation, silent=unresponsive), bought_bytes=instance.storage_bytes
     )
 
@@ -42,5 +42,5 @@ def store_conditions(acting: Actor, instance: Instance, result: list[Condition])
     if result == before:
         return False
     Instance.objects.filter(pk=instance.pk).update(conditions=result)
-    interfaces.notify_conditions.it(acting, instance, conditions.changed(before, result))
+    interfaces.notify_conditions.it(acting, instance, conditions.transitions_between(before, result))
     return True

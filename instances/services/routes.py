@@ -12,7 +12,7 @@ from instances.access import require_changeable
 from instances.choices import OperationType
 from instances.models import Instance, Operation, Route
 from instances.routes.kinds import PLAINTEXT, ROUTES_MAX
-from instances.routes.wanted import CONFIRM_PLAINTEXT, audited_route_fields, checked, name_taken
+from instances.routes.validation import CONFIRM_PLAINTEXT, audited_route_fields, name_taken_error, validated_columns
 from instances.services.changing import publish_change
 from tenants import access, audit
 from tenants.actors import Actor
@@ -33,8 +33,8 @@ def create_route(
     if len(present) >= ROUTES_MAX:
         raise QuotaExceeded(Message(gettext_noop("An instance has at most %(n)s routes."), n=ROUTES_MAX))
     if any(other.name == route["name"] for other in present):
-        raise name_taken("/name")
-    row = Route.objects.create(instance=instance, **checked(route, ""))
+        raise name_taken_error("/name")
+    row = Route.objects.create(instance=instance, **validated_columns(route, ""))
     return row, _publish(acting, instance, "route.created", (None, audited_route_fields(row)), dry_run=dry_run)
 
 
@@ -48,7 +48,7 @@ def update_route(
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
     before = audited_route_fields(route)
-    columns = checked(_confirmed(route, changes), "")
+    columns = validated_columns(_confirmed(route, changes), "")
     for name, value in columns.items():
         setattr(route, name, value)
     after = audited_route_fields(route)

@@ -35,7 +35,7 @@ from instances.users.interfaces import (
     user_admin_client,
 )
 from instances.users.limits import SECRETS_PER_USER_MAX
-from instances.users.naming import PRINCIPAL_PREFIX, fault_of, principal_of
+from instances.users.naming import PRINCIPAL_PREFIX, name_fault, principal_of
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -68,7 +68,7 @@ def create_user(
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    name_error = fault_of(name)
+    name_error = name_fault(name)
     if name_error is not None:
         raise Invalid.at("/name", name_error, code="invalid_name")
     require_user_name_free(instance, name)

@@ -100,11 +100,11 @@ def _create_rules(
 
 def _resources_context(request: HttpRequest, instance: Instance, user_name: str) -> dict[str, Any]:
     """Returns one page of resources with their rules, of one user or all."""
-    wanted = AclFilter(principal=principal_of(user_name)) if user_name else AclFilter()
+    rule_filter = AclFilter(principal=principal_of(user_name)) if user_name else AclFilter()
     search = AuditFilterForm(request.GET)
     token = search.cleaned_data["page_token"] if search.is_valid() else ""
     rows, next_token = page_of_items(
-        selectors.by_resource(selectors.acl_list(instance, wanted)),
+        selectors.by_resource(selectors.acl_list(instance, rule_filter)),
         key=_key, page_size=PAGE_SIZE_DEFAULT, page_token=token or None, binding=f"acls {instance.pk} {user_name}",
     )  # fmt: skip
     return {"resources": rows, "next_token": next_token, "is_first": not token}
@@ -126,7 +126,7 @@ def delete_rule(request: HttpRequest, instance: Instance) -> HttpResponse:
         return redirect("page-acls", instance.pk)
     try:
         _rules, entry = services.delete_acls(
-            acting=request.actor, instance=instance, wanted=selectors.exactly(form.rule())  # type: ignore[attr-defined]
+            acting=request.actor, instance=instance, rule_filter=selectors.exact_filter(form.rule())  # type: ignore[attr-defined]
         )  # fmt: skip
     except DomainError as error:
         messages.error(request, wording(error))

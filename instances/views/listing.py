@@ -23,8 +23,8 @@ from tenants.forms import AuditFilterForm
 from tenants.views.base import console_page, render_page
 
 OPERATIONS_SHOWN = 8
-UNWELL_NAMED = 3
-UNWELL_SHOWN = 10
+ATTENTION_NAMED_MAX = 3
+ATTENTION_SHOWN_MAX = 10
 # Each row queries the brokers of its instance: pages are short, and longer ones are refreshed less often.
 ROWS_PER_PAGE = 25
 PERIOD_S_MIN = 2
@@ -62,11 +62,11 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         (row, figures(row) if is_part else figures_without_values(row), faults(row, alerts.get(row.pk, ())))
         for row in result
     ]
-    unwell = selectors.unwell(tenant, also=list(alerts))
-    unwell_count = unwell.count()
+    needing_attention = selectors.needing_attention(tenant, include_ids=list(alerts))
+    needing_attention_count = needing_attention.count()
     phases = Counter(selectors.instance_list(tenant).values_list("phase", flat=True))
     matching = Counter(named.values_list("phase", flat=True)) if search_text else phases
-    bought = selectors.bought(tenant)
+    bought = selectors.purchased_totals(tenant)
     is_whole = not (search_text or group or next_token or page_token)
     context = {
         "rows": shown,
@@ -79,10 +79,14 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         "is_first": not page_token,
         "bought": bought,
         "counts": {"instances": bought["instances"]},
-        "needs": [notice for row in unwell[:UNWELL_SHOWN] for notice in notices_of(row, alerts.get(row.pk, ()))],
-        "needs_more": max(0, unwell_count - UNWELL_SHOWN),
-        "unwell": unwell[:UNWELL_NAMED],
-        "unwell_count": unwell_count,
+        "needs": [
+            notice
+            for row in needing_attention[:ATTENTION_SHOWN_MAX]
+            for notice in notices_of(row, alerts.get(row.pk, ()))
+        ],
+        "needs_more": max(0, needing_attention_count - ATTENTION_SHOWN_MAX),
+        "unwell": needing_attention[:ATTENTION_NAMED_MAX],
+        "unwell_count": needing_attention_count,
         "notices": interfaces.account_notices.it(acting),
         "watched_count": phases.total() - phases[Phase.DELETING.value],
         "now": timezone.now(),
@@ -91,7 +95,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     }
     template = "instances/rows.html" if is_part else "instances/list.html"
     response = render_page(request, template, context, section="instances", crumbs=[(_("Instances"), None)])
-    if unwell_count:
+    if needing_attention_count:
         refresh_soon(response)
     return response
 

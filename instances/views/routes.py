@@ -39,7 +39,7 @@ def routes_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         acting = request.actor  # type: ignore[attr-defined]
         try:
             require(acting, Scope.INSTANCES_WRITE)
-            route, _operation = services.create_route(acting=acting, instance=instance, route=form.wanted())
+            route, _operation = services.create_route(acting=acting, instance=instance, route=form.arguments())
         except DomainError as error:
             add_errors(form, error, FIELDS)
         else:
@@ -94,7 +94,7 @@ def route_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
 def _update_route(request: HttpRequest, instance: Instance, route: Route, form: RouteForm) -> bool:
     try:
         operation = services.update_route(
-            acting=request.actor, instance=instance, route=route, changes=form.wanted()  # type: ignore[attr-defined]
+            acting=request.actor, instance=instance, route=route, changes=form.arguments()  # type: ignore[attr-defined]
         )  # fmt: skip
     except DomainError as error:
         add_errors(form, error, FIELDS)

@@ -138,7 +138,7 @@ def test_brokers_report_the_written_rules_and_the_access_test_decides_by_them(in
     eventually(lambda: acl_selectors.access_decision(instance, asked).reason == "allowed_by_rule")
     services.update_user(acting=acting, instance=instance, name="etl", superuser=True)
     eventually(lambda: acl_selectors.access_decision(instance, asked).reason == "superuser")
-    services.delete_acls(acting=acting, instance=instance, wanted=AclFilter(principal="User:etl"))
+    services.delete_acls(acting=acting, instance=instance, rule_filter=AclFilter(principal="User:etl"))
     services.delete_user(acting=acting, instance=instance, name="etl")
     eventually(lambda: user_selectors.user_names(instance) == ())
 

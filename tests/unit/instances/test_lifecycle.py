@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instances.lifecycle import phases
-from instances.lifecycle.phases import MOVES, IllegalTransition, Phase, may_transition, require_transition
+from instances.lifecycle.phases import TRANSITIONS, IllegalTransition, Phase, may_transition, require_transition
 from instances.topics import allow_lists
 from tenants.errors import Invalid
 
@@ -37,8 +37,8 @@ def test_every_pair_of_phases_is_legal_or_refused_as_the_table_says(old: Phase, 
 
 
 def test_every_phase_is_in_the_table_and_only_deleted_is_an_end() -> None:
-    assert set(MOVES) == set(Phase)
-    assert [phase for phase, moves in MOVES.items() if not moves] == [Phase.DELETED]
+    assert set(TRANSITIONS) == set(Phase)
+    assert [phase for phase, moves in TRANSITIONS.items() if not moves] == [Phase.DELETED]
 
 
 def test_every_phase_can_end_in_deleted() -> None:
@@ -46,8 +46,8 @@ def test_every_phase_can_end_in_deleted() -> None:
     while reachable:
         phase = reachable.pop()
         seen.add(phase)
-        reachable |= MOVES[phase] - seen
-        assert phase is Phase.DELETED or phase is Phase.DELETING or Phase.DELETING in MOVES[phase]
+        reachable |= TRANSITIONS[phase] - seen
+        assert phase is Phase.DELETED or phase is Phase.DELETING or Phase.DELETING in TRANSITIONS[phase]
     assert seen == set(Phase)
 
 
