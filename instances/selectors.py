@@ -23,7 +23,7 @@ from instances.interfaces import (
 from instances.lifecycle.conditions import OBSERVED
 from instances.lifecycle.operations import OPEN_STATES
 from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
-from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX, TRAFFIC_LATEST_MS
+from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_CONSIDERED_MAX, TRAFFIC_LATEST_MS
 from instances.models import DelayedMinute, Instance, Operation, Route, ThrottledMinute, TopicAllowList
 from instances.topics.pending import PendingTopic
 from instances.topics.presence import describe_topic, not_ready_if_pending
@@ -168,7 +168,7 @@ def events(instance: Instance) -> QuerySet[AuditEntry]:
 def topics_created(instance: Instance) -> list[str]:
     """Returns the names of topics recently created in the console or over REST, latest first."""
     rows = events(instance).filter(action="topic.created").order_by("-time", "-id")
-    result = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_LOOKED_AT_MAX]
+    result = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_CONSIDERED_MAX]
     return [target.partition("/")[2] for target in result]
 
 

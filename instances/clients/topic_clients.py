@@ -31,7 +31,7 @@ from instances.groups.interfaces import GroupSummary, Partition, group_admin_cli
 from instances.interfaces import BrokerUnresponsive
 from instances.limits import (
     CLIENT_ADDRESSES_SHOWN_MAX,
-    CLIENT_GROUPS_ASKED_MAX,
+    CLIENT_GROUPS_QUERIED_MAX,
     CLIENT_GROUPS_SHOWN_MAX,
     CONNECTIONS_KEPT_S,
 )
@@ -238,7 +238,7 @@ def _groups(instance: Instance, topic: str) -> tuple[Mapping[str, GroupSummary],
     """
     sampled = lag_history.latest(instance.pk, time.time_ns() // 1_000_000)
     behind = sorted((-by_topic[topic], group) for group, (_at_ms, by_topic) in sampled.items() if topic in by_topic)
-    names = [group for _lag, group in behind[:CLIENT_GROUPS_ASKED_MAX]]
+    names = [group for _lag, group in behind[:CLIENT_GROUPS_QUERIED_MAX]]
     if not names:
         return {}, {}
     summaries = group_admin_client.it.describe(instance.pk, names)

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from instances.interfaces import Throttles, TopicSizes, Traffic
-from instances.limits import BYTES_PER_GB, BYTES_PER_MB, METRIC_LAGS_MAX, METRIC_RATE_OVER_S, METRIC_TOPICS_MAX
+from instances.limits import BYTES_PER_GB, BYTES_PER_MB, METRIC_LAGS_MAX, METRIC_RATE_SPAN_S, METRIC_TOPICS_MAX
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MS_PER_S = 1_000
@@ -56,7 +56,7 @@ def _metrics(figures: ScrapeValues) -> Iterator[Metric]:
     active = [entry for entry in figures.throttles.entries if entry.active]
     sizes = _largest({topic: size for topic, (size, _) in figures.sizes.topics.items()}, METRIC_TOPICS_MAX)
     lags = _largest(figures.lags, METRIC_LAGS_MAX)
-    span = f"over the last {METRIC_RATE_OVER_S} s"
+    span = f"over the last {METRIC_RATE_SPAN_S} s"
     yield _gauge("penstock_instance_produce_bytes_per_second", f"Record-batch bytes accepted, {span}.", produced)
     yield _gauge("penstock_instance_consume_bytes_per_second", f"Record-batch bytes sent, {span}.", consumed)
     yield _gauge("penstock_instance_bandwidth_limit_bytes_per_second", "Bandwidth bought, in each direction.", limit)
@@ -96,11 +96,11 @@ def _by_cause(throttles: Throttles) -> Iterator[Metric]:
 def rates(traffic: Traffic) -> tuple[float, float]:
     """Returns bytes per second produced and consumed, over the last full seconds."""
     until_ms = traffic.now_ms - traffic.now_ms % traffic.step_ms
-    since_ms = until_ms - METRIC_RATE_OVER_S * MS_PER_S
+    since_ms = until_ms - METRIC_RATE_SPAN_S * MS_PER_S
     points = [point for point in traffic.points if since_ms <= point[0] < until_ms]
     return (
-        sum(point[1] for point in points) / METRIC_RATE_OVER_S,
-        sum(point[2] for point in points) / METRIC_RATE_OVER_S,
+        sum(point[1] for point in points) / METRIC_RATE_SPAN_S,
+        sum(point[2] for point in points) / METRIC_RATE_SPAN_S,
     )
 
 

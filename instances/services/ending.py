@@ -10,7 +10,7 @@ from instances import interfaces
 from instances.choices import OperationType, Reason
 from instances.lifecycle import operations
 from instances.lifecycle.phases import REACHABLE, Phase, may_transition
-from instances.limits import RESTORE_FOR
+from instances.limits import INSTANCE_RESTORE_PERIOD
 from instances.models import DeletedTopic, Instance, Operation
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.sizes import require_within_unverified_limits
@@ -41,7 +41,7 @@ def delete_instance(
     is_permanent = has_nothing_to_restore(instance, has_no_visible_topic=has_no_visible_topic)
     now = timezone.now()
     instance.deleted_at = now
-    instance.restorable_until = now if is_permanent else now + RESTORE_FOR
+    instance.restorable_until = now if is_permanent else now + INSTANCE_RESTORE_PERIOD
     fields = ["deleted_at", "restorable_until", *bump_generation(instance)]
     fields += set_phase(instance, Phase.DELETING, Reason.DELETED_FOR_GOOD if is_permanent else Reason.DELETED_BY_USER)
     instance.save_changes(fields)

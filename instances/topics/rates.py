@@ -15,7 +15,7 @@ from typing import Any
 
 from django.core.cache import cache
 
-from instances.limits import TOPIC_RATE_OVER_MAX_S, TOPIC_RATE_OVER_MIN_S, TOPIC_RATE_OVER_S
+from instances.limits import TOPIC_RATE_SPAN_MAX_S, TOPIC_RATE_SPAN_MIN_S, TOPIC_RATE_SPAN_S
 from instances.topics.interfaces import BrokerTopics, TopicReport
 
 MS_PER_S = 1_000
@@ -59,19 +59,19 @@ def sample_rates(key: str, now: dict[int, CounterSample]) -> Rates:
         return rates
     # Brokers that do not answer now keep their last counters, else they would lack in a later rate.
     now = _still_valid(older, now) | _still_valid(younger, now) | now
-    if not older or _age_s(older, now) > TOPIC_RATE_OVER_MAX_S:
+    if not older or _age_s(older, now) > TOPIC_RATE_SPAN_MAX_S:
         older, younger = now, {}
         _write(key, older, younger)
-    elif not younger and _age_s(older, now) >= TOPIC_RATE_OVER_S / 2:
+    elif not younger and _age_s(older, now) >= TOPIC_RATE_SPAN_S / 2:
         _write(key, older, now)
-    elif younger and _age_s(younger, now) >= TOPIC_RATE_OVER_S:
+    elif younger and _age_s(younger, now) >= TOPIC_RATE_SPAN_S:
         _write(key, younger, now)
     return rates
 
 
 def _still_valid(earlier: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> dict[int, CounterSample]:
     """Returns the counters of an earlier sample that are young enough for a rate."""
-    oldest_ms = max(sample.at_ms for sample in now.values()) - TOPIC_RATE_OVER_MAX_S * MS_PER_S
+    oldest_ms = max(sample.at_ms for sample in now.values()) - TOPIC_RATE_SPAN_MAX_S * MS_PER_S
     return {number: sample for number, sample in earlier.items() if sample.at_ms >= oldest_ms}
 
 
@@ -97,7 +97,7 @@ def rates_between(before: Mapping[int, CounterSample], now: Mapping[int, Counter
         is_same_process = earlier.alive_since_ms == sample.alive_since_ms
         since_ms = earlier.at_ms if is_same_process else sample.alive_since_ms
         span_s = (sample.at_ms - since_ms) / MS_PER_S
-        if not TOPIC_RATE_OVER_MIN_S <= span_s <= TOPIC_RATE_OVER_MAX_S:
+        if not TOPIC_RATE_SPAN_MIN_S <= span_s <= TOPIC_RATE_SPAN_MAX_S:
             continue
         spans_s.append(span_s)
         then = earlier.counters if is_same_process else {}
@@ -140,7 +140,7 @@ def _write(key: str, older: Mapping[int, CounterSample], younger: Mapping[int, C
         for samples in (older, younger)
     ]
     encoded = base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
-    cache.set(key, encoded, TOPIC_RATE_OVER_MAX_S)
+    cache.set(key, encoded, TOPIC_RATE_SPAN_MAX_S)
 
 
 def _key(instance_id: str) -> str:

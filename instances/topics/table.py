@@ -27,7 +27,7 @@ from instances.limits import (
     TOPIC_TABLE_KEPT_S,
     TOPIC_TABLE_QUICK_MS,
     TOPIC_TABLE_REFRESH_EVERY_S,
-    TOPIC_TABLE_REST,
+    TOPIC_TABLE_REFRESH_FACTOR,
 )
 from instances.models import Instance
 from instances.topics import rates
@@ -81,7 +81,7 @@ def topic_table(instance: Instance) -> TopicTable:
         if age_s <= TOPIC_TABLE_FRESH_S:
             return cached
         if cached.build_ms > TOPIC_TABLE_QUICK_MS and age_s <= TOPIC_TABLE_KEPT_S:
-            rest_s = cached.build_ms * TOPIC_TABLE_REST / MS_PER_S
+            rest_s = cached.build_ms * TOPIC_TABLE_REFRESH_FACTOR / MS_PER_S
             if age_s >= rest_s and cache.add(f"topics:{instance.pk}:refreshing", 1, TOPIC_TABLE_REFRESH_EVERY_S):
                 refresh_topics.it(instance.pk)
             return cached

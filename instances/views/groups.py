@@ -18,7 +18,7 @@ from instances import services
 from instances.groups import blocking_transactions, selectors
 from instances.groups.selectors import GroupDetail, GroupRow, PartitionLag
 from instances.lifecycle.phases import REACHABLE
-from instances.limits import GROUP_LINES_PER_PAGE
+from instances.limits import GROUP_PARTITIONS_PER_PAGE
 from instances.models import Instance
 from instances.templatetags.groups import group_url
 from instances.views.attention import alert_notice, firing_alerts_of
@@ -178,7 +178,7 @@ def _partition_page(request: HttpRequest, instance: Instance, detail: GroupDetai
         lines, next_token = page_of_items(
             detail.partitions,
             key=lambda line: f"{line.topic}/{line.partition:010}",
-            page_size=GROUP_LINES_PER_PAGE,
+            page_size=GROUP_PARTITIONS_PER_PAGE,
             page_token=token or None,
             binding=f"lines {instance.pk} {detail.id}",
         )
@@ -186,7 +186,7 @@ def _partition_page(request: HttpRequest, instance: Instance, detail: GroupDetai
         largest_lag_first = sorted(
             detail.partitions, key=lambda line: -1 if line.lag is None else line.lag, reverse=True
         )
-        lines = largest_lag_first[:GROUP_LINES_PER_PAGE]
+        lines = largest_lag_first[:GROUP_PARTITIONS_PER_PAGE]
     return PartitionLagPage(
         partitions=tuple(lines),
         sort=sort,
