@@ -46,11 +46,11 @@ class _OfRoute(ApiView):
     def remove_it(self, instance_id: str, name: str, service: Callable[..., Operation]) -> Response:
         return self.accepted(self._call(instance_id, name, service), s.OperationOut)
 
-    def _call(self, instance_id: str, name: str, service: Callable[..., Any], **given: Any) -> Any:
+    def _call(self, instance_id: str, name: str, service: Callable[..., Any], **arguments: Any) -> Any:
         instance = access.instance(self.actor, instance_id, lock=True)
         self._route = access.route(instance, name)
         self.require_match(self._route.etag)
-        return service(acting=self.actor, instance=instance, route=self._route, dry_run=self.dry_run, **given)
+        return service(acting=self.actor, instance=instance, route=self._route, dry_run=self.dry_run, **arguments)
 
 
 class RouteClientCa(_OfRoute):

@@ -111,7 +111,7 @@ class TopicResource(ApiView):
                 instance=instance,
                 topic=name,
                 lists=AllowLists(*(lists.get(name, getattr(before, f"{name}_ips")) for name in AllowLists._fields)),
-                at="/allow_list",
+                pointer_prefix="/allow_list",
                 publishes=False,
                 dry_run=self.dry_run,
             )

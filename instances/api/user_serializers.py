@@ -138,8 +138,8 @@ class UserMadeOut(UserOut):
 
     secret = SecretMadeOut()
 
-    def to_representation(self, made: dict[str, Any]) -> dict[str, Any]:
-        return {**UserOut(made["user"]).data, "secret": SecretMadeOut(made["secret"]).data}
+    def to_representation(self, created: dict[str, Any]) -> dict[str, Any]:
+        return {**UserOut(created["user"]).data, "secret": SecretMadeOut(created["secret"]).data}
 
 
 # --- access rules -----------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class AccessQuery(StrictSerializer):
     """The question whether a principal may do an operation on a resource, connected from a host."""
 
     principal = Text(max_length=PRINCIPAL_CHARS_MAX, help_text="`User:alice`.")
-    operation = Choice(choices=tuple(word for word in constants.OPERATIONS if word != constants.ALL))
+    operation = Choice(choices=tuple(name for name in constants.OPERATIONS if name != constants.ALL))
     resource_type = Choice(choices=tuple(constants.OPERATIONS_OF))
     resource_name = Text(max_length=ACL_NAME_BYTES_MAX)
     host = Text(

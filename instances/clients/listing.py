@@ -70,9 +70,11 @@ def connection_page(
 
     Raises `Conflict` while the instance has no brokers, and `Unavailable` if none answers.
     """
-    listed = current_connections(instance)
+    connection_list = current_connections(instance)
     search_text = contains.lower()
-    rows = [connection for connection in listed.connections if not search_text or _matches(connection, search_text)]
+    rows = [
+        connection for connection in connection_list.connections if not search_text or _matches(connection, search_text)
+    ]
     page = sorted_page(
         rows,
         column=COLUMNS[sort.removeprefix("-")],
@@ -82,7 +84,9 @@ def connection_page(
         page_size=page_size,
         binding=f"clients {instance.pk} {contains} {sort}",
     )
-    return ClientPage(page=page, total=len(rows), silent=listed.silent, is_cut=listed.is_cut, here_token=page_token)
+    return ClientPage(
+        page=page, total=len(rows), silent=connection_list.silent, is_cut=connection_list.is_cut, here_token=page_token
+    )
 
 
 def connection_detail(instance: Instance, connection_id: str) -> Connection:
@@ -101,11 +105,11 @@ def current_connections(instance: Instance, *, fresh: bool = False) -> Connectio
     cached = None if fresh else cache.get(key)
     if cached is not None:
         return _decoded(cached)
-    listed = connection_admin_client.it.connections(instance.pk, CONNECTIONS_LISTED_MAX)
-    if listed.silent and not listed.connections:
+    connection_list = connection_admin_client.it.connections(instance.pk, CONNECTIONS_LISTED_MAX)
+    if connection_list.silent and not connection_list.connections:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
-    cache.set(key, _encoded(listed), CONNECTIONS_KEPT_S)
-    return listed
+    cache.set(key, _encoded(connection_list), CONNECTIONS_KEPT_S)
+    return connection_list
 
 
 def invalidate(instance_id: str) -> None:
@@ -117,9 +121,11 @@ def _matches(connection: Connection, search_text: str) -> bool:
     return any(search_text in getattr(connection, name).lower() for name in SEARCHED)
 
 
-def _encoded(listed: ConnectionList) -> str:
+def _encoded(connection_list: ConnectionList) -> str:
     body = [
-        listed.connections, [(broker.broker_id, broker.reason) for broker in listed.silent], listed.is_cut
+        connection_list.connections,
+        [(broker.broker_id, broker.reason) for broker in connection_list.silent],
+        connection_list.is_cut,
     ]  # fmt: skip
     return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
 

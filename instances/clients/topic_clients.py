@@ -127,9 +127,9 @@ def topic_client_page(
     describe_topic(instance, topic)
     traffic = _traffic(instance, topic)
     traffic_rates = rates.sample_rates(f"clients:{instance.pk}:of:{topic}:looks", samples_of(traffic))
-    listed = listing.current_connections(instance)
+    connection_list = listing.current_connections(instance)
     clients = clients_of(traffic, traffic_rates, direction)
-    add_connections(clients, listed.connections)
+    add_connections(clients, connection_list.connections)
     if direction == CONSUME and with_groups:
         groups, ends = _groups(instance, topic)
         add_groups(clients, topic, groups, ends)
@@ -218,8 +218,10 @@ def add_groups(
                 for partition in partitions
             ]
     for (name, group), lags in sorted(shares.items()):
-        known = [lag for lag in lags if lag is not None]
-        share = GroupShare(group=group, partitions=len(lags), lag=sum(known) if len(known) == len(lags) else None)
+        known_lags = [lag for lag in lags if lag is not None]
+        share = GroupShare(
+            group=group, partitions=len(lags), lag=sum(known_lags) if len(known_lags) == len(lags) else None
+        )
         if len(clients[name].groups) < CLIENT_GROUPS_SHOWN_MAX:
             clients[name].groups.append(share)
 

@@ -17,12 +17,12 @@ MARKERS_BETWEEN_MAX = 10
 
 
 def blocking_transactions(
-    instance: Instance, lines: Iterable[PartitionLag], *, now_ms: int | None = None
+    instance: Instance, partition_lags: Iterable[PartitionLag], *, now_ms: int | None = None
 ) -> list[BlockingTransaction]:
     """Returns the transactions that block a group, the longest open first. Leaders are queried for partitions in which
     the group lags, those with the largest lag first.
     """
-    lagging = (partition for partition in lines if partition.lag)
+    lagging = (partition for partition in partition_lags if partition.lag)
     most_lagging = sorted(lagging, key=lambda partition: -(partition.lag or 0))[:BLOCKED_PARTITIONS_QUERIED_MAX]
     if not most_lagging:
         return []

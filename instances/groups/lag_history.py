@@ -173,5 +173,5 @@ def _is_due(samples: Sequence[Sample | Ends], now_ms: int) -> bool:
     return not samples or now_ms - samples[-1][0] >= LAG_SAMPLE_EVERY_S * MS_PER_S
 
 
-def _key(instance_id: str, group: str, what: str) -> str:
-    return f"groups:{instance_id}:{what}:{hashlib.sha256(group.encode()).hexdigest()[:32]}"
+def _key(instance_id: str, group: str, kind: str) -> str:
+    return f"groups:{instance_id}:{kind}:{hashlib.sha256(group.encode()).hexdigest()[:32]}"

@@ -124,18 +124,18 @@ def plan(
 
     Raises `NoOffsetToShift`.
     """
-    wanted = sorted(set(partitions))
+    ordered = sorted(set(partitions))
     if target.mode is ResetMode.SHIFT:
-        without_offset = tuple(partition for partition in wanted if partition not in committed)
+        without_offset = tuple(partition for partition in ordered if partition not in committed)
         if without_offset:
             raise NoOffsetToShift(without_offset)
-    return tuple(_change(target, partition, committed.get(partition), logs[partition]) for partition in wanted)
+    return tuple(_change(target, partition, committed.get(partition), logs[partition]) for partition in ordered)
 
 
 def _change(target: ResetTarget, partition: Partition, committed: CommittedOffset | None, log: Log) -> Change:
     before = committed.offset if committed else None
-    wanted = _target_offset(target, partition, before, log)
-    after, clipped = clamp(wanted, log) if wanted is not None else (None, ClampedTo.NONE)
+    offset = _target_offset(target, partition, before, log)
+    after, clipped = clamp(offset, log) if offset is not None else (None, ClampedTo.NONE)
     return Change(
         topic=partition[0],
         partition=partition[1],

@@ -145,7 +145,7 @@ class GroupDetail:
     def etag(self) -> tuple[object, ...]:
         """The state that changes when a member joins, leaves or commits."""
         members = tuple((member.id, member.assignment) for member in self.description.members)
-        offsets = tuple((*line.topic_partition, line.committed) for line in self.partitions)
+        offsets = tuple((*partition_lag.topic_partition, partition_lag.committed) for partition_lag in self.partitions)
         return self.id, self.description.state, members, offsets
 
 
@@ -223,22 +223,26 @@ def group_detail(
     partitions = selected[:GROUP_PARTITIONS_SHOWN_MAX]
     ends = group_admin_client.it.bounds(instance.pk, partitions, fresh=fresh)
     starts = group_admin_client.it.bounds(instance.pk, partitions, EARLIEST, fresh=fresh)
-    lines = [_partition_lag(partition, committed.get(partition), starts, ends, owners) for partition in partitions]
+    partition_lags = [
+        _partition_lag(partition, committed.get(partition), starts, ends, owners) for partition in partitions
+    ]
     at_ms = _now_ms() if now_ms is None else now_ms
     samples = lag_history.record_log_ends(instance.pk, group, ends, at_ms)
-    lines = [
-        replace(line, behind=lag_history.time_lag(line.topic_partition, line.committed, samples))
-        if line.committed is not None
-        else line
-        for line in lines
+    partition_lags = [
+        replace(
+            partition_lag, behind=lag_history.time_lag(partition_lag.topic_partition, partition_lag.committed, samples)
+        )
+        if partition_lag.committed is not None
+        else partition_lag
+        for partition_lag in partition_lags
     ]
-    lag, unknown, worst = _lag_sums(lines)
+    lag, unknown, worst = _lag_sums(partition_lags)
     unknown += sum(partition in committed for partition in selected[len(partitions) :])
     is_whole = lag is not None and not topic and not unknown
     history = lag_history.record_lags(instance.pk, {group: lag or 0}, at_ms)[group] if is_whole else ()
     return GroupDetail(
         description=description,
-        partitions=tuple(lines),
+        partitions=tuple(partition_lags),
         lag=lag,
         unknown=unknown,
         left_out=len(selected) - len(partitions),
@@ -329,10 +333,10 @@ def _partition_lag(
     )
 
 
-def _lag_sums(lines: Iterable[PartitionLag]) -> tuple[int | None, int, LargestLag | None]:
+def _lag_sums(partition_lags: Iterable[PartitionLag]) -> tuple[int | None, int, LargestLag | None]:
     """Returns the total lag, the number of partitions with an offset that it leaves out, and the worst partition."""
-    with_offset = [line for line in lines if line.committed is not None]
-    lags = [(line, line.lag) for line in with_offset if line.lag is not None]
+    with_offset = [partition_lag for partition_lag in partition_lags if partition_lag.committed is not None]
+    lags = [(partition_lag, partition_lag.lag) for partition_lag in with_offset if partition_lag.lag is not None]
     worst = max(lags, key=lambda pair: pair[1], default=None)
     return (
         sum(lag for _, lag in lags) if lags else None,

@@ -231,8 +231,8 @@ def _shortened_message(topics: Sequence[Sequence[Any]]) -> str:
     """Returns the message; times in UTC."""
     if not topics:
         return ""
-    kept = (f"{name} from {_minute(from_ms(oldest_ms))}" for name, oldest_ms in topics)
-    return f"Retention was shortened. Oldest record kept: {', '.join(kept)}."
+    oldest_records = (f"{name} from {_minute(from_ms(oldest_ms))}" for name, oldest_ms in topics)
+    return f"Retention was shortened. Oldest record kept: {', '.join(oldest_records)}."
 
 
 def _minute(instant: datetime | None) -> str:

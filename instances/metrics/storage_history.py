@@ -18,10 +18,10 @@ def record_samples(used_bytes: Mapping[str, int], now_ms: int) -> int:
 
     Returns the number of samples added.
     """
-    kept = cache.get_many([_key(instance_id) for instance_id in used_bytes])
+    cached = cache.get_many([_key(instance_id) for instance_id in used_bytes])
     extended: dict[str, tuple[Sample, ...]] = {}
     for instance_id, used in used_bytes.items():
-        stored = kept.get(_key(instance_id), ())
+        stored = cached.get(_key(instance_id), ())
         samples = [(at_ms, value) for at_ms, value in stored if 0 <= now_ms - at_ms <= RETENTION_S * MS_PER_S]
         if samples and now_ms - samples[-1][0] < STORAGE_SAMPLE_EVERY_S * MS_PER_S // 2:
             continue
@@ -33,8 +33,8 @@ def record_samples(used_bytes: Mapping[str, int], now_ms: int) -> int:
 
 def samples_of(instance_id: str) -> tuple[Sample, ...]:
     """Returns the samples of an instance, oldest first."""
-    kept: tuple[Sample, ...] = cache.get(_key(instance_id)) or ()
-    return kept
+    cached: tuple[Sample, ...] = cache.get(_key(instance_id)) or ()
+    return cached
 
 
 def latest_of(instance_ids: Iterable[str]) -> dict[str, Sample]:

@@ -88,19 +88,19 @@ class PublicKey:
     @property
     def fingerprint(self) -> str:
         """Thumbprint of the key, independent of its id (RFC 7638)."""
-        named = {"kty": self.type, **dict(self.members)}
-        return hashlib.sha256(json.dumps(named, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
+        members = {"kty": self.type, **dict(self.members)}
+        return hashlib.sha256(json.dumps(members, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
 
     def to_body(self) -> dict[str, Any]:
         """Returns the form in which rows and documents store the key, with all its algorithms."""
-        named = {} if self.id is None else {"kid": self.id}
-        return {"kty": self.type, **named, **dict(self.members), "algs": list(self.algorithms)}
+        key_id = {} if self.id is None else {"kid": self.id}
+        return {"kty": self.type, **key_id, **dict(self.members), "algs": list(self.algorithms)}
 
     def to_jwk(self) -> dict[str, str]:
         """Returns the key as a JWK (RFC 7517), which `keys_of` reads back."""
-        named = {} if self.id is None else {"kid": self.id}
+        key_id = {} if self.id is None else {"kid": self.id}
         algorithm = {"alg": self.algorithms[0]} if len(self.algorithms) == 1 else {}
-        return {"kty": self.type, **named, **algorithm, "use": "sig", **dict(self.members)}
+        return {"kty": self.type, **key_id, **algorithm, "use": "sig", **dict(self.members)}
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> PublicKey:
@@ -204,12 +204,12 @@ def _algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
         if algorithm is None:
             raise KeySetRefused(gettext_noop("Curves are P-256, P-384, P-521, Ed25519 and Ed448."))
         allowed = (algorithm,)
-    named = jwk.get("alg")
-    if named is None:
+    algorithm_name = jwk.get("alg")
+    if algorithm_name is None:
         return allowed
-    if not isinstance(named, str) or _EQUIVALENT.get(named, named) not in allowed:
+    if not isinstance(algorithm_name, str) or _EQUIVALENT.get(algorithm_name, algorithm_name) not in allowed:
         raise KeySetRefused(gettext_noop("Its algorithm is none that the key can have."))
-    return (_EQUIVALENT.get(named, named),)
+    return (_EQUIVALENT.get(algorithm_name, algorithm_name),)
 
 
 def _require_size(jwk: Mapping[str, Any]) -> None:

@@ -42,12 +42,12 @@ def create_acls(*, acting: Actor, instance: Instance, rules: Sequence[AclRule], 
     """
     for rule in rules:
         require_valid(rule)
-    wanted = sorted({replace(rule, host=address_of(rule.host)) for rule in rules})
-    return _create(acting, instance, wanted, dry_run=dry_run)
+    normalized = sorted({replace(rule, host=address_of(rule.host)) for rule in rules})
+    return _create(acting, instance, normalized, dry_run=dry_run)
 
 
-def _create(acting: Actor, instance: Instance, wanted: Sequence[AclRule], *, dry_run: bool = False) -> list[AclRule]:
-    missing = missing_acls(acting, instance, wanted)
+def _create(acting: Actor, instance: Instance, rules: Sequence[AclRule], *, dry_run: bool = False) -> list[AclRule]:
+    missing = missing_acls(acting, instance, rules)
     if not missing:
         return []
     after = {"rules": _audit_values(missing)}
@@ -58,7 +58,7 @@ def _create(acting: Actor, instance: Instance, wanted: Sequence[AclRule], *, dry
     return missing
 
 
-def missing_acls(acting: Actor, instance: Instance, wanted: Sequence[AclRule]) -> list[AclRule]:
+def missing_acls(acting: Actor, instance: Instance, rules: Sequence[AclRule]) -> list[AclRule]:
     """Returns the rules that the instance does not have yet, and locks its rules until the transaction ends.
 
     Raises `QuotaExceeded` if the missing rules go beyond the limit.
@@ -66,9 +66,9 @@ def missing_acls(acting: Actor, instance: Instance, wanted: Sequence[AclRule]) -
     access.require(acting, Scope.ACLS_WRITE)
     require_reachable(instance)
     lock_acls(instance)
-    present = frozenset(selectors.acl_list(instance))
-    missing = [rule for rule in wanted if rule not in present]
-    if missing and len(present) + len(missing) > ACL_RULES_PER_INSTANCE_MAX:
+    existing = frozenset(selectors.acl_list(instance))
+    missing = [rule for rule in rules if rule not in existing]
+    if missing and len(existing) + len(missing) > ACL_RULES_PER_INSTANCE_MAX:
         raise QuotaExceeded(
             Message(gettext_noop("An instance has at most %(n)s access rules."), n=ACL_RULES_PER_INSTANCE_MAX)
         )

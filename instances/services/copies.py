@@ -136,13 +136,13 @@ def _require_free_slot(instance: Instance) -> None:
 
 def _require_storage(instance: Instance, topic: str) -> None:
     sizes = interfaces.observation.it.topic_sizes(instance.pk)
-    needed = sizes.stored_by_topic.get(topic, 0)
-    left = instance.storage_bytes - sizes.stored_bytes
-    if needed > left:
+    needed_bytes = sizes.stored_by_topic.get(topic, 0)
+    free_bytes = instance.storage_bytes - sizes.stored_bytes
+    if needed_bytes > free_bytes:
         detail = Message(
             gettext_noop("The copy needs %(needed)s bytes of storage, and %(left)s are left."),
-            needed=needed,
-            left=max(0, left),
+            needed=needed_bytes,
+            left=max(0, free_bytes),
         )
         raise QuotaExceeded(detail, code="no_storage_left")
 

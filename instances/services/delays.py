@@ -25,10 +25,10 @@ def store_delays(delays: Mapping[str, Mapping[int, int]]) -> int:
 
     Instances without a row are left out: unlike usage, delays are not stored longer than their instance.
     """
-    known = set(Instance.objects.filter(pk__in=list(delays)).values_list("pk", flat=True))
+    existing_ids = set(Instance.objects.filter(pk__in=list(delays)).values_list("pk", flat=True))
     rows = [
         (instance_id, datetime.fromtimestamp(at_ms / MS_PER_S, UTC), delay_ms)
-        for instance_id in sorted(known)
+        for instance_id in sorted(existing_ids)
         for at_ms, delay_ms in sorted(delays[instance_id].items())
     ]
     if rows:

@@ -134,9 +134,9 @@ def purge_expired_topics(now: datetime) -> int:
     topics; one that fails can be restored until it is tried again.
     """
     reachable = [phase.value for phase in REACHABLE]
-    kept = DeletedTopic.objects.filter(is_restored=False, instance__phase__in=reachable)
-    _expire_where_storage_is_needed(list(kept.order_by().values_list("instance_id", flat=True).distinct()), now)
-    rows = kept.filter(expires_at__lte=now).select_related("instance__tenant")
+    deleted = DeletedTopic.objects.filter(is_restored=False, instance__phase__in=reachable)
+    _expire_where_storage_is_needed(list(deleted.order_by().values_list("instance_id", flat=True).distinct()), now)
+    rows = deleted.filter(expires_at__lte=now).select_related("instance__tenant")
     purged = 0
     for row in rows.order_by("expires_at")[:PURGES_PER_ROUND_MAX]:
         acting = system_actor("deleted topics", row.instance.tenant)
@@ -144,7 +144,7 @@ def purge_expired_topics(now: datetime) -> int:
             purge_deleted_topic(acting=acting, instance=row.instance, name=row.topic)
             purged += 1
             continue
-        kept.filter(pk=row.pk).update(expires_at=now + timedelta(seconds=PURGE_RETRIED_AFTER_S))
+        deleted.filter(pk=row.pk).update(expires_at=now + timedelta(seconds=PURGE_RETRIED_AFTER_S))
     return purged
 
 

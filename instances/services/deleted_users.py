@@ -31,20 +31,20 @@ from tenants.errors import Conflict, DomainError, Message, NotFound
 RESTORE_PERIOD = timedelta(days=DELETED_USERS_KEPT_DAYS)
 
 
-def soft_delete_user(instance: Instance, present: UserDescription, *, now: datetime) -> DeletedUser:
+def soft_delete_user(instance: Instance, user: UserDescription, *, now: datetime) -> DeletedUser:
     """Writes the row of a deleted user. The oldest deleted users beyond the limit of the instance expire now."""
-    rows = DeletedUser.objects.filter(instance=instance).exclude(name=present.name)
+    rows = DeletedUser.objects.filter(instance=instance).exclude(name=user.name)
     oldest_first = rows.order_by("deleted_at").values_list("pk", flat=True)
     excess = list(oldest_first[: max(0, rows.count() - DELETED_USERS_MAX + 1)])
     DeletedUser.objects.filter(pk__in=excess).update(expires_at=now)
     values = {
-        "created_at_ms": present.created_at_ms,
-        "secret_ids": sorted(secret.id for secret in present.secrets),
-        "was_disabled": present.disabled,
+        "created_at_ms": user.created_at_ms,
+        "secret_ids": sorted(secret.id for secret in user.secrets),
+        "was_disabled": user.disabled,
         "deleted_at": now,
         "expires_at": now + RESTORE_PERIOD,
     }
-    return DeletedUser.objects.update_or_create(instance=instance, name=present.name, defaults=values)[0]
+    return DeletedUser.objects.update_or_create(instance=instance, name=user.name, defaults=values)[0]
 
 
 def require_user_name_free(instance: Instance, name: str) -> None:
@@ -126,8 +126,8 @@ def deleted_users(instance: Instance) -> Sequence[DeletedUser]:
         listing = user_admin_client.it.users(instance.pk, [row.name for row in rows])
     except DomainError:
         return rows
-    present = {user.name: user for user in listing.users}
-    return [row for row in rows if row.name in present and selectors.is_deleted(present[row.name], row)]
+    users = {user.name: user for user in listing.users}
+    return [row for row in rows if row.name in users and selectors.is_deleted(users[row.name], row)]
 
 
 def _deleted_row(instance: Instance, name: str) -> DeletedUser:
@@ -141,7 +141,7 @@ def _deleted_row(instance: Instance, name: str) -> DeletedUser:
 def _user_of_row(row: DeletedUser) -> UserDescription | None:
     """Returns the user of a row; None if it is gone, or another one has its name."""
     try:
-        present = user_admin_client.it.user(row.instance_id, row.name)
+        user = user_admin_client.it.user(row.instance_id, row.name)
     except NotFound:
         return None
-    return present if selectors.is_deleted(present, row) else None
+    return user if selectors.is_deleted(user, row) else None

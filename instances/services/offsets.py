@@ -163,16 +163,16 @@ def _selected_partitions(
             raise Invalid.at("/topics", "The group has committed nothing. Name topics.", code="nothing_committed")
         return sorted(committed)
     partitions: set[Partition] = set()
-    for at, (topic, indexes) in enumerate(selection):
+    for position, (topic, indexes) in enumerate(selection):
         try:
             existing = {summary.index for summary in interfaces.data_plane.it.topic(instance.pk, topic).partitions}
         except NotFound:
-            raise Invalid.at(f"/topics/{at}/name", "There is no such topic.", code="not_found") from None
+            raise Invalid.at(f"/topics/{position}/name", "There is no such topic.", code="not_found") from None
         unknown = [index for index in indexes or () if index not in existing]
         if unknown:
             detail = Message(gettext_noop("The topic has no partition %(n)s."), n=unknown[0])
             raise Invalid(
-                detail, errors=[FieldError(pointer=f"/topics/{at}/partitions", detail=detail, code="not_found")]
+                detail, errors=[FieldError(pointer=f"/topics/{position}/partitions", detail=detail, code="not_found")]
             )
         partitions |= {(topic, index) for index in (existing if indexes is None else indexes)}
     return sorted(partitions)
@@ -207,11 +207,11 @@ def _existing_partitions(instance: Instance, partitions: Sequence[Partition]) ->
 
 def _require_existing(target: ResetTarget, unknown: Sequence[Partition]) -> None:
     """Raises `Invalid` for partitions of a list of offsets that neither exist nor have a committed offset."""
-    named = list(target.given or ())
+    given_partitions = list(target.given or ())
     detail = "There is no such topic or partition."
     if unknown:
         errors = [
-            FieldError(pointer=f"/offsets/{named.index(partition)}", detail=detail, code="not_found")
+            FieldError(pointer=f"/offsets/{given_partitions.index(partition)}", detail=detail, code="not_found")
             for partition in unknown
         ]
         raise Invalid(detail, errors=errors)
@@ -224,12 +224,12 @@ def _new_offset(change: Change) -> CommittedOffset | None:
 
 
 def _audited_target(target: ResetTarget) -> dict[str, Any]:
-    given = {"time_ms": target.at_ms, "offset": target.offset, "by": target.by}
-    return {"to": target.mode.value, **{name: value for name, value in given.items() if value is not None}}
+    values = {"time_ms": target.at_ms, "offset": target.offset, "by": target.by}
+    return {"to": target.mode.value, **{name: value for name, value in values.items() if value is not None}}
 
 
 def _partition_list(partitions: Iterable[Partition]) -> str:
     """Returns partitions as text: `orders/0, orders/3 and 12 more`."""
-    named = [f"{topic}/{index}" for topic, index in partitions]
-    shown = ", ".join(named[:PARTITIONS_LISTED_MAX])
-    return shown if len(named) <= PARTITIONS_LISTED_MAX else f"{shown} and {len(named) - PARTITIONS_LISTED_MAX} more"
+    texts = [f"{topic}/{index}" for topic, index in partitions]
+    listed = ", ".join(texts[:PARTITIONS_LISTED_MAX])
+    return listed if len(texts) <= PARTITIONS_LISTED_MAX else f"{listed} and {len(texts) - PARTITIONS_LISTED_MAX} more"

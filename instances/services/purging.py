@@ -78,8 +78,8 @@ def plan_purge(*, acting: Actor, instance: Instance, topic: str, target: PurgeTa
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     description = describe_topic(instance, topic)
-    present = [partition.index for partition in description.partitions]
-    missing = missing_partitions(target, present)
+    existing = [partition.index for partition in description.partitions]
+    missing = missing_partitions(target, existing)
     if missing:
         raise Invalid(
             Message(gettext_noop("The topic has no such partition.")),
@@ -93,8 +93,8 @@ def plan_purge(*, acting: Actor, instance: Instance, topic: str, target: PurgeTa
             ],
         )
     require_deletable({entry.name: entry.value for entry in interfaces.data_plane.it.topic_config(instance.pk, topic)})
-    wanted = present if target.offsets is None else sorted(target.offsets)
-    return Purge(topic=topic, partitions=plan(target, _bounds(instance, topic, wanted, target.at_ms)))
+    selected = existing if target.offsets is None else sorted(target.offsets)
+    return Purge(topic=topic, partitions=plan(target, _bounds(instance, topic, selected, target.at_ms)))
 
 
 @audit.atomic

@@ -29,10 +29,10 @@ def create_route(
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
-    present = instance.routes.all()
-    if len(present) >= ROUTES_MAX:
+    existing = instance.routes.all()
+    if len(existing) >= ROUTES_MAX:
         raise QuotaExceeded(Message(gettext_noop("An instance has at most %(n)s routes."), n=ROUTES_MAX))
-    if any(other.name == route["name"] for other in present):
+    if any(other.name == route["name"] for other in existing):
         raise name_taken_error("/name")
     row = Route.objects.create(instance=instance, **validated_columns(route, ""))
     return row, _publish(acting, instance, "route.created", (None, audited_route_fields(row)), dry_run=dry_run)

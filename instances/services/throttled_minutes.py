@@ -48,7 +48,7 @@ class ThrottledMinuteReport(NamedTuple):
 def store_throttled_minutes(minutes: Sequence[ThrottledMinuteReport]) -> int:
     """Stores reports, except those of instances without a row. Returns the number of stored ones."""
     ids = {minute.instance_id for minute in minutes}
-    known = set(Instance.objects.filter(pk__in=ids).values_list("pk", flat=True)) if ids else set()
+    existing_ids = set(Instance.objects.filter(pk__in=ids).values_list("pk", flat=True)) if ids else set()
     rows = [
         (
             minute.instance_id,
@@ -60,7 +60,7 @@ def store_throttled_minutes(minutes: Sequence[ThrottledMinuteReport]) -> int:
         )
         # The same order in all writers, so that they cannot deadlock.
         for minute in sorted(minutes, key=lambda minute: minute[:4])
-        if minute.instance_id in known
+        if minute.instance_id in existing_ids
     ]
     if rows:
         with connection.cursor() as cursor:

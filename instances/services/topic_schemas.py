@@ -82,30 +82,30 @@ def require_unmasked(acting: Actor, instance: Instance, topic: str) -> None:
 
 
 @audit.atomic
-def add_schema(*, acting: Actor, instance: Instance, topic: str, given: Mapping[str, Any]) -> TopicSchema:
+def add_schema(*, acting: Actor, instance: Instance, topic: str, fields: Mapping[str, Any]) -> TopicSchema:
     """Adds a schema of a topic's keys or values. On a topic with masks this requires `messages:unmask`, because another
     schema may give masked fields other names.
 
     Raises `Invalid` for an unusable schema, `Conflict` if the topic has a schema for these values, and `QuotaExceeded`.
     """
     _require_changeable(acting, instance, topic)
-    wanted = TopicSchema(
-        instance=instance, topic=topic, part=given["part"], format=given["format"], framing=given["framing"],
-        schema_id=ANY_SCHEMA_ID if given.get("schema_id") is None else given["schema_id"],
-        message=given.get("message", ""), text=given["schema"],
+    schema = TopicSchema(
+        instance=instance, topic=topic, part=fields["part"], format=fields["format"], framing=fields["framing"],
+        schema_id=ANY_SCHEMA_ID if fields.get("schema_id") is None else fields["schema_id"],
+        message=fields.get("message", ""), text=fields["schema"],
     )  # fmt: skip
-    _require_consistent(wanted)
+    _require_consistent(schema)
     same = TopicSchema.objects.filter(
-        instance=instance, topic=topic, part=wanted.part, framing=wanted.framing, schema_id=wanted.schema_id
+        instance=instance, topic=topic, part=schema.part, framing=schema.framing, schema_id=schema.schema_id
     )
     if same.exists():
         raise Conflict("The topic has a schema for these values. Delete it first.", code="already_exists")
     _require_schema_quota(TopicSchema, instance, topic, schema_limits.SCHEMAS_PER_TOPIC_MAX,
                   schema_limits.SCHEMAS_PER_INSTANCE_MAX)  # fmt: skip
-    wanted.save()
+    schema.save()
     ref = topic_ref(instance, topic)
-    audit.record(acting, "topic_schema.added", ref, None, _audited_fields(wanted), tenant=instance.tenant)
-    return wanted
+    audit.record(acting, "topic_schema.added", ref, None, _audited_fields(schema), tenant=instance.tenant)
+    return schema
 
 
 @audit.atomic
@@ -132,22 +132,22 @@ def set_masks(*, acting: Actor, instance: Instance, topic: str, masks: Sequence[
     lock_topic(instance, topic)
     if masks:
         interfaces.data_plane.it.topic(instance.pk, topic)
-    wanted = sorted({(mask.part, str(mask.path)) for mask in masks})
+    paths = sorted({(mask.part, str(mask.path)) for mask in masks})
     rows = TopicMask.objects.filter(instance=instance, topic=topic)
     before = sorted(rows.values_list("part", "path"))
-    if wanted != before:
+    if paths != before:
         rows.delete()
         in_use = TopicMask.objects.filter(instance=instance).count()
-        if in_use + len(wanted) > message_limits.MASKS_PER_INSTANCE_MAX:
+        if in_use + len(paths) > message_limits.MASKS_PER_INSTANCE_MAX:
             raise too_many_masks(message_limits.MASKS_PER_INSTANCE_MAX)
         TopicMask.objects.bulk_create(
-            TopicMask(instance=instance, topic=topic, part=part, path=path) for part, path in wanted
+            TopicMask(instance=instance, topic=topic, part=part, path=path) for part, path in paths
         )
         audit.record(
             acting, "topic_masks.changed", topic_ref(instance, topic), {"masks": _mask_texts(before)},
-            {"masks": _mask_texts(wanted)}, tenant=instance.tenant,
+            {"masks": _mask_texts(paths)}, tenant=instance.tenant,
         )  # fmt: skip
-        _pass_on(acting, instance, topic, set(wanted) - set(before))
+        _pass_on(acting, instance, topic, set(paths) - set(before))
     return masks_of(instance, topic)
 
 
@@ -171,15 +171,15 @@ def _require_changeable(acting: Actor, instance: Instance, topic: str) -> None:
     require_unmasked(acting, instance, topic)
 
 
-def _require_consistent(wanted: TopicSchema) -> None:
-    if wanted.part == MessagePart.HEADER:
+def _require_consistent(schema: TopicSchema) -> None:
+    if schema.part == MessagePart.HEADER:
         raise Invalid.at("/part", gettext_noop("A schema is for keys or for values."), code="part")
-    if wanted.framing == SchemaFraming.PLAIN and wanted.schema_id != ANY_SCHEMA_ID:
+    if schema.framing == SchemaFraming.PLAIN and schema.schema_id != ANY_SCHEMA_ID:
         raise Invalid.at("/schema_id", gettext_noop("Values without a header carry no id."), code="schema_id")
-    if wanted.format != sources.PROTOBUF and wanted.message:
+    if schema.format != sources.PROTOBUF and schema.message:
         raise Invalid.at("/message", gettext_noop("Only a schema of Protobuf has several messages."), code="message")
     try:
-        sources.check(stored_schema(wanted))
+        sources.check(stored_schema(schema))
     except WrongSchema as refusal:
         raise Invalid.at("/schema", str(refusal), code="schema") from None
 

@@ -55,8 +55,8 @@ def create_topic(
     require_topic_name_free(instance, name)
     count = partitions or instance.settings["default_partitions"]
     factor = replication_factor or instance.settings["default_replication_factor"]
-    shown = replication_factor or instance.default_replication_factor
-    after: dict[str, Any] = {"partitions": count, "replication_factor": shown, "config": dict(config or {})}
+    factor_in_force = replication_factor or instance.default_replication_factor
+    after: dict[str, Any] = {"partitions": count, "replication_factor": factor_in_force, "config": dict(config or {})}
     if cloned_from:
         after["cloned_from"] = cloned_from
     entry = audit.record(acting, "topic.created", topic_ref(instance, name), None, after, tenant=instance.tenant)
@@ -71,7 +71,7 @@ def create_topic(
         )
     if not dry_run:
         pending_topic = pending.PendingTopic(
-            name, TopicState.BEING_CREATED.value, "", count, shown, pending.current_ms()
+            name, TopicState.BEING_CREATED.value, "", count, factor_in_force, pending.current_ms()
         )
         transaction.on_commit(lambda: pending.add(instance.pk, pending_topic))
         refresh_topic_list_on_commit(instance, created=[name])
@@ -188,8 +188,8 @@ def delete_topic(
     result = describe_topic(instance, name)
     before = {"partitions": len(result.partitions)}
     if not for_good:
-        kept = soft_delete_topic(instance, result, now=timezone.now(), dry_run=dry_run)
-        after = {"restorable_until": kept.expires_at.isoformat()}
+        deleted_row = soft_delete_topic(instance, result, now=timezone.now(), dry_run=dry_run)
+        after = {"restorable_until": deleted_row.expires_at.isoformat()}
         audit.record(acting, "topic.deleted", topic_ref(instance, name), before, after, tenant=instance.tenant)
         if not dry_run:
             refresh_topic_list_on_commit(instance, deleted=[name])
@@ -214,7 +214,7 @@ def set_allow_list(
     instance: Instance,
     topic: str,
     lists: AllowLists,
-    at: str = "",
+    pointer_prefix: str = "",
     publishes: bool = True,
     dry_run: bool = False,
 ) -> bool:
@@ -222,24 +222,24 @@ def set_allow_list(
     list admits every address; to administer, those that may both produce and consume. Returns True if they changed.
 
     It takes effect within a second, on open connections too (CKA-12). Without `publishes` the caller publishes it after
-    its queries to brokers (`bump_and_publish`). Raises `Invalid` with a pointer (below `at`) for each wrong address,
-    and `NotFound` for an unknown topic.
+    its queries to brokers (`bump_and_publish`). Raises `Invalid` with a pointer (below `pointer_prefix`) for each
+    wrong address, and `NotFound` for an unknown topic.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     lock_topic(instance, topic)
     describe_topic(instance, topic)
-    wanted = lists.columns(at)
+    new_lists = lists.columns(pointer_prefix)
     lock_allow_lists(instance)
     old = TopicAllowList.objects.filter(instance=instance, topic=topic).first()
     if old is None:
         _require_list_quota(instance)
-    _require_address_quota(instance, topic, wanted)
-    before = {column: getattr(old, column) for column in wanted} if old else None
-    TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
-    if before == wanted:
+    _require_address_quota(instance, topic, new_lists)
+    before = {column: getattr(old, column) for column in new_lists} if old else None
+    TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=new_lists)
+    if before == new_lists:
         return False
-    audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
+    audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, new_lists, tenant=instance.tenant)
     if publishes:
         bump_and_publish(instance, dry_run=dry_run)
     return True
@@ -255,7 +255,7 @@ def _require_list_quota(instance: Instance) -> None:
         raise QuotaExceeded(detail)
 
 
-def _require_address_quota(instance: Instance, topic: str, wanted: Mapping[str, Sequence[str]]) -> None:
+def _require_address_quota(instance: Instance, topic: str, new_lists: Mapping[str, Sequence[str]]) -> None:
     """Raises `QuotaExceeded` if the lists of an instance would become larger than brokers store. A list can be made
     shorter at any time.
     """
@@ -264,7 +264,7 @@ def _require_address_quota(instance: Instance, topic: str, wanted: Mapping[str, 
         for name, *lists in TopicAllowList.objects.filter(instance=instance).values_list("topic", *allow_lists.COLUMNS)
     }
     before = bytes_by_topic.pop(topic, 0)
-    after = allow_lists.stored_bytes(*wanted.values())
+    after = allow_lists.stored_bytes(*new_lists.values())
     if after > before and sum(bytes_by_topic.values()) + after > ALLOW_LIST_BYTES_MAX:
         detail = Message(
             gettext_noop("The allow-lists of an instance have at most %(n)s bytes together; use networks (CIDRs)."),

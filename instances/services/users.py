@@ -79,7 +79,7 @@ def create_user(
         _require_closed(instance)
         missing_acls(acting, instance, rules)  # refuses before the user is created
     secret = _new_secret()
-    wanted = UserChange(
+    change = UserChange(
         name=name,
         presence=Presence.FORBIDDEN,
         superuser=superuser,
@@ -90,7 +90,7 @@ def create_user(
     after = {"superuser": superuser, "expires_at": expires_at, "key_id": secret.id}
     entry = audit.record(acting, "user.created", user_ref(instance, name), None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
     if rules and not dry_run:
         _create_rules(acting, instance, rules, entry)
     user = UserDescription(
@@ -143,21 +143,21 @@ def update_user(
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
     lock_user(instance, name)
-    present = selectors.user(instance, name)
+    user = selectors.user(instance, name)
     expires_at_ms = NEVER if never_expires else _expiry(expires_at, _now_ms())
     after = replace(
-        present,
-        superuser=present.superuser if superuser is None else superuser,
-        disabled=present.disabled if disabled is None else disabled,
-        expires_at_ms=present.expires_at_ms if expires_at_ms is None else _none_if_never(expires_at_ms),
+        user,
+        superuser=user.superuser if superuser is None else superuser,
+        disabled=user.disabled if disabled is None else disabled,
+        expires_at_ms=user.expires_at_ms if expires_at_ms is None else _none_if_never(expires_at_ms),
     )
-    before, changes = audit.difference(_audited_fields(present), _audited_fields(after))
+    before, changes = audit.difference(_audited_fields(user), _audited_fields(after))
     if not changes:
-        return present
-    wanted = UserChange(name=name, superuser=superuser, disabled=disabled, expires_at_ms=expires_at_ms)
+        return user
+    change = UserChange(name=name, superuser=superuser, disabled=disabled, expires_at_ms=expires_at_ms)
     entry = audit.record(acting, "user.changed", user_ref(instance, name), before, changes, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
     return after
 
 
@@ -173,16 +173,16 @@ def delete_user(
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
     lock_user(instance, name)
-    present = selectors.user(instance, name)
-    before = {**_audited_fields(present), "key_ids": [secret.id for secret in present.secrets]}
-    kept, wanted, after = None, UserChange(name=name, is_deleted=True), None
+    user = selectors.user(instance, name)
+    before = {**_audited_fields(user), "key_ids": [secret.id for secret in user.secrets]}
+    deleted_row, change, after = None, UserChange(name=name, is_deleted=True), None
     if not for_good and "\x00" not in name:  # no column holds U+0000
-        kept = soft_delete_user(instance, present, now=timezone.now())
-        wanted, after = UserChange(name=name, disabled=True), {"restorable_until": kept.expires_at.isoformat()}
+        deleted_row = soft_delete_user(instance, user, now=timezone.now())
+        change, after = UserChange(name=name, disabled=True), {"restorable_until": deleted_row.expires_at.isoformat()}
     entry = audit.record(acting, "user.deleted", user_ref(instance, name), before, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
-    return kept
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
+    return deleted_row
 
 
 @audit.atomic
@@ -194,8 +194,8 @@ def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = 
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
     lock_user(instance, name)
-    present = selectors.user(instance, name)
-    if len(present.secrets) >= SECRETS_PER_USER_MAX:
+    user = selectors.user(instance, name)
+    if len(user.secrets) >= SECRETS_PER_USER_MAX:
         detail = Message(
             gettext_noop("A user has at most %(n)s passwords. Remove the old one first."), n=SECRETS_PER_USER_MAX
         )
@@ -205,8 +205,8 @@ def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = 
         acting, "user.secret_added", user_ref(instance, name), None, {"key_id": secret.id}, tenant=instance.tenant
     )
     with audit.in_doubt(entry):
-        wanted = UserChange(name=name, added_secrets=(secret,))
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+        change = UserChange(name=name, added_secrets=(secret,))
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
     return secret
 
 
@@ -219,10 +219,10 @@ def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: st
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
     lock_user(instance, name)
-    present = selectors.user(instance, name)
-    if secret_id not in {secret.id for secret in present.secrets}:
+    user = selectors.user(instance, name)
+    if secret_id not in {secret.id for secret in user.secrets}:
         raise NotFound
-    if len(present.secrets) == 1 and not present.disabled:
+    if len(user.secrets) == 1 and not user.disabled:
         raise Conflict(
             "This is the user's only password. Add another one first, or disable the user.", code="last_secret"
         )
@@ -230,8 +230,8 @@ def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: st
         acting, "user.secret_removed", user_ref(instance, name), {"key_id": secret_id}, None, tenant=instance.tenant
     )
     with audit.in_doubt(entry):
-        wanted = UserChange(name=name, removed_secrets=(secret_id,))
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+        change = UserChange(name=name, removed_secrets=(secret_id,))
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
 
 
 def _new_secret() -> NewSecret:

@@ -62,8 +62,8 @@ def plan(target: PurgeTarget, bounds: Mapping[int, PartitionBounds]) -> tuple[Pa
 
     Raises `Invalid` for an offset past the end of its partition.
     """
-    wanted = sorted(bounds if target.offsets is None else target.offsets)
-    beyond_end = [index for index in wanted if _first_offset(target, index, bounds[index]) > bounds[index].end]
+    selected = sorted(bounds if target.offsets is None else target.offsets)
+    beyond_end = [index for index in selected if _first_offset(target, index, bounds[index]) > bounds[index].end]
     if beyond_end:
         raise Invalid(
             Message(gettext_noop("An offset lies past the end of its partition.")),
@@ -88,7 +88,7 @@ def plan(target: PurgeTarget, bounds: Mapping[int, PartitionBounds]) -> tuple[Pa
             end=bounds[index].end,
             first_offset=max(bounds[index].start, _first_offset(target, index, bounds[index])),
         )
-        for index in wanted
+        for index in selected
     )
 
 
@@ -112,15 +112,15 @@ def policy_violation() -> Conflict:
     )
 
 
-def missing_partitions(target: PurgeTarget, present: Iterable[int]) -> list[int]:
+def missing_partitions(target: PurgeTarget, existing: Iterable[int]) -> list[int]:
     """Returns the partitions that the target names and the topic does not have."""
-    return sorted(set(target.offsets or ()) - set(present))
+    return sorted(set(target.offsets or ()) - set(existing))
 
 
 def _first_offset(target: PurgeTarget, index: int, bounds: PartitionBounds) -> int:
     if target.offsets is not None:
-        wanted = target.offsets[index]
-        return bounds.end if wanted == UP_TO_END else wanted
+        offset = target.offsets[index]
+        return bounds.end if offset == UP_TO_END else offset
     if target.at_ms is None or bounds.at_time == NO_LATER_MESSAGE:
         return bounds.end
     assert bounds.at_time is not None

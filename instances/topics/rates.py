@@ -77,9 +77,9 @@ def _still_valid(earlier: Mapping[int, CounterSample], now: Mapping[int, Counter
 
 def sample_of(broker: BrokerTopics) -> CounterSample:
     counters = {
-        line.name: (line.produced_bytes, line.consumed_bytes)
-        for line in broker.topics
-        if line.produced_bytes or line.consumed_bytes
+        topic.name: (topic.produced_bytes, topic.consumed_bytes)
+        for topic in broker.topics
+        if topic.produced_bytes or topic.consumed_bytes
     }
     return CounterSample(broker.now_ms, broker.alive_since_ms, counters)
 

@@ -100,8 +100,8 @@ class TopicSettingsForm(forms.Form):
             options = list(setting.choices)
             if own_value and own_value not in {value for value, _label in options}:
                 options.append((own_value, own_value))
-            shown = format_value(setting, default)
-            first = ("", self._unset_label(shown))
+            default_text = format_value(setting, default)
+            first = ("", self._unset_label(default_text))
             self.fields[entry.name] = forms.ChoiceField(
                 label=str(setting.label), required=False, choices=[first, *options], initial=own_value or ""
             )
@@ -258,8 +258,8 @@ class ConfirmedChangesForm(forms.Form):
 
 def fingerprint(entries: Sequence[ConfigEntry]) -> str:
     """Returns a digest that is the same for the same settings."""
-    lines = sorted((entry.name, entry.value, entry.is_default) for entry in entries)
-    return hashlib.sha256(repr(lines).encode()).hexdigest()[:32]
+    settings = sorted((entry.name, entry.value, entry.is_default) for entry in entries)
+    return hashlib.sha256(repr(settings).encode()).hexdigest()[:32]
 
 
 def _default_of(entry: ConfigEntry) -> str | None:

@@ -121,23 +121,23 @@ def build_table(
             groups_of[topic] = groups_of.get(topic, 0) + 1
     sums: dict[str, list[Any]] = {}
     for broker in report.brokers.values():
-        for line in broker.topics:
-            known = sums.get(line.name)
-            if known is None:
-                sums[line.name] = [line, line.led_partitions, line.size_bytes, line.message_count]
+        for reported in broker.topics:
+            totals = sums.get(reported.name)
+            if totals is None:
+                sums[reported.name] = [reported, reported.led_partitions, reported.size_bytes, reported.message_count]
             else:
-                known[1] += line.led_partitions
-                known[2] += line.size_bytes
-                known[3] += line.message_count
+                totals[1] += reported.led_partitions
+                totals[2] += reported.size_bytes
+                totals[3] += reported.message_count
     rows = []
-    for name, (line, led, size_bytes, message_count) in sorted(sums.items()):
-        is_whole = led >= line.partition_count
+    for name, (reported, led, size_bytes, message_count) in sorted(sums.items()):
+        is_whole = led >= reported.partition_count
         produce_bps, consume_bps = traffic.of(name)
-        keeps_by_time = DELETE in line.cleanup_policy
+        keeps_by_time = DELETE in reported.cleanup_policy
         row = TopicRow(
-            name, line.topic_id, line.partition_count, line.replication_factor,
+            name, reported.topic_id, reported.partition_count, reported.replication_factor,
             message_count if is_whole else None, size_bytes if is_whole else None, produce_bps, consume_bps,
-            line.retention_ms if keeps_by_time else None, groups_of.get(name, 0), lag_of.get(name),
+            reported.retention_ms if keeps_by_time else None, groups_of.get(name, 0), lag_of.get(name),
         )  # fmt: skip
         rows.append(row)
     shown = {row.name for row in rows}

@@ -65,14 +65,14 @@ def notices_of(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[I
 
 def faults(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[InstanceNotice]:
     """Returns notices about faults and alerts of an instance that clients may use, one for each cause."""
-    known = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
-    by_type = {fault.type: fault for fault in known}
+    current_faults = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
+    by_type = {fault.type: fault for fault in current_faults}
     leaderless = by_type.get(ConditionType.PARTITIONS_LED)
     if leaderless is not None and ConditionType.BROKERS_ANSWER in by_type:
-        known = [fault for fault in known if fault is not leaderless]
+        current_faults = [fault for fault in current_faults if fault is not leaderless]
     result = []
     included: list[FiringAlert] = []
-    for fault in known:
+    for fault in current_faults:
         fault_alerts = tuple(alert for alert in alerts if CONDITION_OF_ALERT.get(alert.kind) == fault.type)
         included += fault_alerts
         result.append(replace(_fault(instance, fault, leaderless), alerts=fault_alerts))
@@ -94,8 +94,8 @@ def firing_alerts_of(acting: Actor, instance: Instance) -> Sequence[FiringAlert]
 
 def leaderless_of(instance: Instance) -> LeaderlessPartitions | None:
     """Returns the partitions without a leader, which are unavailable; None if there are none."""
-    known = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
-    fault = next((fault for fault in known if fault.type == ConditionType.PARTITIONS_LED), None)
+    current_faults = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
+    fault = next((fault for fault in current_faults if fault.type == ConditionType.PARTITIONS_LED), None)
     return (
         None
         if fault is None
@@ -151,19 +151,19 @@ def _fault(instance: Instance, fault: Fault, leaderless: Fault | None) -> Instan
     if fault.type == ConditionType.STORAGE_GROWS:
         return _not_growing(instance, fault)
     brokers: list[int] = list(fault.data.get("brokers", ()))
-    words = {"ids": ", ".join(map(str, brokers)), "of": len(instance.endpoints)}
+    values = {"ids": ", ".join(map(str, brokers)), "of": len(instance.endpoints)}
     title = ngettext(
         "Broker %(ids)s of your %(of)d does not answer",
         "Brokers %(ids)s of your %(of)d do not answer",
         len(brokers),
     )
     if leaderless is not None:
-        parts = {"broker": title % words, "partitions": _leaderless_title(leaderless)}
-        title, words = _("%(broker)s: %(partitions)s"), parts
+        parts = {"broker": title % values, "partitions": _leaderless_title(leaderless)}
+        title, values = _("%(broker)s: %(partitions)s"), parts
     return InstanceNotice(
         instance=instance,
         badge=_("Broker silent"),
-        title=title % words,
+        title=title % values,
         meaning=_(
             "Partitions with another replica in sync go on there within seconds. Those with one replica wait until the"
             " broker is back; what is stored is kept."
@@ -205,7 +205,7 @@ def _storage(instance: Instance, fault: Fault) -> InstanceNotice:
 
 
 def _shortened(instance: Instance, fault: Fault) -> InstanceNotice:
-    kept = [
+    oldest_records = [
         _("%(topic)s from %(time)s") % {"topic": name, "time": clock(from_ms(oldest_ms))}
         for name, oldest_ms in fault.data.get("topics", ())
     ]
@@ -215,7 +215,7 @@ def _shortened(instance: Instance, fault: Fault) -> InstanceNotice:
         is_storage=True,
         title=_("Oldest records were deleted before their time"),
         meaning=_("The storage was nearly used up, and the settings let records go for it. Kept: %(kept)s.")
-        % {"kept": _(", ").join(kept)},
+        % {"kept": _(", ").join(oldest_records)},
         advice=_("Shorten retention, or buy more storage, if consumers need older records."),
         since=fault.since,
     )

@@ -46,7 +46,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     form = AuditFilterForm(request.GET)
     search_text, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
     group = request.GET.get("group", "")
-    rows = named = selectors.instance_list(tenant, contains=search_text)
+    rows = matching_rows = selectors.instance_list(tenant, contains=search_text)
     if group in GROUPS:
         rows = rows.filter(phase__in=[phase.value for phase in GROUPS[group]])
     result, next_token = page_of_rows(
@@ -65,12 +65,12 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     needing_attention = selectors.needing_attention(tenant, include_ids=list(alerts))
     needing_attention_count = needing_attention.count()
     phases = Counter(selectors.instance_list(tenant).values_list("phase", flat=True))
-    matching = Counter(named.values_list("phase", flat=True)) if search_text else phases
+    matching = Counter(matching_rows.values_list("phase", flat=True)) if search_text else phases
     bought = selectors.purchased_totals(tenant)
     is_whole = not (search_text or group or next_token or page_token)
     context = {
         "rows": shown,
-        "sums": _sums([known for _row, known, _faults in shown if known]) if is_whole else None,
+        "sums": _sums([current for _row, current, _faults in shown if current]) if is_whole else None,
         "total": phases.total(),
         "groups": _groups(matching, group),
         "group": group,
@@ -100,16 +100,16 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _sums(known: list[InstanceFigures]) -> dict[str, str]:
+def _sums(figures_list: list[InstanceFigures]) -> dict[str, str]:
     """Returns the sums over all instances in MB/s and GB; a dash if one of them is unknown."""
 
     def total(values: list[int | None], unit: int) -> str:
         return UNKNOWN if None in values else f"{sum(value or 0 for value in values) / unit:,.1f}"
 
     return {
-        "produce": total([row.produce_bytes_per_s for row in known], BYTES_PER_MB),
-        "consume": total([row.consume_bytes_per_s for row in known], BYTES_PER_MB),
-        "storage": total([row.stored_bytes for row in known], BYTES_PER_GB),
+        "produce": total([row.produce_bytes_per_s for row in figures_list], BYTES_PER_MB),
+        "consume": total([row.consume_bytes_per_s for row in figures_list], BYTES_PER_MB),
+        "storage": total([row.stored_bytes for row in figures_list], BYTES_PER_GB),
     }
 
 

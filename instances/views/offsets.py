@@ -37,7 +37,7 @@ def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     detail = _detail(request, instance)
     form = ResetForm(request.POST or None, topics=sorted({line.topic for line in detail.partitions}))
     plan: Reset | None = None
-    note = ""
+    conflict = ""
     if form.is_valid():
         arguments: dict[str, Any] = {
             "acting": request.actor,  # type: ignore[attr-defined]
@@ -48,17 +48,18 @@ def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
                 result = services.reset_offsets(**arguments, expected=request.POST.get("expected") or "none")
                 return _redirect_with_result(request, instance, result)
         except Conflict as error:
-            note = wording(error)
+            conflict = wording(error)
         except DomainError as error:
             add_errors(form, error, POINTERS)
         try:
             plan = services.plan_reset(**arguments) if form.is_valid() else None
         except DomainError as error:
             add_errors(form, error, POINTERS)
-    context = {"group": detail.id, "detail": detail, "form": form, "shown": plan, "note": note}
+    context = {"group": detail.id, "detail": detail, "form": form, "shown": plan, "note": conflict}
     return render_instance(
         request, "instances/group_reset.html", instance, context, section="groups",
-        crumbs=crumbs_of(instance, detail.id, (_("Reset offsets"), None)), status=422 if form.errors or note else 200,
+        crumbs=crumbs_of(instance, detail.id, (_("Reset offsets"), None)),
+        status=422 if form.errors or conflict else 200,
     )  # fmt: skip
 
 

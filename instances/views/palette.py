@@ -77,8 +77,8 @@ def _instances(search: Search) -> list[Instance]:
     """Returns the instance whose page is open, some with one of the words in name or id, and the latest ones."""
     assert search.actor.tenant is not None
     rows = selectors.instance_list(search.actor.tenant)
-    named = reduce(Q.__or__, (Q(name__icontains=word) | Q(pk__icontains=word) for word in search.words), Q(pk=""))
-    kinds = (rows.filter(pk=search.instance_id), rows.filter(named)[:INSTANCES_MAX], rows[:INSTANCES_MAX])
+    matching = reduce(Q.__or__, (Q(name__icontains=word) | Q(pk__icontains=word) for word in search.words), Q(pk=""))
+    kinds = (rows.filter(pk=search.instance_id), rows.filter(matching)[:INSTANCES_MAX], rows[:INSTANCES_MAX])
     return list({instance.pk: instance for kind in kinds for instance in kind}.values())
 
 
@@ -92,12 +92,12 @@ def _queried(search: Search) -> list[Instance]:
 def _entries_of_instance(search: Search, instance: Instance, *, is_whole: bool) -> Iterable[Entry]:
     page, act = _("Page"), _("Action")
     is_reachable, is_changeable = instance.current_phase in REACHABLE, instance.current_phase in CHANGEABLE
-    own = entry_of(instance.name, f"{_('Instance')} {instance.pk}", "page-instance", instance.pk)
-    if own is not None:
-        yield own
+    overview_entry = entry_of(instance.name, f"{_('Instance')} {instance.pk}", "page-instance", instance.pk)
+    if overview_entry is not None:
+        yield overview_entry
     if not is_whole:
         return
-    listed = [
+    pages = [
         (_("Topics"), page, "page-topics", Scope.TOPICS_READ, is_reachable),
         (_("Create topic"), act, "page-topic-create", Scope.TOPICS_WRITE, is_reachable),
         (_("Groups"), page, "page-groups", Scope.GROUPS_READ, is_reachable),
@@ -112,12 +112,12 @@ def _entries_of_instance(search: Search, instance: Instance, *, is_whole: bool) 
         (_("Instance settings"), page, "page-instance-settings", Scope.INSTANCES_READ, is_changeable),
         (_("Delete"), act, "page-instance-delete", Scope.INSTANCES_WRITE, is_changeable),
     ]
-    shown = [
+    available = [
         (f"{instance.name}: {label}", hint, name, scope)
-        for label, hint, name, scope, is_available in listed
+        for label, hint, name, scope, is_available in pages
         if is_available
     ]
-    yield from permitted(search.actor, shown, instance.pk)
+    yield from permitted(search.actor, available, instance.pk)
 
 
 def _topics(search: Search, instance: Instance) -> list[Entry]:

@@ -57,10 +57,10 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         }
         others = {key: form.cleaned_data[field] for key, field in OTHER_QUOTAS.items()}
         try:
-            present = selectors.quota_of(instance, user, client_id)
+            existing = selectors.quota_of(instance, user, client_id)
             # Other limits that are empty in the form keep their values.
             unchanged = (
-                {key: value for key, value in present.limits.items() if key not in BYTE_RATES} if present else {}
+                {key: value for key, value in existing.limits.items() if key not in BYTE_RATES} if existing else {}
             )
             entered = {key: float(value) for key, value in others.items() if value is not None}
             services.set_quota(
@@ -183,11 +183,11 @@ def delete_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
     return redirect("page-quotas", instance.pk)
 
 
-def _confirm_removal(request: HttpRequest, instance: Instance, who: str, consequence: str) -> HttpResponse | None:
+def _confirm_removal(request: HttpRequest, instance: Instance, entity: str, consequence: str) -> HttpResponse | None:
     """Returns the question before a limit is removed; None if it is answered."""
     back = reverse("page-quotas", args=[instance.pk])
     question = Question(
-        title=_("Remove the quota of %(who)s?") % {"who": who},
+        title=_("Remove the quota of %(who)s?") % {"who": entity},
         consequence=consequence,
         action_label=_("Remove"),
         back=back,
@@ -197,8 +197,8 @@ def _confirm_removal(request: HttpRequest, instance: Instance, who: str, consequ
 
 
 def _entity_text(user: EntityPart | None, client_id: EntityPart | None) -> str:
-    named = {"user": user, "client_id": client_id}
-    return entity_text({kind: part.name for kind, part in named.items() if part is not None})
+    parts = {"user": user, "client_id": client_id}
+    return entity_text({kind: part.name for kind, part in parts.items() if part is not None})
 
 
 def _kind(part: EntityPart | None) -> str:
@@ -229,7 +229,7 @@ def _explanations(instance: Instance, explain_form: ExplainForm) -> list[dict[st
 
 
 def _explanation(effective: Effective) -> dict[str, object]:
-    lines = []
+    rows = []
     for view in effective.levels:
         words = {
             "applies": _("%(limit)s applies") % {"limit": quota_limit(view.limit, effective.quota)},
@@ -237,7 +237,7 @@ def _explanation(effective: Effective) -> dict[str, object]:
             "not_set": _("not set"),
             "not_asked": _("needs a client id"),
         }[view.verdict]
-        lines.append(
+        rows.append(
             {"level": view.level, "name": level_text(view.level), "value": words, "wins": view.verdict == "applies"}
         )
-    return {"title": QUOTA_LABELS[effective.quota], "limit": effective.limit, "lines": lines}
+    return {"title": QUOTA_LABELS[effective.quota], "limit": effective.limit, "lines": rows}

@@ -34,19 +34,19 @@ def purge_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
         return _apply(request, instance, name)
     form = PurgeForm(request.POST or None)
     purge: Purge | None = None
-    note = ""
+    error_message = ""
     topic = selectors.topic_detail(instance, name)
     if form.is_valid():
         try:
             purge = services.plan_purge(acting=acting, instance=instance, topic=name, target=form.target)
         except DomainError as error:
-            note = _error_text(form, error)
+            error_message = _error_text(form, error)
     context = {
-        "form": form, "purge": purge, "note": note,
+        "form": form, "purge": purge, "note": error_message,
         "lines": [] if purge is None else sorted(purge.purged, key=lambda line: -line.messages)[:LINES_SHOWN_MAX],
         "offsets": "" if purge is None else json.dumps(purge.offsets),
     }  # fmt: skip
-    return render_topic(request, instance, topic, "purge", context, status=422 if form.errors or note else 200)
+    return render_topic(request, instance, topic, "purge", context, status=422 if form.errors or error_message else 200)
 
 
 def _error_text(form: PurgeForm, error: DomainError) -> str:
@@ -78,13 +78,13 @@ def _apply(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
 
 def _report_result(request: HttpRequest, result: Purge) -> None:
     n = result.messages
-    words = ngettext(
+    text = ngettext(
         "%(n)s message of %(topic)s is deleted.", "%(n)s messages of %(topic)s are deleted.", n
     ) % {"n": count(n), "topic": result.topic}  # fmt: skip
     if not result.errors:
-        messages.success(request, words)
+        messages.success(request, text)
         return
     reason = wording(next(iter(result.errors.values())))
     refused_text = ngettext("%(n)s partition was not purged: %(why)s", "%(n)s partitions were not purged: %(why)s",
                     len(result.errors)) % {"n": len(result.errors), "why": reason}  # fmt: skip
-    messages.warning(request, f"{words} {refused_text}")
+    messages.warning(request, f"{text} {refused_text}")

@@ -40,19 +40,19 @@ def settings_page(request: HttpRequest, instance: Instance, name: str) -> HttpRe
     maximums = {"max.message.bytes": instance.message_bytes_max}
     form = TopicSettingsForm(request.POST if act == PREVIEW else None, entries=entries, maximums=maximums)
     changes: Sequence[SettingChange] = ()
-    note = ""
+    message = ""
     if form.is_valid():
         changes = form.changes
-        note = _validation_error(request, instance, form, changes) if changes else _("Nothing is changed.")
+        message = _validation_error(request, instance, form, changes) if changes else _("Nothing is changed.")
     context = {
         "form": form,
         "groups": list(form.groups()),
-        "changes": () if note else changes,
-        "note": note,
+        "changes": () if message else changes,
+        "note": message,
         "agreed": json.dumps({change.name: change.after_value for change in changes}),
         "expected": fingerprint(entries),
     }
-    is_refused = bool(form.errors or (note and changes))
+    is_refused = bool(form.errors or (message and changes))
     return render_topic(request, instance, topic, "config", context, status=422 if is_refused else 200)
 
 

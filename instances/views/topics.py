@@ -149,15 +149,15 @@ def partitions_tab(request: HttpRequest, instance: Instance, name: str) -> HttpR
             )
             return redirect("page-topic-partitions", instance.pk, name)
     sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
-    known, unresponsive = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
-    rows = [(partition, known.get(partition.index)) for partition in topic.partitions]
+    partition_reports, unresponsive = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
+    rows = [(partition, partition_reports.get(partition.index)) for partition in topic.partitions]
     biggest = max((summary["size_bytes"] for _partition, summary in rows if summary), default=0)
     # Reports of brokers are up to a second old: they may lack a new partition, though its leader answers.
-    shown = [
+    partition_rows = [
         (partition, summary, _messages(summary), partition.leader >= 0 and partition.leader not in unresponsive)
         for partition, summary in rows
     ]
-    context = {"form": form, "rows": shown, "biggest": biggest}
+    context = {"form": form, "rows": partition_rows, "biggest": biggest}
     return render_topic(request, instance, topic, "partitions", context, status=422 if form.is_bound else 200)
 
 
