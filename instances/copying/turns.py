@@ -66,7 +66,7 @@ def run_turn(copy_id: str, *, deadline_s: float, now: datetime) -> None:
 
 
 class _Turn:
-    """Both topics of a copy, while one turn works on them."""
+    """The source and the target of a copy during one turn."""
 
     def __init__(self, copy: TopicCopy) -> None:
         self.copy = copy

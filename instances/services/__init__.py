@@ -1,4 +1,4 @@
-"""Writes: one transaction, one audit row, the outside world on commit. `acting` is the actor."""
+"""Writes of this app. Each is one transaction with an audit row, which names the actor `acting`."""
 
 from instances.services.acls import create_acls, delete_acls, restore_acls
 from instances.services.certificate_expiry import record_certificate_expiry

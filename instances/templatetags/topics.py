@@ -14,7 +14,7 @@ UNLIMITED = -1
 
 @register.filter
 def retention(milliseconds: int | None) -> str:
-    """Retention in the largest unit that fits."""
+    """Returns the retention in the largest unit that fits."""
     if milliseconds is None:
         return _("by key")
     return _("unlimited") if milliseconds == UNLIMITED else format_duration(milliseconds)

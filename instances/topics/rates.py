@@ -45,19 +45,19 @@ class Rates:
 
 
 def sample_topic_rates(instance_id: str, report: TopicReport) -> Rates:
-    """Takes a sample, and returns the rates since an earlier one."""
+    """Stores a sample of the counters, and returns the rates since an earlier one."""
     return sample_rates(_key(instance_id), {number: sample_of(broker) for number, broker in report.brokers.items()})
 
 
 def sample_rates(key: str, now: dict[int, CounterSample]) -> Rates:
-    """Takes a sample of any counters that are cumulative on each broker, kept in the cache under `key`."""
+    """Stores a sample of cumulative counters under the cache key `key`, and returns the rates since an earlier one."""
     older: Mapping[int, CounterSample]
     younger: Mapping[int, CounterSample]
     older, younger = _read(key)
     rates = rates_between(older, now)
     if not now:
         return rates
-    # Brokers that do not answer now keep their last counters, else they would lack in a later rate.
+    # The last counters of brokers that do not answer now are kept, so that a later rate includes these brokers.
     now = _still_valid(older, now) | _still_valid(younger, now) | now
     if not older or _age_s(older, now) > TOPIC_RATE_SPAN_MAX_S:
         older, younger = now, {}

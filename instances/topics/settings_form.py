@@ -199,7 +199,9 @@ class TopicSettingsForm(forms.Form):
                 yield SettingRows(group.label, rows)
         if remaining:
             yield SettingRows(
-                gettext_lazy("Others, as Kafka has them"), [self._row(remaining[name]) for name in remaining], True
+                gettext_lazy("Others, as Kafka has them"),
+                [self._row(remaining[name]) for name in remaining],
+                is_folded=True,
             )
 
     def _row(self, entry: ConfigEntry) -> SettingRow:

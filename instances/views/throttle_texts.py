@@ -84,7 +84,7 @@ def limit_text(kind: str, quota: str) -> str:
     }.get(kind, "")
 
 
-def _quota_owner(entity: Mapping[str, str | None], is_past: bool) -> str:
+def _quota_owner(entity: Mapping[str, str | None], *, is_past: bool) -> str:
     """Returns the clients of a quota in words. Without an entity, the operator's code chooses them, or a past cause
     sums up several quotas.
     """
@@ -99,7 +99,7 @@ def rule_title(kind: str, quota: str, entity: Mapping[str, str | None], *, is_pa
         return _("Produce limit of a topic") if is_produce(quota) else _("Consume limit of a topic")
     if kind != "client_quota":
         return _("Instance produce bandwidth") if is_produce(quota) else _("Instance consume bandwidth")
-    values = {"who": _quota_owner(entity, is_past)}
+    values = {"who": _quota_owner(entity, is_past=is_past)}
     if quota == "request_percentage":
         return _("Request time quota of %(who)s") % values
     if quota == "controller_mutation_rate":
