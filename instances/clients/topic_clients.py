@@ -57,7 +57,7 @@ class GroupShare:
 
 @dataclass(slots=True, kw_only=True)
 class TopicClient:
-    """A user and client id that moved bytes of a topic since the brokers' start, or that a group assigned partitions to.
+    """A user and client id that used a topic since the brokers' start, or to which a group assigned partitions.
 
     `rate_bps` is None without a second sample, `last_seen_ms` without traffic. `connections` is the number of open
     connections; `addresses` has the first few of their addresses.
