@@ -36,7 +36,7 @@ def test_a_reset_is_undone_from_its_audit_row(acting: Actor, instance: Instance,
     before = groups.committed(instance.pk, "etl")
     target = TARGETS["earliest"]
     done = services.reset_offsets(
-        acting=acting, instance=instance, group="etl", target=target, wanted=[("orders", None), ("clicks", [0])]
+        acting=acting, instance=instance, group="etl", target=target, selection=[("orders", None), ("clicks", [0])]
     )
     assert ("orders", 2) in groups.committed(instance.pk, "etl")
     services.undo_offsets(acting=acting, instance=instance, group="etl", entry_id=done.entry_id)
