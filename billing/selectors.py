@@ -129,11 +129,11 @@ def plan_terms(
     *,
     bandwidth_mb_s: int | None = None,
     storage_gb: int | None = None,
-    held: str | None = None,
+    current_plan: str | None = None,
     currency: str | None = None,
 ) -> PlanTerms | None:
     """Implements `instances.interfaces.PlanCatalogue`: returns the terms of `plan_for`."""
-    plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held, currency=currency)
+    plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=current_plan, currency=currency)
     if plan is None:
         return None
     return PlanTerms(

@@ -34,7 +34,7 @@ from instances.copying.limits import COPY_ROUND_S
 from instances.quickstart.limits import PUSH_ENDS_AFTER_S, PUSH_EVERY_S, SAMPLE_EVERY_S, SAMPLE_TURN_EXPIRES_S
 from instances.quickstart.pushing import end_push, push_turn
 from instances.quickstart.sending import send_turn
-from instances.services import note_certificate_ends, purge_expired, purge_expired_users
+from instances.services import purge_expired_topics, purge_expired_users, record_certificate_expiry
 from instances.topics import table as topic_table
 from tenants.containment import contained
 
@@ -152,7 +152,7 @@ def purge_deleted_topics() -> int:
     """Deletes topics and users permanently that can no longer be restored."""
     close_old_connections()
     now = timezone.now()
-    return purge_expired(now) + purge_expired_users(now)
+    return purge_expired_topics(now) + purge_expired_users(now)
 
 
 @shared_task(name="brokers.copy_topics", ignore_result=True)
@@ -160,14 +160,14 @@ def copy_topics() -> int:
     """Continues copies of topics, each in one worker at a time."""
     close_old_connections()
     ends_s = time.monotonic() + COPY_ROUND_S
-    copies = copy_turns.due()
+    copies = copy_turns.due_copies()
     for copy_id in copies:
         with (
             contained("topics.copy_turn_failed", copy_id=copy_id),
             suppress(Busy),
             exclusive_lock(f"topic copy {copy_id}"),
         ):
-            copy_turns.run_turn(copy_id, ends_s=ends_s, now=timezone.now())
+            copy_turns.run_turn(copy_id, deadline_s=ends_s, now=timezone.now())
     return len(copies)
 
 
@@ -175,7 +175,7 @@ def copy_topics() -> int:
 def watch_certificates() -> int:
     """Notifies owners of route certificates that expire soon."""
     close_old_connections()
-    return note_certificate_ends(timezone.now())
+    return record_certificate_expiry(timezone.now())
 
 
 @shared_task(name="brokers.observe", ignore_result=True)

@@ -296,7 +296,7 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
         "SentFormatEnum": "instances.messages.content.SENT_AS",
         "ShownFormatEnum": "instances.messages.content.SHOWN_FORMATS",
         "SchemaFormatEnum": "instances.messages.schemas.sources.FORMATS",
-        "SchemaPartEnum": "instances.api.topic_reading.SCHEMA_PARTS",
+        "SchemaPartEnum": "instances.api.topic_schemas.SCHEMA_PARTS",
         "MessagePartEnum": "instances.messages.masks.PARTS",
         "RoleEnum": "tenants.choices.Role",
         "SsoRoleEnum": "tenants.choices.SSO_ROLES",

@@ -35,13 +35,13 @@ def instance(acting: Actor, instance_id: str, *, lock: bool = False) -> Instance
         rows = Instance.objects.exclude(phase=Phase.DELETED.value)
     else:
         rows = instances_of(tenant_of(acting))
-    looked_for = instance_id if is_id(instance_id, "ins") else ""
-    return fetch(rows.select_related("tenant"), lock=lock, pk=looked_for)
+    valid_id = instance_id if is_id(instance_id, "ins") else ""
+    return fetch(rows.select_related("tenant"), lock=lock, pk=valid_id)
 
 
-def route(found: Instance, name: str) -> Route:
+def route(row: Instance, name: str) -> Route:
     """Returns a route, by its name, of an instance that was fetched for the actor."""
-    return fetch(found.routes.all(), name=name)
+    return fetch(row.routes.all(), name=name)
 
 
 def operation(acting: Actor, operation_id: str) -> Operation:
@@ -50,17 +50,17 @@ def operation(acting: Actor, operation_id: str) -> Operation:
     return fetch(rows, pk=operation_id if is_id(operation_id, "op") else "")
 
 
-def require_reachable(found: Instance) -> None:
+def require_reachable(row: Instance) -> None:
     """Raises `Conflict` while the instance has no brokers to query (being created, failed, being deleted)."""
-    if found.current_phase not in REACHABLE:
+    if row.current_phase not in REACHABLE:
         raise Conflict(
-            Message(gettext_noop("The instance is %(phase)s."), phase=found.phase), code="instance_not_reachable"
+            Message(gettext_noop("The instance is %(phase)s."), phase=row.phase), code="instance_not_reachable"
         )
 
 
-def require_changeable(found: Instance) -> None:
+def require_changeable(row: Instance) -> None:
     """Raises `Conflict` unless size, name and settings may be changed in this phase."""
-    if found.current_phase not in CHANGEABLE:
+    if row.current_phase not in CHANGEABLE:
         raise Conflict(
-            Message(gettext_noop("The instance is %(phase)s."), phase=found.phase), code="instance_not_changeable"
+            Message(gettext_noop("The instance is %(phase)s."), phase=row.phase), code="instance_not_changeable"
         )

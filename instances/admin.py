@@ -37,7 +37,7 @@ class InstanceAdmin(OperatorAdmin):
         note = form.cleaned_data["note"]
 
         def act(acting: Actor, instance: Instance) -> Any:
-            row = selectors.locked_instance(instance)
+            row = selectors.lock_instance(instance)
             services.suspend_instance(acting=acting, instance=row, note=note)
             return _("suspended")
 
@@ -46,7 +46,7 @@ class InstanceAdmin(OperatorAdmin):
 
     @operator_action(_("Resume"))
     def resume(self, acting: Actor, instance: Instance) -> Any:
-        row = selectors.locked_instance(instance)
+        row = selectors.lock_instance(instance)
         services.resume_instance(acting=acting, instance=row)
         return _("resumed")
 

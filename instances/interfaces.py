@@ -71,10 +71,10 @@ class PlanCatalogue(Protocol):
         *,
         bandwidth_mb_s: int | None = None,
         storage_gb: int | None = None,
-        held: str | None = None,
+        current_plan: str | None = None,
         currency: str | None = None,
     ) -> PlanTerms | None:
-        """Returns the plan with `code` if it is on sale, or if it is `held`, the plan that the instance has already;
+        """Returns the plan with `code` if it is on sale, or if it is `current_plan`, which the instance has already;
         without a code, the smallest plan on sale that allows the requested size. None if there is no such plan.
 
         With a `currency`, only plans with a price in it are on sale.

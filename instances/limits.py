@@ -68,10 +68,10 @@ RESET_PARTITIONS_MAX = 1_000
 # its own page, one page of partitions at a time.
 LAG_PARTITIONS_PER_GROUP_MAX = 2_000
 LAG_PARTITIONS_PER_LIST_MAX = 10_000
-GROUP_LINES_PER_PAGE = 50
+GROUP_PARTITIONS_PER_PAGE = 50
 # Partitions of a lagging group whose leaders are queried for open transactions, and transactions shown.
-HELD_PARTITIONS_ASKED_MAX = 50
-HELD_SHOWN_MAX = 5
+BLOCKED_PARTITIONS_QUERIED_MAX = 50
+BLOCKING_TRANSACTIONS_SHOWN_MAX = 5
 # Partitions of one group in one query; beyond that, one topic at a time.
 GROUP_PARTITIONS_SHOWN_MAX = 10_000
 # Trend of a lag: interval of samples, their number (for a quarter of an hour), and span in which a lag has to grow.
@@ -87,10 +87,10 @@ LAG_GROUPS_SHOWN_MAX = 2_000
 # Topics, and pairs of a group and a topic, in one scrape of an instance's metrics.
 METRIC_TOPICS_MAX = 1_000
 METRIC_LAGS_MAX = 2_000
-METRIC_RATE_OVER_S = 60
+METRIC_RATE_SPAN_S = 60
 
 # Time for which the data of a deleted instance is kept; afterwards it is deleted permanently.
-RESTORE_FOR = timedelta(days=7)
+INSTANCE_RESTORE_PERIOD = timedelta(days=7)
 # Storage that the deleted instances of a tenant may hold, free of charge, before sales to it stop.
 DELETED_STORAGE_GB_MAX = 2_000
 # Delays are kept by the minute for the longest span of a chart.
@@ -104,11 +104,11 @@ THROTTLED_MINUTES_KEPT = timedelta(days=8)
 THROTTLED_CAUSES_MAX = 8
 THROTTLED_CLIENTS_MAX = 3
 THROTTLED_NAME_CHARS_MAX = 64
-THROTTLED_ROWS_FORGOTTEN_MAX = 10_000
+THROTTLED_ROWS_DELETED_MAX = 10_000
 # Causes on one page of the console, over all steps.
 THROTTLED_STEPS_SHOWN_MAX = 300
 # Number of topics created last among which a snippet's topic is chosen.
-TOPICS_CREATED_LOOKED_AT_MAX = 50
+TOPICS_CREATED_CONSIDERED_MAX = 50
 # Table of topics: age up to which it is shown without a refresh; build time beyond which an older table is shown while
 # the next one is built, up to the next age; and interval of requests for the next one.
 TOPIC_TABLE_FRESH_S = 1
@@ -116,7 +116,7 @@ TOPIC_TABLE_QUICK_MS = 100
 TOPIC_TABLE_KEPT_S = 60
 TOPIC_TABLE_REFRESH_EVERY_S = 2
 # A table is refreshed only when it is this many times older than its build took, so that brokers rest in between.
-TOPIC_TABLE_REST = 10
+TOPIC_TABLE_REFRESH_FACTOR = 10
 # Time for which a deleted topic is left out of the table.
 TOPIC_TABLE_DELETED_KEPT_S = 30
 # Time for which a topic is shown as being created or restored at most, and number of such topics of an instance.
@@ -125,7 +125,7 @@ PENDING_TOPICS_KEPT_MAX = 200
 # Deleted topics of an instance that can be restored. The oldest is purged if there are more, and if this percentage of
 # the storage is used, which is less than `GROW_FROM_PERCENT`.
 DELETED_TOPICS_MAX = 100
-DELETED_TOPICS_GO_FROM_PERCENT = 85
+DELETED_TOPICS_EXPIRE_FROM_PERCENT = 85
 # Deleted users of an instance that can be restored: the oldest is purged if there are more.
 DELETED_USERS_KEPT_DAYS = 7
 DELETED_USERS_MAX = 50
@@ -139,18 +139,18 @@ CONNECTIONS_KEPT_S = 2
 # For one client of a topic: addresses and groups shown, and groups of the topic that are queried for members.
 CLIENT_ADDRESSES_SHOWN_MAX = 3
 CLIENT_GROUPS_SHOWN_MAX = 3
-CLIENT_GROUPS_ASKED_MAX = 50
+CLIENT_GROUPS_QUERIED_MAX = 50
 # Rates of topics: the usual seconds between two reads of the counters, and their bounds.
-TOPIC_RATE_OVER_S = 20
-TOPIC_RATE_OVER_MIN_S = 2
-TOPIC_RATE_OVER_MAX_S = 300
+TOPIC_RATE_SPAN_S = 20
+TOPIC_RATE_SPAN_MIN_S = 2
+TOPIC_RATE_SPAN_MAX_S = 300
 # Topics in one action on a selection.
 TOPICS_AT_ONCE_MAX = 50
 # Greatest age of the names that the search palette uses.
 TOPIC_NAMES_KEPT_S = 5
 
 # The largest batch that a topic may accept: the bytes that the instance may produce in one second, between these two.
-MESSAGE_BYTES_MAX_LEAST = 1_048_588  # Kafka's default of `max.message.bytes`
+MESSAGE_BYTES_MAX_LOWER_BOUND = 1_048_588  # Kafka's default of `max.message.bytes`
 MESSAGE_BYTES_MAX = 12_582_912
 
 BYTES_PER_MB = 1_000_000
@@ -161,15 +161,20 @@ def publish() -> None:
     """Registers the limits under `/limits`; called once from `AppConfig.ready`."""
     take_long_bodies(REVOCATION_LIST)
     take_long_bodies(MESSAGES)
-    register(*_of_tokens(), *_of_deleted_things())
-    register(*_of_messages())
-    register(*_of_schemas())
-    register(*_of_streams())
-    register(*_of_samples(), *_of_copies())
+    register(*_token_limits(), *_deletion_limits())
+    register(*_message_limits())
+    register(*_schema_limits())
+    register(*_stream_limits())
+    register(*_sample_limits(), *_copy_limits())
     register(
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
-        Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),
+        Limit(
+            "instance_restore_days",
+            INSTANCE_RESTORE_PERIOD.days,
+            "days",
+            "How long a deleted instance can be restored.",
+        ),
         Limit(
             "deleted_storage_gb_max",
             DELETED_STORAGE_GB_MAX,
@@ -215,10 +220,10 @@ def publish() -> None:
         Limit("reset_partitions_max", RESET_PARTITIONS_MAX, "partitions", "Offsets that one reset of a group moves."),
         Limit("replication_factor_max", REPLICATION_FACTOR_MAX, "replicas", "Copies of each partition of a topic."),
     )
-    register(*_of_certificates())
+    register(*_certificate_limits())
 
 
-def _of_deleted_things() -> tuple[Limit, ...]:
+def _deletion_limits() -> tuple[Limit, ...]:
     return (
         Limit(
             "deleted_topics_max",
@@ -236,7 +241,7 @@ def _of_deleted_things() -> tuple[Limit, ...]:
     )
 
 
-def _of_copies() -> tuple[Limit, ...]:
+def _copy_limits() -> tuple[Limit, ...]:
     return (
         Limit("copies_per_instance_max", copying.COPIES_PER_INSTANCE_MAX, "copies", "Topics copied at once."),
         Limit("copies_per_tenant_max", copying.COPIES_PER_TENANT_MAX, "copies", "Of all instances of one tenant."),
@@ -250,7 +255,7 @@ def _of_copies() -> tuple[Limit, ...]:
     )
 
 
-def _of_samples() -> tuple[Limit, ...]:
+def _sample_limits() -> tuple[Limit, ...]:
     return (
         Limit(
             "sample_runs_per_tenant_max",
@@ -261,7 +266,7 @@ def _of_samples() -> tuple[Limit, ...]:
     )
 
 
-def _of_certificates() -> tuple[Limit, ...]:
+def _certificate_limits() -> tuple[Limit, ...]:
     return (
         Limit(
             "client_ca_bytes_max",
@@ -309,75 +314,98 @@ def _of_certificates() -> tuple[Limit, ...]:
     )
 
 
-def _of_tokens() -> tuple[Limit, ...]:
-    of = oauth_limits
+def _token_limits() -> tuple[Limit, ...]:
     return (
         Limit(
             "token_bytes_max",
-            of.TOKEN_BYTES_MAX,
+            oauth_limits.TOKEN_BYTES_MAX,
             "bytes",
             "What a client sends to sign in with a token (OAUTHBEARER), its extensions included.",
         ),
-        Limit("key_set_bytes_max", of.KEY_SET_BYTES_MAX, "bytes", "A key set, pinned or at its address."),
-        Limit("keys_per_key_set_max", of.KEYS_PER_SET_MAX, "keys", "Keys of one set, for whatever purpose."),
-        Limit("key_id_bytes_max", of.KEY_ID_BYTES_MAX, "bytes", "Id (`kid`) of a key."),
-        Limit("rsa_key_bits_min", of.RSA_KEY_BITS_MIN, "bits", "Shortest RSA key that proves tokens."),
-        Limit("rsa_key_bits_max", of.RSA_KEY_BITS_MAX, "bits", "Longest RSA key that proves tokens."),
-        Limit("clock_skew_seconds_max", of.CLOCK_SKEW_S_MAX, "seconds", "How far an issuer's clock may be off."),
-        Limit("key_set_refresh_seconds", of.KEY_SET_REFRESH_S, "seconds", "How often a key set is fetched."),
+        Limit("key_set_bytes_max", oauth_limits.KEY_SET_BYTES_MAX, "bytes", "A key set, pinned or at its address."),
+        Limit("keys_per_key_set_max", oauth_limits.KEYS_PER_SET_MAX, "keys", "Keys of one set, for whatever purpose."),
+        Limit("key_id_bytes_max", oauth_limits.KEY_ID_BYTES_MAX, "bytes", "Id (`kid`) of a key."),
+        Limit("rsa_key_bits_min", oauth_limits.RSA_KEY_BITS_MIN, "bits", "Shortest RSA key that proves tokens."),
+        Limit("rsa_key_bits_max", oauth_limits.RSA_KEY_BITS_MAX, "bits", "Longest RSA key that proves tokens."),
+        Limit(
+            "clock_skew_seconds_max", oauth_limits.CLOCK_SKEW_S_MAX, "seconds", "How far an issuer's clock may be off."
+        ),
+        Limit("key_set_refresh_seconds", oauth_limits.KEY_SET_REFRESH_S, "seconds", "How often a key set is fetched."),
         Limit(
             "key_set_requested_refresh_seconds",
-            of.KEY_SET_REQUESTED_REFRESH_S,
+            oauth_limits.KEY_SET_REQUESTED_REFRESH_S,
             "seconds",
             "How soon it may be fetched again because a token names a key that is not in it.",
         ),
     )
 
 
-def _of_schemas() -> tuple[Limit, ...]:
-    of = schema_limits
+def _schema_limits() -> tuple[Limit, ...]:
     return (
-        Limit("schema_chars_max", of.SCHEMA_CHARS_MAX, "characters", "A schema of a topic's keys or values."),
-        Limit("schema_types_max", of.SCHEMA_TYPES_MAX, "types", "Types and fields of one schema."),
-        Limit("schema_depth_max", of.SCHEMA_DEPTH_MAX, "levels", "Nesting of the types of one schema."),
-        Limit("schemas_per_topic_max", of.SCHEMAS_PER_TOPIC_MAX, "schemas", "Schemas of one topic."),
-        Limit("schemas_per_instance_max", of.SCHEMAS_PER_INSTANCE_MAX, "schemas", "Schemas of all topics together."),
-        Limit("decoded_bytes_max", of.DECODED_BYTES_MAX, "bytes", "Key or value that is decoded by a schema."),
-        Limit("decoded_values_max", of.DECODED_VALUES_MAX, "values", "Fields and elements of a decoded key or value."),
-        Limit("decoded_chars_max", of.DECODED_CHARS_MAX, "characters", "Names and texts of a decoded key or value."),
-        Limit("decoded_depth_max", of.DECODED_DEPTH_MAX, "levels", "Nesting of a decoded key or value."),
+        Limit(
+            "schema_chars_max", schema_limits.SCHEMA_CHARS_MAX, "characters", "A schema of a topic's keys or values."
+        ),
+        Limit("schema_types_max", schema_limits.SCHEMA_TYPES_MAX, "types", "Types and fields of one schema."),
+        Limit("schema_depth_max", schema_limits.SCHEMA_DEPTH_MAX, "levels", "Nesting of the types of one schema."),
+        Limit("schemas_per_topic_max", schema_limits.SCHEMAS_PER_TOPIC_MAX, "schemas", "Schemas of one topic."),
+        Limit(
+            "schemas_per_instance_max",
+            schema_limits.SCHEMAS_PER_INSTANCE_MAX,
+            "schemas",
+            "Schemas of all topics together.",
+        ),
+        Limit(
+            "decoded_bytes_max", schema_limits.DECODED_BYTES_MAX, "bytes", "Key or value that is decoded by a schema."
+        ),
+        Limit(
+            "decoded_values_max",
+            schema_limits.DECODED_VALUES_MAX,
+            "values",
+            "Fields and elements of a decoded key or value.",
+        ),
+        Limit(
+            "decoded_chars_max",
+            schema_limits.DECODED_CHARS_MAX,
+            "characters",
+            "Names and texts of a decoded key or value.",
+        ),
+        Limit("decoded_depth_max", schema_limits.DECODED_DEPTH_MAX, "levels", "Nesting of a decoded key or value."),
         Limit("masks_per_topic_max", message_limits.MASKS_PER_TOPIC_MAX, "masks", "Masked fields of one topic."),
         Limit("masks_per_instance_max", message_limits.MASKS_PER_INSTANCE_MAX, "masks", "Masked fields of all topics."),
         Limit("mask_chars_max", message_limits.MASK_CHARS_MAX, "characters", "Path of a masked field."),
     )
 
 
-def _of_streams() -> tuple[Limit, ...]:
-    of = message_limits
+def _stream_limits() -> tuple[Limit, ...]:
     return (
         Limit(
             "message_streams_per_tenant_max",
-            of.STREAMS_PER_TENANT_MAX,
+            message_limits.STREAMS_PER_TENANT_MAX,
             "streams",
             "Streams of live messages of one tenant at once, by web process.",
         ),
         Limit(
             "message_streams_per_instance_max",
-            of.STREAMS_PER_INSTANCE_MAX,
+            message_limits.STREAMS_PER_INSTANCE_MAX,
             "streams",
             "Streams of live messages of one instance at once, by web process.",
         ),
         Limit(
             "message_stream_seconds_max",
-            int(of.STREAM_S_MAX),
+            int(message_limits.STREAM_S_MAX),
             "seconds",
             "How long a stream of live messages lasts; its reader goes on with `Last-Event-ID`.",
         ),
-        Limit("message_stream_step_max", of.STREAM_STEP_MESSAGES_MAX, "messages", "Messages of a stream at once."),
+        Limit(
+            "message_stream_step_max",
+            message_limits.STREAM_STEP_MESSAGES_MAX,
+            "messages",
+            "Messages of a stream at once.",
+        ),
     )
 
 
-def _of_message_patterns() -> tuple[Limit, ...]:
+def _message_pattern_limits() -> tuple[Limit, ...]:
     return (
         Limit(
             "message_pattern_chars_max",
@@ -401,39 +429,48 @@ def _of_message_patterns() -> tuple[Limit, ...]:
     )
 
 
-def _of_messages() -> tuple[Limit, ...]:
-    of = message_limits
+def _message_limits() -> tuple[Limit, ...]:
     return (
-        Limit("message_page_max", of.PAGE_MESSAGES_MAX, "messages", "Messages in one page of a topic."),
+        Limit("message_page_max", message_limits.PAGE_MESSAGES_MAX, "messages", "Messages in one page of a topic."),
         Limit(
             "message_page_partitions_max",
-            of.PAGE_PARTITIONS_MAX,
+            message_limits.PAGE_PARTITIONS_MAX,
             "partitions",
             "Partitions that one page reads; of a topic with more, one is named.",
         ),
-        Limit("message_page_read_bytes_max", of.READ_BYTES_MAX, "bytes", "What brokers send for one page."),
+        Limit("message_page_read_bytes_max", message_limits.READ_BYTES_MAX, "bytes", "What brokers send for one page."),
         Limit(
             "message_page_inflated_bytes_max",
-            of.INFLATED_BYTES_MAX,
+            message_limits.INFLATED_BYTES_MAX,
             "bytes",
             "What compressed batches of one page inflate to; a batch that is larger alone is not shown.",
         ),
-        Limit("message_page_scanned_max", of.SCANNED_RECORDS_MAX, "messages", "Messages looked at for one page."),
-        Limit("message_page_milliseconds_max", int(of.READ_S_MAX * 1000), "ms", "How long one page is read."),
+        Limit(
+            "message_page_scanned_max",
+            message_limits.SCANNED_RECORDS_MAX,
+            "messages",
+            "Messages looked at for one page.",
+        ),
+        Limit(
+            "message_page_milliseconds_max", int(message_limits.READ_S_MAX * 1000), "ms", "How long one page is read."
+        ),
         Limit(
             "message_scan_milliseconds_max",
-            int(of.SCAN_S_MAX * 1000),
+            int(message_limits.SCAN_S_MAX * 1000),
             "ms",
             "How long one page with a filter is read.",
         ),
         Limit(
             "message_shown_bytes_max",
-            of.SHOWN_BYTES_MAX,
+            message_limits.SHOWN_BYTES_MAX,
             "bytes",
             "Part of a key, value or header that a page shows; a page with `limit=1` shows more.",
         ),
         Limit(
-            "message_page_shown_bytes_max", of.PAGE_SHOWN_BYTES_MAX, "bytes", "Keys, values and headers of one page."
+            "message_page_shown_bytes_max",
+            message_limits.PAGE_SHOWN_BYTES_MAX,
+            "bytes",
+            "Keys, values and headers of one page.",
         ),
         Limit("message_filter_chars_max", PROGRAM_CHARS_MAX, "characters", "A filter by path (`jq`)."),
         Limit(
@@ -442,14 +479,19 @@ def _of_messages() -> tuple[Limit, ...]:
             "steps",
             "Steps of such a filter for one message; a message that takes more does not match.",
         ),
-        *_of_message_patterns(),
+        *_message_pattern_limits(),
         Limit(
             "message_parsed_bytes_max",
-            of.JSON_PARSED_BYTES_MAX,
+            message_limits.JSON_PARSED_BYTES_MAX,
             "bytes",
             "JSON that filters by path look into. A larger value with masked fields is hidden as a whole.",
         ),
-        Limit("sent_messages_max", of.SENT_MESSAGES_MAX, "messages", "Messages in one request that sends them."),
-        Limit("sent_key_chars_max", of.SENT_KEY_CHARS_MAX, "characters", "Key of such a message."),
-        Limit("sent_headers_max", of.SENT_HEADERS_MAX, "headers", "Headers of such a message."),
+        Limit(
+            "sent_messages_max",
+            message_limits.SENT_MESSAGES_MAX,
+            "messages",
+            "Messages in one request that sends them.",
+        ),
+        Limit("sent_key_chars_max", message_limits.SENT_KEY_CHARS_MAX, "characters", "Key of such a message."),
+        Limit("sent_headers_max", message_limits.SENT_HEADERS_MAX, "headers", "Headers of such a message."),
     )

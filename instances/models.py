@@ -21,8 +21,6 @@ from instances.choices import (
     StorageWhenFull,
 )
 from instances.copying.models import TopicCopy as TopicCopy
-from instances.kept_aside.models import DeletedTopic as DeletedTopic
-from instances.kept_aside.models import DeletedUser as DeletedUser
 from instances.lifecycle.phases import Phase, document_state, resolved_phase
 from instances.limits import (
     ADDRESS_CHARS_MAX,
@@ -30,7 +28,7 @@ from instances.limits import (
     BYTES_PER_GB,
     BYTES_PER_MB,
     MESSAGE_BYTES_MAX,
-    MESSAGE_BYTES_MAX_LEAST,
+    MESSAGE_BYTES_MAX_LOWER_BOUND,
     NAME_CHARS_MAX,
     REPLICATION_FACTOR_MAX,
     RETENTION_MINUTES_MIN_DEFAULT,
@@ -46,6 +44,8 @@ from instances.oauth.limits import (
     PRINCIPAL_CLAIM_CHARS_MAX,
 )
 from instances.routes.kinds import DEFAULT_MAPPING_RULES, MAPPING_RULES_CHARS_MAX, PROTOCOLS, ROUTE_NAME_CHARS_MAX
+from instances.soft_deletion.models import DeletedTopic as DeletedTopic
+from instances.soft_deletion.models import DeletedUser as DeletedUser
 from instances.topic_models import TopicMask, TopicSchema  # noqa: F401 - Django finds an app's models here
 from quotas.policies import DEFAULT_POLICY
 from tenants.ids import TypedIdField
@@ -81,10 +81,10 @@ def default_settings() -> dict[str, Any]:
     }
 
 
-def stored_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+def stored_settings(requested: Mapping[str, Any]) -> dict[str, Any]:
     """Returns settings as a row stores them: a default replication factor of None becomes -1, as brokers know it."""
-    factor = given.get("default_replication_factor", ...)
-    return {**given, "default_replication_factor": ONE_ON_EACH_BROKER} if factor is None else dict(given)
+    factor = requested.get("default_replication_factor", ...)
+    return {**requested, "default_replication_factor": ONE_ON_EACH_BROKER} if factor is None else dict(requested)
 
 
 class Instance(Versioned):
@@ -185,7 +185,7 @@ class Instance(Versioned):
     @property
     def message_bytes_max(self) -> int:
         """The most that a topic may set as `max.message.bytes`."""
-        return min(max(self.bandwidth_bytes_per_s, MESSAGE_BYTES_MAX_LEAST), MESSAGE_BYTES_MAX)
+        return min(max(self.bandwidth_bytes_per_s, MESSAGE_BYTES_MAX_LOWER_BOUND), MESSAGE_BYTES_MAX)
 
     @property
     def default_replication_factor(self) -> int | None:

@@ -23,10 +23,10 @@ from instances.interfaces import (
 from instances.lifecycle.conditions import OBSERVED
 from instances.lifecycle.operations import OPEN_STATES
 from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
-from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX, TRAFFIC_LATEST_MS
+from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_CONSIDERED_MAX, TRAFFIC_LATEST_MS
 from instances.models import DelayedMinute, Instance, Operation, Route, ThrottledMinute, TopicAllowList
 from instances.topics.pending import PendingTopic
-from instances.topics.presence import described, waiting
+from instances.topics.presence import describe_topic, not_ready_if_pending
 from instances.topics.warnings import TopicWarning, topic_warnings
 from tenants.actors import Actor
 from tenants.models import AuditEntry, Tenant
@@ -45,7 +45,7 @@ def operations_open_since(before: datetime) -> QuerySet[Operation]:
     return rows.select_related("instance").order_by("created_at")
 
 
-def locked_instance(instance: Instance) -> Instance:
+def lock_instance(instance: Instance) -> Instance:
     """Returns the current row, locked until the transaction ends."""
     return Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
 
@@ -113,14 +113,16 @@ def instance_detail(acting: Actor, instance_id: str) -> Instance:
     return access.instance(acting, instance_id)
 
 
-def unwell(tenant: Tenant, *, also: Sequence[str] = ()) -> QuerySet[Instance]:
-    """Returns instances that need attention: suspended, failed, with an unmet condition, or with an id in `also`."""
+def needing_attention(tenant: Tenant, *, include_ids: Sequence[str] = ()) -> QuerySet[Instance]:
+    """Returns instances that need attention: suspended, failed, with an unmet condition, or named by
+    `include_ids`.
+    """
     is_stopped = Q(phase__in=(Phase.SUSPENDED.value, Phase.FAILED.value))
     is_faulty = Q()
     for kind in OBSERVED:
         is_faulty |= Q(conditions__contains=[{"type": kind, "status": False}])
     reachable = [phase.value for phase in REACHABLE]
-    return instance_list(tenant).filter(is_stopped | (is_faulty & Q(phase__in=reachable)) | Q(pk__in=also))
+    return instance_list(tenant).filter(is_stopped | (is_faulty & Q(phase__in=reachable)) | Q(pk__in=include_ids))
 
 
 def counted_instances(tenant: Tenant) -> QuerySet[Instance]:
@@ -128,7 +130,7 @@ def counted_instances(tenant: Tenant) -> QuerySet[Instance]:
     return access.instances_of(tenant).filter(phase__in=[phase.value for phase in COUNTED])
 
 
-def bought(tenant: Tenant) -> dict[str, int]:
+def purchased_totals(tenant: Tenant) -> dict[str, int]:
     """Returns totals over the counted instances: `{"instances", "bandwidth_mb_s", "storage_gb"}`."""
     rows = counted_instances(tenant)
     sums = rows.aggregate(count=Count("pk"), bandwidth=Sum("bandwidth_mb_s"), storage=Sum("storage_gb"))
@@ -159,14 +161,14 @@ def route_list(instance: Instance) -> QuerySet[Route]:
 
 def events(instance: Instance) -> QuerySet[AuditEntry]:
     """Returns the audit rows of an instance and its topics and quotas, latest first."""
-    mine = Q(target_id=instance.pk) | Q(target_id__startswith=f"{instance.pk}/")
-    return AuditEntry.objects.filter(mine, tenant_id=instance.tenant_id)
+    own = Q(target_id=instance.pk) | Q(target_id__startswith=f"{instance.pk}/")
+    return AuditEntry.objects.filter(own, tenant_id=instance.tenant_id)
 
 
 def topics_created(instance: Instance) -> list[str]:
     """Returns the names of topics recently created in the console or over REST, latest first."""
     rows = events(instance).filter(action="topic.created").order_by("-time", "-id")
-    result = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_LOOKED_AT_MAX]
+    result = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_CONSIDERED_MAX]
     return [target.partition("/")[2] for target in result]
 
 
@@ -187,8 +189,8 @@ def topic_detail(instance: Instance, name: str) -> TopicView:
     brokers.
     """
     access.require_reachable(instance)
-    description = described(instance, name)
-    with waiting(instance, name):
+    description = describe_topic(instance, name)
+    with not_ready_if_pending(instance, name):
         config = tuple(interfaces.data_plane.it.topic_config(instance.pk, name))
     sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
     allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()

@@ -21,7 +21,7 @@ FIRST = ""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedPage(Generic[Row]):
     """Rows of one page. `next_token` and `previous_token` are None at the ends; `FIRST` leads to the first page.
-    `first` is the number of the first row, from 1 on.
+    `first` is the number of the first row, counted from 1.
     """
 
     rows: Sequence[Row]
@@ -46,24 +46,24 @@ def sorted_page(
     """
 
     def key(row: Row) -> tuple[Any, ...]:
-        return _key(is_descending, column(row), name(row))
+        return _sort_key(column(row), name(row), is_descending=is_descending)
 
     rows.sort(key=key)
     begin = 0
     if page_token:
-        value, last = pages.decode_token(page_token, binding, 2)
-        begin = bisect_right(rows, _key(is_descending, value, last), key=key)
+        value, last_name = pages.decode_token(page_token, binding, 2)
+        begin = bisect_right(rows, _sort_key(value, last_name, is_descending=is_descending), key=key)
     end = begin + page_size
 
-    def token_behind(at: int) -> str:
-        return pages.encode_token([column(rows[at]), name(rows[at])], binding)
+    def token_after(index: int) -> str:
+        return pages.encode_token([column(rows[index]), name(rows[index])], binding)
 
-    back = max(0, begin - page_size)
+    previous_begin = max(0, begin - page_size)
     return SortedPage(
         rows=rows[begin:end],
         first=begin + 1,
-        next_token=token_behind(end - 1) if end < len(rows) else None,
-        previous_token=None if begin == 0 else token_behind(back - 1) if back else FIRST,
+        next_token=token_after(end - 1) if end < len(rows) else None,
+        previous_token=None if begin == 0 else token_after(previous_begin - 1) if previous_begin else FIRST,
     )
 
 
@@ -72,7 +72,7 @@ def sorts_of(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(sign + name for name in columns for sign in ("", "-"))
 
 
-def _key(is_descending: bool, value: Any, name: str) -> tuple[Any, ...]:
+def _sort_key(value: Any, name: str, *, is_descending: bool) -> tuple[Any, ...]:
     if value is None:
         return (True, 0, name)
     if isinstance(value, str):

@@ -23,8 +23,8 @@ from brokers.contract.acls import (
 )
 from brokers.dataplane.admin_client import require_ok, send_change
 from brokers.dataplane.scatter import send_to_any_broker
+from instances.acls.constants import ANY, MATCH
 from instances.acls.interfaces import AccessDecision, AccessQuestion, AclFilter, AclRule
-from instances.acls.words import ANY, MATCH
 from tenants.errors import OutcomeUnknown
 
 # Version with the resource type `user`.

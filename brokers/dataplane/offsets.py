@@ -55,7 +55,7 @@ def committed(group: Any) -> tuple[CommittedOffset, ...]:
         for partition in topic.partitions
         if not partition.error_code and partition.committed_offset > NO_OFFSET
     ]
-    return tuple(sorted(result, key=lambda offset: offset.place))
+    return tuple(sorted(result, key=lambda offset: offset.topic_partition))
 
 
 def commit(instance_id: str, group: str, offsets: Sequence[CommittedOffset]) -> dict[Partition, DomainError]:

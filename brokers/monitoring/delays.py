@@ -24,11 +24,11 @@ def store_delays(now: datetime) -> int:
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("delays.cluster_failed", cluster_id=cluster.pk):
             answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/delays")
-            stored += services.keep_delays(merged(answers.bodies.values()))
+            stored += services.store_delays(merged(answers.bodies.values()))
             if not _is_incomplete(cluster, answers):
                 cache.set(_known_key(cluster.pk), now, KNOWN_KEPT_S)
-    services.forget_delays(now)
-    services.forget_throttled_minutes(now)
+    services.delete_old_delays(now)
+    services.delete_old_throttled_minutes(now)
     return stored
 
 

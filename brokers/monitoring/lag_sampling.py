@@ -163,7 +163,7 @@ def _store_samples(lags: LagQueries, committed: Mapping[str, Sequence[CommittedO
         group: offsets for group, offsets in committed.items() if all(offset.topic in names for offset in offsets)
     }
     log_end_offsets: dict[str | None, dict[Partition, int]] = defaultdict(dict)
-    partitions = sorted({offset.place for offsets in named_groups.values() for offset in offsets})
+    partitions = sorted({offset.topic_partition for offsets in named_groups.values() for offset in offsets})
     for start in range(0, len(partitions), LAG_PARTITIONS_PER_ROUND_MAX):
         page = set(partitions[start : start + LAG_PARTITIONS_PER_ROUND_MAX])
         for (topic, index), end_offset in lags.ends(page).items():
@@ -174,7 +174,7 @@ def _store_samples(lags: LagQueries, committed: Mapping[str, Sequence[CommittedO
                 group: {(names[offset.topic], offset.partition): offset.offset for offset in named_groups[internal_id]}
                 for group, internal_id in groups.items()
             }
-            lag_history.note(instance_id, result, log_end_offsets[instance_id], now_ms)
+            lag_history.record_samples(instance_id, result, log_end_offsets[instance_id], now_ms)
 
 
 def _names(lags: LagQueries, committed: Mapping[str, Sequence[CommittedOffset]]) -> dict[str, str]:

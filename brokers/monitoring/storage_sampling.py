@@ -17,7 +17,7 @@ def sample_all(now_ms: int) -> int:
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("storage.cluster_failed", cluster_id=cluster.pk):
             answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/storage")
-            sampled += storage_history.note(used_bytes(answers.bodies.values()), now_ms)
+            sampled += storage_history.record_samples(used_bytes(answers.bodies.values()), now_ms)
     return sampled
 
 

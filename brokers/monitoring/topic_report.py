@@ -7,7 +7,7 @@ from typing import Any
 
 from brokers.limits import TOPIC_PAGES_MAX
 from brokers.monitoring import observe
-from instances.topics.interfaces import BrokerTopics, TopicLine, TopicReport
+from instances.topics.interfaces import BrokerTopics, ReportedTopic, TopicReport
 
 
 def topic_report(instance_id: str) -> TopicReport:
@@ -25,5 +25,5 @@ def _of_broker(bodies: Sequence[Mapping[str, Any]]) -> BrokerTopics:
     return BrokerTopics(
         now_ms=int(bodies[-1]["now_ms"]),
         alive_since_ms=int(bodies[-1]["alive_since_ms"]),
-        lines=[TopicLine._make(line) for body in bodies for line in body["topics"]],
+        topics=[ReportedTopic._make(line) for body in bodies for line in body["topics"]],
     )

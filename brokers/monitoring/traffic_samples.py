@@ -19,7 +19,7 @@ from brokers.monitoring import observe, second_samples
 from brokers.monitoring.observe import AdminTarget
 from brokers.monitoring.second_samples import MS_PER_S, Row, Spans
 from instances import services
-from instances.services import MinuteOfBroker
+from instances.services import ThrottledMinuteReport
 from tenants.containment import contained
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class BrokerRound:
     ends_ms: int = 0
     is_done: bool = False
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    minutes: list[MinuteOfBroker] = field(default_factory=list)
+    minutes: list[ThrottledMinuteReport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.until_ms = self.since_ms + SAMPLE_SPAN_MS
@@ -74,7 +74,7 @@ def _collect(cluster: Cluster, now_ms: int) -> int:
         for instance_id, rows in broker_round.rows.items():
             by_instance.setdefault(instance_id, {})[number] = rows
     second_samples.store_rows(by_instance)
-    services.keep_throttled_minutes([minute for broker_round in rounds.values() for minute in broker_round.minutes])
+    services.store_throttled_minutes([minute for broker_round in rounds.values() for minute in broker_round.minutes])
     changed = {
         number: broker_round.spans
         for number, broker_round in rounds.items()
@@ -113,7 +113,7 @@ def add_page(broker_round: BrokerRound, number: int, body: Mapping[str, Any]) ->
         if traffic["points"]:
             broker_round.rows.setdefault(instance_id, []).extend(second_samples.summed(traffic["points"]).values())
         broker_round.minutes += [
-            MinuteOfBroker(instance_id, int(minute["minute_ms"]), number, alive_since_ms, minute["causes"])
+            ThrottledMinuteReport(instance_id, int(minute["minute_ms"]), number, alive_since_ms, minute["causes"])
             for minute in traffic["throttled"]
         ]
     broker_round.after = body["next"] or ""

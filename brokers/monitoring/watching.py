@@ -70,7 +70,7 @@ def _check_cluster(cluster: Cluster, now: datetime) -> int:
             )
             conditions = services.observed_conditions(instance, observation)
             if conditions != instance.conditions:  # an outage may last for hours: rows are locked for changes only
-                changed += services.note_health(instance.pk, observation)
+                changed += services.record_health(instance.pk, observation)
     if cluster_map.storage is not None:
         _grow(cluster, cluster_map.storage, now)
     return changed

@@ -31,8 +31,8 @@ from instances.oauth.limits import (
     KEY_SET_REQUESTED_REFRESH_S,
     KEY_SET_RETRY_S,
 )
-from instances.oauth.wanted import message_of
-from instances.services.oauth import note_failed_fetch, note_fetched_keys, note_published
+from instances.oauth.validation import message_of
+from instances.services.oauth import mark_published, store_failed_fetch, store_fetched_keys
 from tenants import outbound
 from tenants.containment import contained
 from tenants.errors import DomainError
@@ -55,7 +55,7 @@ def publish(instance_id: str) -> bool:
             row = OAuthConfiguration.objects.filter(instance_id=instance_id).first()
             if row is not None:
                 _publisher(placed.cluster).publish_oauth(instance_id, document_of(row))
-                note_published(row)
+                mark_published(row)
     except EXTERNAL_ERRORS as error:
         log.info("oauth.not_published_yet", instance_id=instance_id, reason=str(error) or type(error).__name__)
         return False
@@ -191,9 +191,9 @@ def fetch_keys(url: str) -> Outcome:
 
 def _store_outcome(row: OAuthConfiguration, outcome: Outcome, now: datetime) -> None:
     if isinstance(outcome, str):
-        note_failed_fetch(row, outcome, now)
+        store_failed_fetch(row, outcome, now)
         log.info("oauth.keys_not_fetched", instance_id=row.instance_id, reason=outcome)
-    elif note_fetched_keys(row, outcome, now):
+    elif store_fetched_keys(row, outcome, now):
         log.info("oauth.keys_changed", instance_id=row.instance_id, keys=len(outcome))
 
 

@@ -18,7 +18,7 @@ from brokers.provisioning import topic_documents
 from brokers.provisioning.publisher import Acks, Publisher
 from instances.choices import ConditionType, OperationType, Reason, Step
 from instances.lifecycle import operations
-from instances.lifecycle.conditions import kept
+from instances.lifecycle.conditions import observed_only
 from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation, RouteCertificates
 from instances.services.common import set_phase
@@ -303,7 +303,9 @@ def apply(context: ReconcileContext, acks: Acks) -> Instance:
             if instance.first_running_at is None and target is Phase.RUNNING:
                 instance.first_running_at = timezone.now()
                 fields.append("first_running_at")
-        conditions = conditions_of(acks, is_probed=instance.first_running_at is not None) + kept(instance.conditions)
+        conditions = conditions_of(acks, is_probed=instance.first_running_at is not None) + observed_only(
+            instance.conditions
+        )
         if _without_times(instance.conditions) != _without_times(conditions):
             instance.conditions = conditions
             fields.append("conditions")

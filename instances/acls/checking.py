@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from django.utils.translation import gettext_noop
 
+from instances.acls.constants import CLUSTER, CLUSTER_NAME, LITERAL, OPERATIONS_OF, WILDCARD
 from instances.acls.interfaces import AclRule
 from instances.acls.limits import ACL_NAME_BYTES_MAX
-from instances.acls.words import CLUSTER, CLUSTER_NAME, LITERAL, OPERATIONS_OF, WILDCARD
 from instances.users.naming import PRINCIPAL_PREFIX, name_bytes
 from tenants.errors import FieldError, Invalid, Message
 
 
 def require_valid(rule: AclRule) -> None:
     """Raises `Invalid` with every invalid field."""
-    errors = list(_faults(rule))
+    errors = list(_field_errors(rule))
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
 
@@ -35,7 +35,7 @@ def address_of(host: str) -> str:
     return str(address)
 
 
-def _faults(rule: AclRule) -> Iterator[FieldError]:
+def _field_errors(rule: AclRule) -> Iterator[FieldError]:
     if rule.operation not in OPERATIONS_OF.get(rule.resource_type, ()):
         detail = Message(
             gettext_noop("Kafka never asks for this of a %(type)s. Use one of: %(operations)s."),
@@ -48,13 +48,13 @@ def _faults(rule: AclRule) -> Iterator[FieldError]:
             detail="The cluster has one name, kafka-cluster, and its pattern is literal.",
             code="invalid_name",
         )
-    yield from _name_faults("/resource_name", rule.resource_name)
+    yield from _name_errors("/resource_name", rule.resource_name)
     name = rule.principal.removeprefix(PRINCIPAL_PREFIX)
     if name == rule.principal or not name:
         yield FieldError(
             pointer="/principal", detail="Write a user as User:name, and everybody as User:*.", code="invalid_principal"
         )
-    yield from _name_faults("/principal", rule.principal)
+    yield from _name_errors("/principal", rule.principal)
     try:
         address_of(rule.host)
     except ValueError:
@@ -64,7 +64,7 @@ def _faults(rule: AclRule) -> Iterator[FieldError]:
         )  # fmt: skip
 
 
-def _name_faults(pointer: str, name: str) -> Iterator[FieldError]:
+def _name_errors(pointer: str, name: str) -> Iterator[FieldError]:
     if not name.isprintable():
         yield FieldError(pointer=pointer, detail="Use printable characters.", code="invalid_name")
     elif name_bytes(name) > ACL_NAME_BYTES_MAX:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from instances.acls import words
+from instances.acls import constants
 from instances.acls.checking import address_of
 from instances.acls.interfaces import AccessQuestion, AclRule
 from instances.acls.limits import ACL_NAME_BYTES_MAX
@@ -17,15 +17,15 @@ HOST_CHARS_MAX: Final = 45
 EXACTLY, BEGINS, EVERY = "literal", "prefixed", "every"
 READ, WRITE, BOTH = "read", "write", "both"
 
-RESOURCE_WORDS: Final = {
-    words.TOPIC: _("Topic"),
-    words.GROUP: _("Consumer group"),
-    words.CLUSTER: _("Whole instance"),
-    words.TRANSACTIONAL_ID: _("Transactional id"),
-    words.USER: _("User"),
+RESOURCE_LABELS: Final = {
+    constants.TOPIC: _("Topic"),
+    constants.GROUP: _("Consumer group"),
+    constants.CLUSTER: _("Whole instance"),
+    constants.TRANSACTIONAL_ID: _("Transactional id"),
+    constants.USER: _("User"),
 }
-OPERATION_WORDS: Final = {
-    words.ALL: _("everything"),
+OPERATION_LABELS: Final = {
+    constants.ALL: _("everything"),
     "read": _("read"),
     "write": _("write"),
     "create": _("create"),
@@ -37,11 +37,11 @@ OPERATION_WORDS: Final = {
     "alter_configs": _("change the configuration"),
     "idempotent_write": _("write idempotently"),
 }
-PERMISSION_WORDS: Final = {words.ALLOW: _("may"), words.DENY: _("may not")}
+PERMISSION_LABELS: Final = {constants.ALLOW: _("may"), constants.DENY: _("may not")}
 PATTERNS: Final = ((EXACTLY, _("is exactly")), (BEGINS, _("begins with")), (EVERY, _("is any")))
-# The resource types of a rule, with their operations (`words.OPERATIONS_OF`).
-RESOURCES: Final = [(kind, RESOURCE_WORDS[kind]) for kind in words.OPERATIONS_OF]
-OPERATIONS: Final = [(name, OPERATION_WORDS[name]) for name in words.OPERATIONS]
+# The resource types of a rule, with their operations (`constants.OPERATIONS_OF`).
+RESOURCES: Final = [(kind, RESOURCE_LABELS[kind]) for kind in constants.OPERATIONS_OF]
+OPERATIONS: Final = [(name, OPERATION_LABELS[name]) for name in constants.OPERATIONS]
 
 
 def _user_field() -> forms.CharField:
@@ -77,12 +77,12 @@ class AccessForm(forms.Form):
         values = self.cleaned_data
         name, pattern = _pattern(values["topic"], values["pattern"])
         tasks = (READ, WRITE) if values["task"] == BOTH else (values["task"],)
-        result = [_allowed(values["user"], words.TOPIC, name, pattern, task) for task in tasks]
+        result = [_allowed(values["user"], constants.TOPIC, name, pattern, task) for task in tasks]
         if values["task"] != WRITE:
             group, ends = values["group"], values["group"].endswith("*")
             kind = EVERY if group == "*" else BEGINS if ends else EXACTLY
             name, pattern = _pattern(group[:-1] if ends else group, kind)
-            result.append(_allowed(values["user"], words.GROUP, name, pattern, READ))
+            result.append(_allowed(values["user"], constants.GROUP, name, pattern, READ))
         return result
 
 
@@ -90,7 +90,7 @@ class RuleForm(forms.Form):
     """One rule, as in Kafka."""
 
     user = _user_field()
-    permission = forms.ChoiceField(label=_("May or may not"), choices=list(PERMISSION_WORDS.items()))
+    permission = forms.ChoiceField(label=_("May or may not"), choices=list(PERMISSION_LABELS.items()))
     operation = forms.ChoiceField(label=_("Operation"), choices=OPERATIONS, initial="read")
     resource_type = forms.ChoiceField(label=_("On a"), choices=RESOURCES)
     pattern = forms.ChoiceField(label=_("Whose name"), choices=PATTERNS, initial=EXACTLY)
@@ -102,15 +102,15 @@ class RuleForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        needs_name = values.get("resource_type") != words.CLUSTER and values.get("pattern") != EVERY
+        needs_name = values.get("resource_type") != constants.CLUSTER and values.get("pattern") != EVERY
         if needs_name and not values.get("resource_name"):
             self.add_error("resource_name", _("Say which one."))
         return values
 
     def rule(self) -> AclRule:
         values = self.cleaned_data
-        if values["resource_type"] == words.CLUSTER:
-            name, pattern = words.CLUSTER_NAME, words.LITERAL
+        if values["resource_type"] == constants.CLUSTER:
+            name, pattern = constants.CLUSTER_NAME, constants.LITERAL
         else:
             name, pattern = _pattern(values["resource_name"], values["pattern"])
         return AclRule(
@@ -118,7 +118,7 @@ class RuleForm(forms.Form):
             resource_name=name,
             pattern_type=pattern,
             principal=principal_of(values["user"]),
-            host=values["host"] or words.WILDCARD,
+            host=values["host"] or constants.WILDCARD,
             operation=values["operation"],
             permission=values["permission"],
         )
@@ -127,13 +127,13 @@ class RuleForm(forms.Form):
 class ExactRuleForm(forms.Form):
     """A rule that is listed on the page. A Kafka client may have created it, so its names are taken unchanged."""
 
-    resource_type = forms.ChoiceField(choices=[(word, word) for word in words.RESOURCE_TYPES])
+    resource_type = forms.ChoiceField(choices=[(name, name) for name in constants.RESOURCE_TYPES])
     resource_name = forms.CharField(strip=False)
-    pattern_type = forms.ChoiceField(choices=[(word, word) for word in words.PATTERN_TYPES])
+    pattern_type = forms.ChoiceField(choices=[(name, name) for name in constants.PATTERN_TYPES])
     principal = forms.CharField(strip=False)
     host = forms.CharField(strip=False)
-    operation = forms.ChoiceField(choices=[(word, word) for word in words.OPERATIONS])
-    permission = forms.ChoiceField(choices=[(word, word) for word in words.PERMISSIONS])
+    operation = forms.ChoiceField(choices=[(name, name) for name in constants.OPERATIONS])
+    permission = forms.ChoiceField(choices=[(name, name) for name in constants.PERMISSIONS])
 
     def rule(self) -> AclRule:
         return AclRule(**{name: self.cleaned_data[name] for name in self.fields})
@@ -150,38 +150,38 @@ class QuestionForm(forms.Form):
 
     def clean_host(self) -> str:
         try:
-            return address_of(self.cleaned_data["host"] or words.WILDCARD)
+            return address_of(self.cleaned_data["host"] or constants.WILDCARD)
         except ValueError:
             raise forms.ValidationError(_("One IP address. Empty: from anywhere.")) from None
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         kind, operation = values.get("resource_type"), values.get("operation")
-        if kind and operation and operation not in words.OPERATIONS_OF[kind]:
+        if kind and operation and operation not in constants.OPERATIONS_OF[kind]:
             self.add_error("operation", _("Kafka never asks for this of such a resource."))
-        if kind and kind != words.CLUSTER and not values.get("resource_name"):
+        if kind and kind != constants.CLUSTER and not values.get("resource_name"):
             self.add_error("resource_name", _("Say which one."))
         return values
 
     def question(self) -> AccessQuestion:
         values = self.cleaned_data
-        is_cluster = values["resource_type"] == words.CLUSTER
+        is_cluster = values["resource_type"] == constants.CLUSTER
         return AccessQuestion(
             principal=principal_of(values["user"]),
             host=values["host"],
             operation=values["operation"],
             resource_type=values["resource_type"],
-            resource_name=words.CLUSTER_NAME if is_cluster else values["resource_name"],
+            resource_name=constants.CLUSTER_NAME if is_cluster else values["resource_name"],
         )
 
 
 def _pattern(name: str, pattern: str) -> tuple[str, str]:
     """Returns name and pattern type as Kafka stores them: `*` is every resource of a type."""
-    return (words.WILDCARD, words.LITERAL) if pattern == EVERY else (name, pattern)
+    return (constants.WILDCARD, constants.LITERAL) if pattern == EVERY else (name, pattern)
 
 
 def _allowed(user: str, kind: str, name: str, pattern: str, operation: str) -> AclRule:
     return AclRule(
         resource_type=kind, resource_name=name, pattern_type=pattern, principal=principal_of(user),
-        host=words.WILDCARD, operation=operation, permission=words.ALLOW,
+        host=constants.WILDCARD, operation=operation, permission=constants.ALLOW,
     )  # fmt: skip

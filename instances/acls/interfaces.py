@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from instances.acls.words import ANY
+from instances.acls.constants import ANY
 from tenants.cached_values import cacheable
 from tenants.interfaces import Interface
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from instances.acls import words
+from instances.acls import constants
 from instances.acls.interfaces import AclRule
 
 EVERYBODY: Final = "User:*"
 # Topics may be created by their first record, and the application chooses the names of transactions and consumer
 # groups.
 _PRODUCE_CONSUME: Final = (
-    (words.TOPIC, "read"),
-    (words.TOPIC, "write"),
-    (words.TOPIC, "create"),
-    (words.GROUP, "read"),
-    (words.TRANSACTIONAL_ID, "write"),
+    (constants.TOPIC, "read"),
+    (constants.TOPIC, "write"),
+    (constants.TOPIC, "create"),
+    (constants.GROUP, "read"),
+    (constants.TRANSACTIONAL_ID, "write"),
 )
 
 
@@ -28,18 +28,18 @@ class Preset(StrEnum):
 
 
 def preset_rules(preset: Preset, principal: str) -> list[AclRule]:
-    """Rules that give a principal the rights of a preset on all topics, groups and transactional ids."""
+    """Returns the rules that give a principal the rights of a preset on all topics, groups and transactional ids."""
     if preset is Preset.NOTHING:
         return []
     return [
         AclRule(
             resource_type=resource_type,
-            resource_name=words.WILDCARD,
-            pattern_type=words.LITERAL,
+            resource_name=constants.WILDCARD,
+            pattern_type=constants.LITERAL,
             principal=principal,
-            host=words.WILDCARD,
+            host=constants.WILDCARD,
             operation=operation,
-            permission=words.ALLOW,
+            permission=constants.ALLOW,
         )
         for resource_type, operation in _PRODUCE_CONSUME
     ]

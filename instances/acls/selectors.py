@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from instances.access import require_reachable
+from instances.acls.constants import MATCH, WILDCARD
 from instances.acls.interfaces import AccessDecision, AccessQuestion, AclFilter, AclRule, acl_admin_client
-from instances.acls.words import MATCH, WILDCARD
 from instances.models import Instance
 from instances.users import selectors as user_selectors
 from instances.users.naming import PRINCIPAL_PREFIX
@@ -25,25 +25,25 @@ class ResourceRules:
     rules: tuple[AclRule, ...]
 
 
-def acl_list(instance: Instance, wanted: AclFilter | None = None) -> list[AclRule]:
+def acl_list(instance: Instance, rule_filter: AclFilter | None = None) -> list[AclRule]:
     """Returns the rules by resource, then principal. Raises `Conflict` while there are no brokers, and
     `Unavailable`.
     """
     require_reachable(instance)
-    return sorted(acl_admin_client.it.rules(instance.pk, wanted or AclFilter()))
+    return sorted(acl_admin_client.it.rules(instance.pk, rule_filter or AclFilter()))
 
 
 def by_resource(rules: Sequence[AclRule]) -> list[ResourceRules]:
     """Returns the rules grouped by pattern."""
     return [
-        ResourceRules(resource_type=kind, resource_name=name, pattern_type=pattern, rules=tuple(own))
-        for (kind, name, pattern), own in groupby(
+        ResourceRules(resource_type=kind, resource_name=name, pattern_type=pattern, rules=tuple(group))
+        for (kind, name, pattern), group in groupby(
             sorted(rules), key=lambda rule: (rule.resource_type, rule.resource_name, rule.pattern_type)
         )
     ]
 
 
-def exactly(rule: AclRule) -> AclFilter:
+def exact_filter(rule: AclRule) -> AclFilter:
     """Returns the filter that matches exactly one rule."""
     return AclFilter(
         resource_type=rule.resource_type,

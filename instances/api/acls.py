@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from instances import access, services
 from instances.acls import selectors
 from instances.acls.checking import address_of
+from instances.acls.constants import MATCH, OPERATIONS_OF
 from instances.acls.interfaces import AccessQuestion, AclFilter, AclRule
-from instances.acls.words import MATCH, OPERATIONS_OF
 from instances.api import user_serializers as s
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
@@ -50,8 +50,8 @@ class AclCollection(ApiView):
             detail = "`match` needs the name of a resource."
             raise Invalid(detail, errors=[FieldError(parameter="resource_name", detail=detail, code="needed")])
         instance = access.instance(self.actor, instance_id)
-        given = {name: value for name, value in self.query.items() if name in AclFilter.__dataclass_fields__}
-        return self.page_items(selectors.acl_list(instance, AclFilter(**given)), s.AclOut, key=_key)
+        parts = {name: value for name, value in self.query.items() if name in AclFilter.__dataclass_fields__}
+        return self.page_items(selectors.acl_list(instance, AclFilter(**parts)), s.AclOut, key=_key)
 
     @endpoint(
         "create_acl",
@@ -81,11 +81,11 @@ class AclCollection(ApiView):
         rules.
         """
         instance = access.instance(self.actor, instance_id)
-        given = {name: value for name, value in self.query.items() if name in AclFilter.__dataclass_fields__}
-        if not given:
+        parts = {name: value for name, value in self.query.items() if name in AclFilter.__dataclass_fields__}
+        if not parts:
             raise Invalid("Say which rules: name at least one part of them.", code="empty_filter")
         deleted, _ = services.delete_acls(
-            acting=self.actor, instance=instance, wanted=AclFilter(**given), dry_run=self.dry_run
+            acting=self.actor, instance=instance, rule_filter=AclFilter(**parts), dry_run=self.dry_run
         )
         return self.one({"deleted": deleted}, s.AclsDeletedOut)
 
@@ -110,16 +110,18 @@ class AccessTest(ApiView):
 
         Raises `Invalid` for an operation that the resource type does not have, and for a wrong address.
         """
-        given = {name: str(self.query[name]) for name in AccessQuestion.__dataclass_fields__}
-        if given["operation"] not in OPERATIONS_OF[given["resource_type"]]:
-            raise _wrong("operation", "Kafka never asks for this of such a resource.", "unsupported_operation")
+        parts = {name: str(self.query[name]) for name in AccessQuestion.__dataclass_fields__}
+        if parts["operation"] not in OPERATIONS_OF[parts["resource_type"]]:
+            raise _parameter_error(
+                "operation", "Kafka never asks for this of such a resource.", "unsupported_operation"
+            )
         try:
-            return {**given, "host": address_of(given["host"])}
+            return {**parts, "host": address_of(parts["host"])}
         except ValueError:
-            raise _wrong("host", "Use one IP address, or leave it out.", "invalid_address") from None
+            raise _parameter_error("host", "Use one IP address, or leave it out.", "invalid_address") from None
 
 
-def _wrong(parameter: str, detail: str, code: str) -> Invalid:
+def _parameter_error(parameter: str, detail: str, code: str) -> Invalid:
     return Invalid(detail, errors=[FieldError(parameter=parameter, detail=detail, code=code)])
 
 

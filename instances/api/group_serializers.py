@@ -181,7 +181,7 @@ class GroupOut(serializers.Serializer):
     )
     coordinator = serializers.IntegerField(source="description.coordinator")
     members = GroupMemberOut(many=True, source="description.members")
-    offsets = OffsetOut(many=True, source="lines")
+    offsets = OffsetOut(many=True, source="partitions")
     lag = serializers.IntegerField(allow_null=True)
     lag_unknown = serializers.IntegerField(
         source="unknown", help_text="Partitions with an offset that `lag` leaves out."

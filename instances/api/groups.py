@@ -11,8 +11,8 @@ from rest_framework.response import Response
 
 from instances import access, services
 from instances.api import group_serializers as s
-from instances.groups import holding, selectors, transaction_selectors
-from instances.groups.offset_plans import ResetMode, ResetTarget, instant_ms
+from instances.groups import blocking_transactions, selectors, transaction_selectors
+from instances.groups.offset_plans import ResetMode, ResetTarget, time_ms
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid, Message
@@ -38,8 +38,8 @@ class GroupCollection(ApiView):
             page_size=self.query["page_size"],
         )
         rows = selectors.with_lags(instance, page.rows)
-        shown = {"items": rows, "next_page_token": page.next_token, "silent": page.silent}
-        return self.one(shown, s.GroupPageOut)
+        body = {"items": rows, "next_page_token": page.next_token, "silent": page.silent}
+        return self.one(body, s.GroupPageOut)
 
 
 class GroupResource(ApiView):
@@ -50,7 +50,9 @@ class GroupResource(ApiView):
         """Read a group with its members, their assignments, and the committed offset and lag of each partition."""
         instance = access.instance(self.actor, instance_id)
         result = selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
-        result = replace(result, held_by=tuple(holding.held_by(instance, result.lines)))
+        result = replace(
+            result, held_by=tuple(blocking_transactions.blocking_transactions(instance, result.partitions))
+        )
         return self.one(result, s.GroupOut, etag=result.etag)
 
     @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, requires_if_match=True, errors=DATA_PLANE_ERRORS)
@@ -74,16 +76,16 @@ class GroupOffsets(ApiView):
         undo a reset, send the offsets before it with `"to": "given"`.
         """
         instance = access.instance(self.actor, instance_id)
-        wanted = [(topic["name"], topic.get("partitions")) for topic in self.body.get("topics", ())]
-        done = services.reset_offsets(
+        selection = [(topic["name"], topic.get("partitions")) for topic in self.body.get("topics", ())]
+        result = services.reset_offsets(
             acting=self.actor,
             instance=instance,
             group=group,
             target=_target(self.body),
-            wanted=wanted,
+            selection=selection,
             dry_run=self.dry_run,
         )
-        return self.one(done, s.ResetOut)
+        return self.one(result, s.ResetOut)
 
     @endpoint("delete_group_offsets", Scope.GROUPS_WRITE, query=s.OffsetsQuery, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str, group: str) -> Response:
@@ -116,8 +118,8 @@ class TransactionCollection(ApiView):
             page_token=self.query.get("page_token"),
             page_size=self.query["page_size"],
         )
-        shown = {"items": page.rows, "next_page_token": page.next_token, "silent": page.silent}
-        return self.one(shown, s.TransactionPageOut)
+        body = {"items": page.rows, "next_page_token": page.next_token, "silent": page.silent}
+        return self.one(body, s.TransactionPageOut)
 
 
 class TransactionResource(ApiView):
@@ -127,8 +129,10 @@ class TransactionResource(ApiView):
     def get(self, request: Request, instance_id: str, transactional_id: str) -> Response:
         """Read a transactional id, and its producer's state at the leaders of its partitions."""
         result = transaction_selectors.transaction_detail(access.instance(self.actor, instance_id), transactional_id)
-        shown = s.TransactionOut(result.row).data | {"producers": [_producer(*line) for line in result.producers]}
-        return Response(shown)
+        body = s.TransactionOut(result.row).data | {
+            "producers": [_producer(*producer) for producer in result.producers]
+        }
+        return Response(body)
 
 
 class TransactionAbort(ApiView):
@@ -149,10 +153,10 @@ class TransactionAbort(ApiView):
         return self.nothing()
 
 
-def _producer(place: tuple[str, int], summary: Any, is_known: bool) -> dict[str, Any]:
+def _producer(partition: tuple[str, int], summary: Any, is_known: bool) -> dict[str, Any]:
     return {
-        "topic": place[0],
-        "partition": place[1],
+        "topic": partition[0],
+        "partition": partition[1],
         "is_known": is_known,
         "first_offset": summary.transaction_start_offset if summary else None,
         "last_sequence": summary.last_sequence if summary else None,
@@ -166,27 +170,27 @@ def _target(body: Any) -> ResetTarget:
     Raises `Invalid` if the value of its mode is missing, if a value of another mode is given, and if a partition is
     listed twice.
     """
-    aim = ResetMode(body["to"])
-    needed = VALUES.get(aim)
+    mode = ResetMode(body["to"])
+    required = VALUES.get(mode)
     for name in VALUES.values():
-        if name == needed and name not in body:
-            raise Invalid.at(f"/{name}", Message(gettext_noop("`%(name)s` needs it."), name=aim.value), code="needed")
-        if name != needed and name in body:
+        if name == required and name not in body:
+            raise Invalid.at(f"/{name}", Message(gettext_noop("`%(name)s` needs it."), name=mode.value), code="needed")
+        if name != required and name in body:
             raise Invalid.at(
-                f"/{name}", Message(gettext_noop("`%(name)s` does not take it."), name=aim.value), code="not_taken"
+                f"/{name}", Message(gettext_noop("`%(name)s` does not take it."), name=mode.value), code="not_taken"
             )
-    if aim is ResetMode.GIVEN and "topics" in body:
+    if mode is ResetMode.GIVEN and "topics" in body:
         raise Invalid.at("/topics", "`given` does not take it.", code="not_taken")
     given = None
-    if aim is ResetMode.GIVEN:
+    if mode is ResetMode.GIVEN:
         given = {(offset["topic"], offset["partition"]): offset["offset"] for offset in body["offsets"]}
         if len(given) != len(body["offsets"]):
             detail = "A partition stands here twice."
             raise Invalid(detail, errors=[FieldError(pointer="/offsets", detail=detail, code="repeated")])
     at = body.get("time")
     return ResetTarget(
-        aim=aim,
-        at_ms=None if at is None else instant_ms(at),
+        mode=mode,
+        at_ms=None if at is None else time_ms(at),
         offset=body.get("offset"),
         by=body.get("by"),
         given=given,

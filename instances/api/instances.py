@@ -58,24 +58,26 @@ class InstanceResource(ApiView):
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)
-        given = dict(self.body)
-        if "name" in given:
-            services.rename_instance(acting=self.actor, instance=instance, name=given["name"])
-        if "protected" in given:
-            services.protect_instance(acting=self.actor, instance=instance, protected=given["protected"])
-        slow: list[Operation | None] = []
-        size = {name: given[name] for name in ("plan", "bandwidth_mb_s", "storage_gb") if name in given}
+        changes = dict(self.body)
+        if "name" in changes:
+            services.rename_instance(acting=self.actor, instance=instance, name=changes["name"])
+        if "protected" in changes:
+            services.protect_instance(acting=self.actor, instance=instance, protected=changes["protected"])
+        operations: list[Operation | None] = []
+        size = {name: changes[name] for name in ("plan", "bandwidth_mb_s", "storage_gb") if name in changes}
         if size:
-            slow.append(services.resize_instance(acting=self.actor, instance=instance, dry_run=self.dry_run, **size))
-        if given.get("settings"):
-            slow.append(
+            operations.append(
+                services.resize_instance(acting=self.actor, instance=instance, dry_run=self.dry_run, **size)
+            )
+        if changes.get("settings"):
+            operations.append(
                 services.configure_instance(
-                    acting=self.actor, instance=instance, settings=given["settings"], dry_run=self.dry_run
+                    acting=self.actor, instance=instance, settings=changes["settings"], dry_run=self.dry_run
                 )
             )
-        begun = [operation for operation in slow if operation is not None]
-        location = f"{API_ROOT}/operations/{begun[-1].pk}" if begun else None
-        return self.one(instance, s.InstanceOut, status=202 if begun else 200, location=location)
+        started = [operation for operation in operations if operation is not None]
+        location = f"{API_ROOT}/operations/{started[-1].pk}" if started else None
+        return self.one(instance, s.InstanceOut, status=202 if started else 200, location=location)
 
     @endpoint(
         "delete_instance",
@@ -93,11 +95,11 @@ class InstanceResource(ApiView):
         ran or has no topic, not even a deleted one, has nothing to restore and is purged immediately:
         `restorable_until`, in the data of the operation's first step, is null.
         """
-        shows_no_topic = services.shows_no_topic(access.instance(self.actor, instance_id))
+        has_no_visible_topic = services.has_no_visible_topic(access.instance(self.actor, instance_id))
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)
         operation = services.delete_instance(
-            acting=self.actor, instance=instance, shows_no_topic=shows_no_topic, dry_run=self.dry_run
+            acting=self.actor, instance=instance, has_no_visible_topic=has_no_visible_topic, dry_run=self.dry_run
         )
         return self.accepted(operation, s.OperationOut)
 

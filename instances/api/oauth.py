@@ -130,7 +130,7 @@ class OAuthResource(ApiView):
         instance = access.instance(self.actor, instance_id, lock=True)
         if "If-Match" in self.request.headers:
             self.require_match(configuration(instance).etag)
-        row = services.configure_oauth(acting=self.actor, instance=instance, wanted=self.body, dry_run=self.dry_run)
+        row = services.configure_oauth(acting=self.actor, instance=instance, requested=self.body, dry_run=self.dry_run)
         return self.one(row, OAuthOut, etag=row.etag)
 
     @endpoint("remove_oauth", Scope.USERS_WRITE, status=204, requires_if_match=True, errors=(409,))

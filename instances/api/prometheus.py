@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from instances import access, selectors
 from instances.groups import lag_history
-from instances.limits import METRIC_RATE_OVER_S
+from instances.limits import METRIC_RATE_SPAN_S
 from instances.metrics import prometheus
 from tenants import access as permissions
 from tenants.api.base import ApiView, endpoint
@@ -21,7 +21,7 @@ from tenants.errors import Unavailable
 MEDIA_TYPE = "text/plain"
 MS_PER_S = 1_000
 # The full seconds of a rate, the current second, and one second of margin.
-RATE_MS = (METRIC_RATE_OVER_S + 2) * MS_PER_S
+RATE_MS = (METRIC_RATE_SPAN_S + 2) * MS_PER_S
 
 
 class TextRenderer(BaseRenderer):

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from instances.limits import PARTITIONS_PER_TOPIC_MAX
 from instances.services import Purge
-from instances.topics.purging import UP_TO_END, PurgeLine, PurgeTarget
+from instances.topics.purging import UP_TO_END, PartitionPurge, PurgeTarget
 from tenants.api.strict import Instant, StrictSerializer
 
 OFFSET_MAX = 2**63 - 1
@@ -77,23 +77,23 @@ class PurgeOut(serializers.Serializer):
     partitions = PurgeLineOut(many=True)
 
 
-def shown(purge: Purge) -> dict[str, Any]:
+def purge_body(purge: Purge) -> dict[str, Any]:
     """Returns the response body for a purge, or for the plan of a dry run."""
     return {
         "topic": purge.topic,
         "messages": purge.messages,
-        "partitions": [_line(line, purge) for line in purge.lines],
+        "partitions": [_partition_body(partition, purge) for partition in purge.partitions],
     }
 
 
-def _line(line: PurgeLine, purge: Purge) -> dict[str, Any]:
-    error = purge.errors.get(line.partition)
+def _partition_body(partition: PartitionPurge, purge: Purge) -> dict[str, Any]:
+    error = purge.errors.get(partition.partition)
     return {
-        "partition": line.partition,
-        "start": line.start,
-        "end": line.end,
-        "first_offset": line.start if error else line.first_offset,
-        "messages": 0 if error else line.messages,
+        "partition": partition.partition,
+        "start": partition.start,
+        "end": partition.end,
+        "first_offset": partition.start if error else partition.first_offset,
+        "messages": 0 if error else partition.messages,
         "error": {"code": error.code, "detail": error.detail or error.title} if error else None,
     }
 

@@ -29,4 +29,4 @@ class TopicPurge(ApiView):
             target=self.body["before"],
             dry_run=self.dry_run,
         )
-        return self.one(s.shown(purge), s.PurgeOut)
+        return self.one(s.purge_body(purge), s.PurgeOut)

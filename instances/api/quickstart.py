@@ -81,16 +81,16 @@ class Quickstart(ApiView):
         password and code. Also needs the scopes `users:write`, `acls:write` and `messages:write`.
         """
         instance = access.instance(self.actor, instance_id)
-        made = services.quickstart(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
-        code = quickstart_code(instance, made)
-        shown = {
-            "topic": made.topic,
-            "is_topic_new": made.is_topic_new,
-            "user": made.user,
-            "password": made.secret.password if made.secret is not None and not self.dry_run else None,
+        created = services.quickstart(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
+        code = quickstart_code(instance, created)
+        body = {
+            "topic": created.topic,
+            "is_topic_new": created.is_topic_new,
+            "user": created.user,
+            "password": created.secret.password if created.secret is not None and not self.dry_run else None,
             "bootstrap_servers": code.bootstrap_servers,
             "ca_command": code.ca_command,
-            "samples_until": made.samples_until,
+            "samples_until": created.samples_until,
             "code": [
                 {"language": snippet.choice, "needs": snippet.install, "code": snippet.code}
                 for snippet in code.snippets
@@ -98,7 +98,7 @@ class Quickstart(ApiView):
             if not self.dry_run
             else None,
         }
-        return self.one(shown, QuickstartOut, status=201)
+        return self.one(body, QuickstartOut, status=201)
 
 
 class PushIn(StrictSerializer):
@@ -129,5 +129,5 @@ class PushLimit(ApiView):
         `messages:write`.
         """
         instance = access.instance(self.actor, instance_id)
-        pushed = services.push_limit(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
-        return self.one(pushed, PushOut)
+        run = services.push_limit(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
+        return self.one(run, PushOut)

@@ -66,7 +66,7 @@ class Storage(ApiView):
         """Read the used storage, the bought storage, and the forecast of when it is full."""
         instance = access.instance(self.actor, instance_id)
         result = storage.storage_of(instance)
-        shown = {
+        body = {
             "bought_bytes": result.bought_bytes,
             "used_bytes": result.used_bytes,
             "deleted_bytes": result.deleted_bytes,
@@ -75,7 +75,7 @@ class Storage(ApiView):
             "forecast": result.forecast,
             "silent": result.silent,
         }
-        return self.one(shown, StorageOut)
+        return self.one(body, StorageOut)
 
 
 class StorageTopics(ApiView):

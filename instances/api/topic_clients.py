@@ -14,7 +14,7 @@ from instances.api.watching import SilentOut
 from instances.clients import topic_clients
 from instances.clients.listing import CONTAINS_CHARS_MAX
 from instances.clients.topic_clients import TopicClient, TopicClientPage, topic_client_page
-from instances.limits import CLIENT_ADDRESSES_SHOWN_MAX, CLIENT_GROUPS_ASKED_MAX, CLIENT_GROUPS_SHOWN_MAX
+from instances.limits import CLIENT_ADDRESSES_SHOWN_MAX, CLIENT_GROUPS_QUERIED_MAX, CLIENT_GROUPS_SHOWN_MAX
 from tenants.access import permits
 from tenants.api.base import ApiView, endpoint
 from tenants.api.endpoint import PageQuery
@@ -79,7 +79,7 @@ class TopicConsumerOut(TopicProducerOut):
     )
     groups = TopicGroupShareOut(
         many=True,
-        help_text=f"The first {CLIENT_GROUPS_SHOWN_MAX}, of the {CLIENT_GROUPS_ASKED_MAX} groups that are furthest "
+        help_text=f"The first {CLIENT_GROUPS_SHOWN_MAX}, of the {CLIENT_GROUPS_QUERIED_MAX} groups that are furthest "
         "behind in the topic. Empty for a consumer without a group, and without the permission `groups:read`.",
     )
 

@@ -64,9 +64,13 @@ class TopicCollection(ApiView):
         instance = access.instance(self.actor, instance_id)
         services.create_topic(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
         name = self.body["name"]
-        made = _planned(instance.settings_in_force, self.body) if self.dry_run else _made(instance, self.body)
+        topic = (
+            _planned_topic(instance.settings_in_force, self.body)
+            if self.dry_run
+            else _created_topic(instance, self.body)
+        )
         location = f"{API_ROOT}/instances/{instance_id}/topics/{name}"
-        return self.one(made, s.TopicMadeOut, status=201, location=location)
+        return self.one(topic, s.TopicMadeOut, status=201, location=location)
 
 
 class TopicResource(ApiView):
@@ -96,7 +100,7 @@ class TopicResource(ApiView):
     def patch(self, request: Request, instance_id: str, name: str) -> Response:
         """Add partitions, change the configuration, or change the address lists of a topic."""
         instance = access.instance(self.actor, instance_id)
-        services.hold_topic(instance, name)
+        services.lock_topic(instance, name)
         before = selectors.topic_detail(instance, name)
         self.require_match(before.etag)
         is_list_changed = False
@@ -107,7 +111,7 @@ class TopicResource(ApiView):
                 instance=instance,
                 topic=name,
                 lists=AllowLists(*(lists.get(name, getattr(before, f"{name}_ips")) for name in AllowLists._fields)),
-                at="/allow_list",
+                pointer_prefix="/allow_list",
                 publishes=False,
                 dry_run=self.dry_run,
             )
@@ -120,21 +124,21 @@ class TopicResource(ApiView):
                 config=self.body.get("config"),
                 dry_run=self.dry_run,
             )
-        response = self._after(instance, before)
+        response = self._response_after(instance, before)
         if is_list_changed:
             services.bump_and_publish(instance, dry_run=self.dry_run)
         return response
 
-    def _after(self, instance: Instance, before: TopicView) -> Response:
-        """Answers with the changed topic, or as it is expected if the brokers do not show it."""
+    def _response_after(self, instance: Instance, before: TopicView) -> Response:
+        """Returns the response with the changed topic, or with the expected one if the brokers do not show it."""
         try:
             after = selectors.topic_detail(instance, before.name)
         except (NotFound, TopicNotReady, Unavailable):
             # The change is not undone. There is no ETag, because this is the expected topic, not one that was read.
-            return self.one(_changed(before, self.body), s.TopicOut)
+            return self.one(_with_changes(before, self.body), s.TopicOut)
         # In a dry run the brokers still return the previous topic; the address lists are read inside the transaction.
         if self.dry_run:
-            return self.one(_changed(after, {**self.body, "allow_list": {}}), s.TopicOut)
+            return self.one(_with_changes(after, {**self.body, "allow_list": {}}), s.TopicOut)
         return self.one(after, s.TopicOut, etag=after.etag)
 
     @endpoint(
@@ -152,7 +156,7 @@ class TopicResource(ApiView):
         and it counts as storage. With `for_good` it is deleted permanently and immediately.
         """
         instance = access.instance(self.actor, instance_id)
-        services.hold_topic(instance, name)
+        services.lock_topic(instance, name)
         self.require_match(selectors.topic_detail(instance, name).etag)
         services.delete_topic(
             acting=self.actor,
@@ -186,71 +190,75 @@ class TopicClone(ApiView):
         have later ones. Address lists and offsets of groups are not copied.
         """
         instance = access.instance(self.actor, instance_id)
-        wanted = self.body["name"]
+        requested = self.body["name"]
         if self.body["copy"] == s.RECORDS:
             copy = services.copy_topic(
-                acting=self.actor, instance=instance, topic=name, name=wanted, dry_run=self.dry_run
+                acting=self.actor, instance=instance, topic=name, name=requested, dry_run=self.dry_run
             )
             location = f"{API_ROOT}/instances/{instance_id}/topic-copies/{copy.pk}"
             return self.one(copy, TopicCopyOut, status=202, location=location)
         before = selectors.topic_detail(instance, name)
-        services.clone_topic(acting=self.actor, instance=instance, topic=name, name=wanted, dry_run=self.dry_run)
+        services.clone_topic(acting=self.actor, instance=instance, topic=name, name=requested, dry_run=self.dry_run)
         planned = {
-            "name": wanted,
+            "name": requested,
             "partitions": before.partition_count,
             "replication_factor": before.replication_factor,
             "config": services.own_settings(before.config or ()),
         }
-        made = _planned(instance.settings_in_force, planned) if self.dry_run else _made(instance, planned)
-        location = f"{API_ROOT}/instances/{instance_id}/topics/{wanted}"
-        return self.one(made, s.TopicMadeOut, status=201, location=location)
+        topic = (
+            _planned_topic(instance.settings_in_force, planned) if self.dry_run else _created_topic(instance, planned)
+        )
+        location = f"{API_ROOT}/instances/{instance_id}/topics/{requested}"
+        return self.one(topic, s.TopicMadeOut, status=201, location=location)
 
 
-def _made(instance: Instance, wanted: Mapping[str, Any]) -> TopicView:
+def _created_topic(instance: Instance, requested: Mapping[str, Any]) -> TopicView:
     """Returns a created topic as the brokers report it, or as planned if they do not show it yet or do not answer: the
     creation is not undone then.
     """
     try:
-        return selectors.topic_detail(instance, str(wanted["name"]))
+        return selectors.topic_detail(instance, str(requested["name"]))
     except (NotFound, TopicNotReady, Unavailable):
-        return _planned(instance.settings_in_force, wanted)
+        return _planned_topic(instance.settings_in_force, requested)
 
 
-def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
+def _with_changes(before: TopicView, requested: Mapping[str, Any]) -> TopicView:
     """Returns a topic as it would be after the requested changes, without querying the brokers."""
-    count = max(before.partition_count, wanted.get("partitions", 0))
-    more = range(before.partition_count, count)
-    lists = wanted.get("allow_list", {})
-    config = wanted.get("config", {})
-    kept = tuple(entry for entry in before.config or () if entry.name not in config or _stays(entry, config))
-    given = (
+    count = max(before.partition_count, requested.get("partitions", 0))
+    added = range(before.partition_count, count)
+    lists = requested.get("allow_list", {})
+    config = requested.get("config", {})
+    unchanged = tuple(
+        entry for entry in before.config or () if entry.name not in config or _stays_default(entry, config)
+    )
+    set_entries = (
         ConfigEntry(name=name, value=value, is_default=value is None, is_read_only=False)  # the default is not known
         for name, value in config.items()
-        if name not in {entry.name for entry in kept}
+        if name not in {entry.name for entry in unchanged}
     )
     return replace(
         before,
-        partitions=(*before.partitions, *(PartitionSummary(index=i, leader=-1, replicas=(), isr=()) for i in more)),
+        partitions=(*before.partitions, *(PartitionSummary(index=i, leader=-1, replicas=(), isr=()) for i in added)),
         produce_ips=tuple(lists.get("produce", before.produce_ips)),
         consume_ips=tuple(lists.get("consume", before.consume_ips)),
         administer_ips=tuple(lists.get("administer", before.administer_ips)),
-        config=tuple(sorted((*kept, *given), key=lambda entry: entry.name)),
+        config=tuple(sorted((*unchanged, *set_entries), key=lambda entry: entry.name)),
     )
 
 
-def _stays(entry: ConfigEntry, wanted: Mapping[str, str | None]) -> bool:
+def _stays_default(entry: ConfigEntry, requested: Mapping[str, str | None]) -> bool:
     """True if a config has its default value and is requested to be reset."""
-    return entry.is_default and wanted[entry.name] is None
+    return entry.is_default and requested[entry.name] is None
 
 
-def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
+def _planned_topic(settings: dict[str, int], requested: Mapping[str, Any]) -> TopicView:
     """Returns the requested topic as planned: for a dry run, and while brokers do not show the created topic."""
-    count = int(str(wanted.get("partitions") or settings["default_partitions"]))
+    count = int(str(requested.get("partitions") or settings["default_partitions"]))
     return TopicView(
-        name=str(wanted["name"]),
+        name=str(requested["name"]),
         topic_id="",
         partitions=selectors.unassigned_partitions(count),
-        replication_factor=int(str(wanted.get("replication_factor") or settings["default_replication_factor"] or 1)),
+        replication_factor=int(str(requested.get("replication_factor") or settings["default_replication_factor"] or 1)),
         size_bytes=0,
         message_count=0,
         produce_ips=(),
@@ -258,7 +266,7 @@ def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
         administer_ips=(),
         config=tuple(
             ConfigEntry(name=name, value=value, is_default=False, is_read_only=False)
-            for name, value in wanted.get("config", {}).items()
+            for name, value in requested.get("config", {}).items()
         ),
         state=TopicState.BEING_CREATED.value,
     )

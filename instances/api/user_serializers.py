@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from instances.acls import words
+from instances.acls import constants
 from instances.acls.limits import ACL_NAME_BYTES_MAX
 from instances.acls.presets import Preset
 from instances.api.watching import SilentOut
@@ -138,8 +138,8 @@ class UserMadeOut(UserOut):
 
     secret = SecretMadeOut()
 
-    def to_representation(self, made: dict[str, Any]) -> dict[str, Any]:
-        return {**UserOut(made["user"]).data, "secret": SecretMadeOut(made["secret"]).data}
+    def to_representation(self, created: dict[str, Any]) -> dict[str, Any]:
+        return {**UserOut(created["user"]).data, "secret": SecretMadeOut(created["secret"]).data}
 
 
 # --- access rules -----------------------------------------------------------------------------------------------------
@@ -149,20 +149,25 @@ class AclIn(StrictSerializer):
     """An access rule: a principal may, or may not, do an operation on resources, from a host."""
 
     principal = Text(max_length=PRINCIPAL_CHARS_MAX, help_text="`User:alice`, or `User:*` for everybody.")
-    host = Text(max_length=HOST_CHARS_MAX, required=False, default=words.WILDCARD, help_text="One IP address, or `*`.")
-    resource_type = Choice(choices=tuple(words.OPERATIONS_OF))
+    host = Text(
+        max_length=HOST_CHARS_MAX, required=False, default=constants.WILDCARD, help_text="One IP address, or `*`."
+    )
+    resource_type = Choice(choices=tuple(constants.OPERATIONS_OF))
     resource_name = Text(
         max_length=ACL_NAME_BYTES_MAX,
         help_text="Or `*` for all of a type; of a cluster `kafka-cluster`, which is the instance.",
     )
     pattern_type = Choice(
-        choices=words.PATTERN_TYPES, required=False, default=words.LITERAL, help_text="`prefixed`: names begin with it."
+        choices=constants.PATTERN_TYPES,
+        required=False,
+        default=constants.LITERAL,
+        help_text="`prefixed`: names begin with it.",
     )
     operation = Choice(
-        choices=words.OPERATIONS,
+        choices=constants.OPERATIONS,
         help_text="read, write, delete and alter allow describe as well; alter_configs allows describe_configs.",
     )
-    permission = Choice(choices=words.PERMISSIONS, required=False, default=words.ALLOW, help_text="deny wins.")
+    permission = Choice(choices=constants.PERMISSIONS, required=False, default=constants.ALLOW, help_text="deny wins.")
 
 
 class _FilterQuery(StrictSerializer):
@@ -170,16 +175,16 @@ class _FilterQuery(StrictSerializer):
 
     principal = Text(required=False, max_length=PRINCIPAL_CHARS_MAX)
     host = Text(required=False, max_length=HOST_CHARS_MAX)
-    resource_type = Choice(required=False, choices=words.RESOURCE_TYPES)
+    resource_type = Choice(required=False, choices=constants.RESOURCE_TYPES)
     resource_name = Text(required=False, max_length=ACL_NAME_BYTES_MAX)
-    operation = Choice(required=False, choices=words.OPERATIONS)
-    permission = Choice(required=False, choices=words.PERMISSIONS)
+    operation = Choice(required=False, choices=constants.OPERATIONS)
+    permission = Choice(required=False, choices=constants.PERMISSIONS)
 
 
 class AclQuery(_FilterQuery):
     pattern_type = Choice(
         required=False,
-        choices=(*words.PATTERN_TYPES, words.MATCH),
+        choices=(*constants.PATTERN_TYPES, constants.MATCH),
         help_text="`match`, with a resource's name: every rule that has a say about it.",
     )
 
@@ -187,7 +192,7 @@ class AclQuery(_FilterQuery):
 class AclDeletion(_FilterQuery):
     """The rules to delete: every rule with all given values, so all seven name one rule. At least one is needed."""
 
-    pattern_type = Choice(required=False, choices=words.PATTERN_TYPES)
+    pattern_type = Choice(required=False, choices=constants.PATTERN_TYPES)
 
 
 class AclOut(serializers.Serializer):
@@ -195,11 +200,11 @@ class AclOut(serializers.Serializer):
 
     principal = serializers.CharField()
     host = serializers.CharField()
-    resource_type = serializers.ChoiceField(choices=words.RESOURCE_TYPES)
+    resource_type = serializers.ChoiceField(choices=constants.RESOURCE_TYPES)
     resource_name = serializers.CharField()
-    pattern_type = serializers.ChoiceField(choices=words.PATTERN_TYPES)
-    operation = serializers.ChoiceField(choices=words.OPERATIONS)
-    permission = serializers.ChoiceField(choices=words.PERMISSIONS)
+    pattern_type = serializers.ChoiceField(choices=constants.PATTERN_TYPES)
+    operation = serializers.ChoiceField(choices=constants.OPERATIONS)
+    permission = serializers.ChoiceField(choices=constants.PERMISSIONS)
 
 
 class AclsDeletedOut(serializers.Serializer):
@@ -210,10 +215,12 @@ class AccessQuery(StrictSerializer):
     """The question whether a principal may do an operation on a resource, connected from a host."""
 
     principal = Text(max_length=PRINCIPAL_CHARS_MAX, help_text="`User:alice`.")
-    operation = Choice(choices=tuple(word for word in words.OPERATIONS if word != words.ALL))
-    resource_type = Choice(choices=tuple(words.OPERATIONS_OF))
+    operation = Choice(choices=tuple(name for name in constants.OPERATIONS if name != constants.ALL))
+    resource_type = Choice(choices=tuple(constants.OPERATIONS_OF))
     resource_name = Text(max_length=ACL_NAME_BYTES_MAX)
-    host = Text(required=False, default=words.WILDCARD, max_length=HOST_CHARS_MAX, help_text="Default: no special one.")
+    host = Text(
+        required=False, default=constants.WILDCARD, max_length=HOST_CHARS_MAX, help_text="Default: no special one."
+    )
 
 
 class AccessOut(serializers.Serializer):

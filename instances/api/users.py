@@ -18,7 +18,7 @@ from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.choices import Scope
 
 DATA_PLANE_ERRORS = (409, 503)
-SHOWN_ONCE = ("password",)
+SECRET_FIELDS = ("password",)
 
 CREATION = OpenApiExample(
     "A user that may produce and consume",
@@ -39,8 +39,8 @@ class UserCollection(ApiView):
             page_token=self.query.get("page_token"),
             page_size=self.query["page_size"],
         )
-        shown = {"items": page.rows, "next_page_token": page.next_token, "silent": page.silent}
-        return self.one(shown, s.UserPageOut)
+        body = {"items": page.rows, "next_page_token": page.next_token, "silent": page.silent}
+        return self.one(body, s.UserPageOut)
 
     @endpoint(
         "create_user",
@@ -48,7 +48,7 @@ class UserCollection(ApiView):
         body=s.UserIn,
         returns=s.UserMadeOut,
         status=201,
-        secret_fields=SHOWN_ONCE,
+        secret_fields=SECRET_FIELDS,
         errors=DATA_PLANE_ERRORS,
         examples=(CREATION,),
     )
@@ -60,11 +60,11 @@ class UserCollection(ApiView):
         and every later read leave it out, and it is not stored.
         """
         instance = access.instance(self.actor, instance_id)
-        wanted = {**self.body, "rights": Preset(self.body["rights"])}
-        user, secret = services.create_user(acting=self.actor, instance=instance, dry_run=self.dry_run, **wanted)
-        shown = {"user": user, "secret": _shown(secret, dry_run=self.dry_run)}
+        arguments = {**self.body, "rights": Preset(self.body["rights"])}
+        user, secret = services.create_user(acting=self.actor, instance=instance, dry_run=self.dry_run, **arguments)
+        body = {"user": user, "secret": _secret_body(secret, dry_run=self.dry_run)}
         location = f"{API_ROOT}/instances/{instance_id}/users/{user.name}"
-        return self.one(shown, s.UserMadeOut, status=201, location=location, etag=selectors.etag_of(user))
+        return self.one(body, s.UserMadeOut, status=201, location=location, etag=selectors.etag_of(user))
 
 
 class UserResource(ApiView):
@@ -131,7 +131,7 @@ class UserResource(ApiView):
 
     def _require_match(self, instance: Any, name: str) -> None:
         if "If-Match" in self.request.headers:
-            services.hold_user(instance, name)
+            services.lock_user(instance, name)
             self.require_match(selectors.etag_of(selectors.user(instance, name)))
 
 
@@ -143,7 +143,7 @@ class SecretCollection(ApiView):
         Scope.USERS_WRITE,
         returns=s.SecretMadeOut,
         status=201,
-        secret_fields=SHOWN_ONCE,
+        secret_fields=SECRET_FIELDS,
         errors=DATA_PLANE_ERRORS,
     )
     def post(self, request: Request, instance_id: str, name: str) -> Response:
@@ -154,7 +154,7 @@ class SecretCollection(ApiView):
         """
         instance = access.instance(self.actor, instance_id)
         secret = services.add_secret(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)
-        return self.one(_shown(secret, dry_run=self.dry_run), s.SecretMadeOut, status=201)
+        return self.one(_secret_body(secret, dry_run=self.dry_run), s.SecretMadeOut, status=201)
 
 
 class SecretResource(ApiView):
@@ -174,6 +174,6 @@ class SecretResource(ApiView):
         return self.nothing()
 
 
-def _shown(secret: NewSecret, *, dry_run: bool) -> dict[str, Any]:
+def _secret_body(secret: NewSecret, *, dry_run: bool) -> dict[str, Any]:
     """Returns the content of `SecretMadeOut`; the password is None after a dry run, in which it was not set."""
     return {"id": secret.id, "password": None if dry_run else secret.password, "mechanisms": MECHANISMS}

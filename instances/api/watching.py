@@ -229,11 +229,11 @@ class Throughput(ApiView):
         result = selectors.throughput(instance)
         _require_observed(result.now_ms)
         bandwidth = selectors.bandwidth(instance)
-        shown = {
+        body = {
             "now_ms": result.now_ms,
             "policy": next((broker.policy for broker in bandwidth.brokers.values() if broker), None),
-            "wanted": _summed(bandwidth, "wanted_bytes_per_s"),
-            "admitted": _summed(bandwidth, "admitted_bytes_per_s"),
+            "wanted": _sum_over_brokers(bandwidth, "wanted_bytes_per_s"),
+            "admitted": _sum_over_brokers(bandwidth, "admitted_bytes_per_s"),
             "bought": {
                 "produce_bytes_per_s": result.produce_limit_bytes_per_s,
                 "consume_bytes_per_s": result.consume_limit_bytes_per_s,
@@ -243,13 +243,13 @@ class Throughput(ApiView):
                 "consume_bytes_per_s": result.consume_bytes_per_s,
             },
             "by_broker": [
-                _shared(broker, flow, bandwidth.brokers.get(broker))
+                _broker_body(broker, flow, bandwidth.brokers.get(broker))
                 for broker, flow in sorted(result.by_broker.items())
             ],
             "throttling": result.throttles.entries,
             "silent": result.silent,
         }
-        return self.one(shown, ThroughputOut)
+        return self.one(body, ThroughputOut)
 
 
 class Metrics(ApiView):
@@ -260,52 +260,54 @@ class Metrics(ApiView):
         """Read bytes per second of the last quarter of an hour."""
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
-        seen = selectors.traffic(instance, since_ms=self.query.get("since_ms", 0))
-        _require_observed(seen.now_ms)
+        traffic = selectors.traffic(instance, since_ms=self.query.get("since_ms", 0))
+        _require_observed(traffic.now_ms)
         names = ("at_ms", "produce_bytes", "consume_bytes", "delay_ms_max")
-        shown = {
-            "now_ms": seen.now_ms,
-            "step_ms": seen.step_ms,
-            "alive_since_ms": seen.alive_since_ms,
-            "points": [dict(zip(names, point, strict=True)) for point in seen.points],
-            "unknown": _unknown(seen, max(self.query.get("since_ms", 0), seen.now_ms - TRAFFIC_SECONDS_MAX * MS_PER_S)),
-            "silent": seen.silent,
+        body = {
+            "now_ms": traffic.now_ms,
+            "step_ms": traffic.step_ms,
+            "alive_since_ms": traffic.alive_since_ms,
+            "points": [dict(zip(names, point, strict=True)) for point in traffic.points],
+            "unknown": _unknown_spans(
+                traffic, max(self.query.get("since_ms", 0), traffic.now_ms - TRAFFIC_SECONDS_MAX * MS_PER_S)
+            ),
+            "silent": traffic.silent,
         }
-        return self.one(shown, TrafficOut)
+        return self.one(body, TrafficOut)
 
 
-def _unknown(seen: Traffic, since_ms: int) -> list[dict[str, int]]:
+def _unknown_spans(traffic: Traffic, since_ms: int) -> list[dict[str, int]]:
     """Returns the spans since `since_ms` (ms since 1970) in which the traffic of a broker is unknown."""
     result = []
-    for number, spans in sorted(seen.known_by_broker.items()):
+    for number, spans in sorted(traffic.known_by_broker.items()):
         from_ms = since_ms
-        for start_ms, end_ms in (*spans, (seen.now_ms, seen.now_ms)):
+        for start_ms, end_ms in (*spans, (traffic.now_ms, traffic.now_ms)):
             if start_ms > from_ms:
                 result.append({"broker_id": number, "from_ms": from_ms, "to_ms": start_ms})
             from_ms = max(from_ms, end_ms)
     return result
 
 
-def _shared(number: int, flow: tuple[int, int], part: BrokerBandwidth | None) -> dict[str, object]:
+def _broker_body(number: int, flow: tuple[int, int], broker: BrokerBandwidth | None) -> dict[str, object]:
     return {
         "broker_id": number,
         "produce_bytes_per_s": flow[0],
         "consume_bytes_per_s": flow[1],
-        "reason": part.reason if part else None,
-        "loop_used_ms": part.loop_used_ms if part else None,
-        "produce": part.produce if part else None,
-        "consume": part.consume if part else None,
+        "reason": broker.reason if broker else None,
+        "loop_used_ms": broker.loop_used_ms if broker else None,
+        "produce": broker.produce if broker else None,
+        "consume": broker.consume if broker else None,
     }
 
 
-def _summed(bandwidth: Bandwidth, field: str) -> dict[str, int] | None:
+def _sum_over_brokers(bandwidth: Bandwidth, field: str) -> dict[str, int] | None:
     """Returns the sum of a field of `Flow` over all brokers, by direction; None if a broker did not report it."""
-    parts = [part for part in bandwidth.brokers.values() if part is not None]
+    parts = [broker for broker in bandwidth.brokers.values() if broker is not None]
     if not bandwidth.is_known:
         return None
     return {
-        "produce_bytes_per_s": sum(getattr(part.produce, field) for part in parts),
-        "consume_bytes_per_s": sum(getattr(part.consume, field) for part in parts),
+        "produce_bytes_per_s": sum(getattr(broker.produce, field) for broker in parts),
+        "consume_bytes_per_s": sum(getattr(broker.consume, field) for broker in parts),
     }
 
 

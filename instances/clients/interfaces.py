@@ -89,5 +89,5 @@ class TopicTraffic:
 connection_admin_client: Interface[ConnectionAdminClient] = Interface(
     "instances.clients.interfaces.connection_admin_client"
 )
-# (instance id, topic): counters of the topic's clients now. Brokers that do not answer are in `silent`.
+# Takes (instance id, topic): returns the current counters of the topic's clients.
 topic_traffic: Interface[Callable[[str, str], TopicTraffic]] = Interface("instances.clients.interfaces.topic_traffic")

@@ -33,7 +33,7 @@ SORTS = sorts_of(tuple(COLUMNS))
 DEFAULT_SORT = "-since"
 CONTAINS_CHARS_MAX = 256
 # Lists that a process remembers unpacked: pages that follow each other find the same one.
-UNPACKED_KEPT = 2
+LISTS_DECODED_MAX = 2
 Client = TypeVar("Client")
 SEARCHED = ("client_id", "user", "address", "software")
 
@@ -70,9 +70,11 @@ def connection_page(
 
     Raises `Conflict` while the instance has no brokers, and `Unavailable` if none answers.
     """
-    listed = connections_now(instance)
-    words = contains.lower()
-    rows = [connection for connection in listed.connections if not words or _matches(connection, words)]
+    connection_list = current_connections(instance)
+    search_text = contains.lower()
+    rows = [
+        connection for connection in connection_list.connections if not search_text or _matches(connection, search_text)
+    ]
     page = sorted_page(
         rows,
         column=COLUMNS[sort.removeprefix("-")],
@@ -82,51 +84,55 @@ def connection_page(
         page_size=page_size,
         binding=f"clients {instance.pk} {contains} {sort}",
     )
-    return ClientPage(page=page, total=len(rows), silent=listed.silent, is_cut=listed.is_cut, here_token=page_token)
+    return ClientPage(
+        page=page, total=len(rows), silent=connection_list.silent, is_cut=connection_list.is_cut, here_token=page_token
+    )
 
 
 def connection_detail(instance: Instance, connection_id: str) -> Connection:
     """Returns the current state of one connection. Raises `NotFound`."""
-    found = connections_now(instance, fresh=True)
-    for connection in found.connections:
+    listing = current_connections(instance, fresh=True)
+    for connection in listing.connections:
         if connection.id == connection_id:
             return connection
     raise NotFound("There is no such connection.")
 
 
-def connections_now(instance: Instance, *, fresh: bool = False) -> ConnectionList:
+def current_connections(instance: Instance, *, fresh: bool = False) -> ConnectionList:
     """Returns all listed connections, at most a moment old; `fresh` queries the brokers in any case."""
     require_reachable(instance)
     key = f"clients:{instance.pk}"
-    kept = None if fresh else cache.get(key)
-    if kept is not None:
-        return _unpacked(kept)
-    listed = connection_admin_client.it.connections(instance.pk, CONNECTIONS_LISTED_MAX)
-    if listed.silent and not listed.connections:
+    cached = None if fresh else cache.get(key)
+    if cached is not None:
+        return _decoded(cached)
+    connection_list = connection_admin_client.it.connections(instance.pk, CONNECTIONS_LISTED_MAX)
+    if connection_list.silent and not connection_list.connections:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
-    cache.set(key, _packed(listed), CONNECTIONS_KEPT_S)
-    return listed
+    cache.set(key, _encoded(connection_list), CONNECTIONS_KEPT_S)
+    return connection_list
 
 
-def forget(instance_id: str) -> None:
+def invalidate(instance_id: str) -> None:
     """Drops the cached report, so that the next page queries the brokers."""
     cache.delete(f"clients:{instance_id}")
 
 
-def _matches(connection: Connection, words: str) -> bool:
-    return any(words in getattr(connection, name).lower() for name in SEARCHED)
+def _matches(connection: Connection, search_text: str) -> bool:
+    return any(search_text in getattr(connection, name).lower() for name in SEARCHED)
 
 
-def _packed(listed: ConnectionList) -> str:
+def _encoded(connection_list: ConnectionList) -> str:
     body = [
-        listed.connections, [(silence.broker_id, silence.reason) for silence in listed.silent], listed.is_cut
+        connection_list.connections,
+        [(broker.broker_id, broker.reason) for broker in connection_list.silent],
+        connection_list.is_cut,
     ]  # fmt: skip
     return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
 
 
-@lru_cache(maxsize=UNPACKED_KEPT)
-def _unpacked(kept: str) -> ConnectionList:
-    connections, silent, is_cut = json.loads(zlib.decompress(base64.b64decode(kept)))
+@lru_cache(maxsize=LISTS_DECODED_MAX)
+def _decoded(cached: str) -> ConnectionList:
+    connections, silent, is_cut = json.loads(zlib.decompress(base64.b64decode(cached)))
     return ConnectionList(
         connections=list(map(Connection._make, connections)),
         silent=tuple(BrokerUnresponsive(broker_id=number, reason=reason) for number, reason in silent),

@@ -31,24 +31,24 @@ from instances.groups.interfaces import GroupSummary, Partition, group_admin_cli
 from instances.interfaces import BrokerUnresponsive
 from instances.limits import (
     CLIENT_ADDRESSES_SHOWN_MAX,
-    CLIENT_GROUPS_ASKED_MAX,
+    CLIENT_GROUPS_QUERIED_MAX,
     CLIENT_GROUPS_SHOWN_MAX,
     CONNECTIONS_KEPT_S,
 )
 from instances.models import Instance
 from instances.sorted_pages import sorted_page, sorts_of
 from instances.topics import rates
-from instances.topics.presence import described
+from instances.topics.presence import describe_topic
 from tenants.errors import Unavailable
 
 PRODUCE, CONSUME = "produce", "consume"
-# A name per client: user and client id.
-Name = tuple[str, str]
+# Identifies a client: client id and user.
+ClientKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupShare:
-    """Partitions of a topic that a client reads for a group. `lag` in messages, None where it is not known."""
+    """Partitions of a topic that a client reads for a group. `lag` is in messages; None if it is unknown."""
 
     group: str
     partitions: int
@@ -57,10 +57,10 @@ class GroupShare:
 
 @dataclass(slots=True, kw_only=True)
 class TopicClient:
-    """A user and client id that moved bytes of a topic since the brokers' start, or that a group assigned partitions.
+    """A user and client id that used a topic since the brokers' start, or to which a group assigned partitions.
 
-    `rate_bps` is None while brokers were not asked twice, `last_seen_ms` where no bytes moved. `addresses` are those of
-    the first connections, of `connections` in all.
+    `rate_bps` is None without a second sample, `last_seen_ms` without traffic. `connections` is the number of open
+    connections; `addresses` has the first few of their addresses.
     """
 
     client_id: str
@@ -124,17 +124,17 @@ def topic_client_page(
     answers.
     """
     require_reachable(instance)
-    described(instance, topic)
+    describe_topic(instance, topic)
     traffic = _traffic(instance, topic)
-    measured = rates.sample_rates(f"clients:{instance.pk}:of:{topic}:looks", samples_of(traffic))
-    listed = listing.connections_now(instance)
-    clients = clients_of(traffic, measured, direction)
-    add_connections(clients, listed.connections)
+    traffic_rates = rates.sample_rates(f"clients:{instance.pk}:of:{topic}:looks", samples_of(traffic))
+    connection_list = listing.current_connections(instance)
+    clients = clients_of(traffic, traffic_rates, direction)
+    add_connections(clients, connection_list.connections)
     if direction == CONSUME and with_groups:
         groups, ends = _groups(instance, topic)
         add_groups(clients, topic, groups, ends)
-    words = contains.lower()
-    rows = [client for client in clients.values() if not words or _matches(client, words)]
+    search_text = contains.lower()
+    rows = [client for client in clients.values() if not search_text or _matches(client, search_text)]
     page = sorted_page(
         rows,
         column=CONSUMER_COLUMNS[sort.removeprefix("-")],
@@ -147,7 +147,7 @@ def topic_client_page(
     return TopicClientPage(
         page=page,
         total=len(rows),
-        rates_over_s=measured.over_s,
+        rates_over_s=traffic_rates.over_s,
         silent=traffic.silent,
         is_cut=any(broker.is_cut for broker in traffic.brokers.values()),
         here_token=page_token,
@@ -155,7 +155,7 @@ def topic_client_page(
 
 
 def samples_of(traffic: TopicTraffic) -> dict[int, rates.CounterSample]:
-    """Counters by client, as rates are taken from. Pure."""
+    """Returns a sample of the counters by client for the computation of rates. Pure."""
     samples = {}
     for number, broker in traffic.brokers.items():
         counters: dict[str, tuple[int, int]] = {}
@@ -170,9 +170,9 @@ def samples_of(traffic: TopicTraffic) -> dict[int, rates.CounterSample]:
     return samples
 
 
-def clients_of(traffic: TopicTraffic, measured: rates.Rates, direction: str) -> dict[Name, TopicClient]:
-    """Sums over brokers by client id and user. Pure."""
-    clients: dict[Name, TopicClient] = {}
+def clients_of(traffic: TopicTraffic, traffic_rates: rates.Rates, direction: str) -> dict[ClientKey, TopicClient]:
+    """Returns the clients with their bytes summed over brokers. Pure."""
+    clients: dict[ClientKey, TopicClient] = {}
     for broker in traffic.brokers.values():
         for counter in broker.counters:
             if counter.direction != direction:
@@ -182,11 +182,11 @@ def clients_of(traffic: TopicTraffic, measured: rates.Rates, direction: str) -> 
             client.total_bytes += counter.bytes
             client.last_seen_ms = max(client.last_seen_ms or 0, counter.moved_ms)
     for client in clients.values():
-        client.rate_bps = measured.of(client.name)[direction == CONSUME]
+        client.rate_bps = traffic_rates.of(client.name)[direction == CONSUME]
     return clients
 
 
-def add_connections(clients: Mapping[Name, TopicClient], connections: Iterable[Connection]) -> None:
+def add_connections(clients: Mapping[ClientKey, TopicClient], connections: Iterable[Connection]) -> None:
     """Counts the open connections of each client, with the first few addresses. Pure."""
     for connection in connections:
         client = clients.get((connection.client_id, connection.user))
@@ -199,32 +199,34 @@ def add_connections(clients: Mapping[Name, TopicClient], connections: Iterable[C
 
 
 def add_groups(
-    clients: dict[Name, TopicClient], topic: str, groups: Mapping[str, GroupSummary], ends: Mapping[Partition, int]
+    clients: dict[ClientKey, TopicClient], topic: str, groups: Mapping[str, GroupSummary], ends: Mapping[Partition, int]
 ) -> None:
-    """Puts the groups whose members read `topic` beside their clients. A member that no counter knows is a client whose
-    user is not known. Pure.
+    """Adds the groups whose members read `topic` to their clients. A member without a counter becomes a client with an
+    unknown user. Pure.
     """
-    shares: dict[tuple[Name, str], list[int | None]] = {}
+    shares: dict[tuple[ClientKey, str], list[int | None]] = {}
     for group, summary in groups.items():
-        committed = {item.place: item.offset for item in summary.offsets or ()}
+        committed = {offset.topic_partition: offset.offset for offset in summary.offsets or ()}
         for member in summary.description.members if summary.description else ():
-            places = [place for place in member.assignment or () if place[0] == topic]
-            if not places:
+            partitions = [partition for partition in member.assignment or () if partition[0] == topic]
+            if not partitions:
                 continue
             client = _client_of(clients, member.client_id, member.host.removeprefix("/"))
             lags = shares.setdefault(((client.client_id, client.user), group), [])
             lags += [
-                max(0, ends[place] - committed[place]) if place in ends and place in committed else None
-                for place in places
+                max(0, ends[partition] - committed[partition]) if partition in ends and partition in committed else None
+                for partition in partitions
             ]
     for (name, group), lags in sorted(shares.items()):
-        known = [lag for lag in lags if lag is not None]
-        share = GroupShare(group=group, partitions=len(lags), lag=sum(known) if len(known) == len(lags) else None)
+        known_lags = [lag for lag in lags if lag is not None]
+        share = GroupShare(
+            group=group, partitions=len(lags), lag=sum(known_lags) if len(known_lags) == len(lags) else None
+        )
         if len(clients[name].groups) < CLIENT_GROUPS_SHOWN_MAX:
             clients[name].groups.append(share)
 
 
-def _client_of(clients: dict[Name, TopicClient], client_id: str, address: str) -> TopicClient:
+def _client_of(clients: dict[ClientKey, TopicClient], client_id: str, address: str) -> TopicClient:
     same_id = [client for client in clients.values() if client.client_id == client_id and client.last_seen_ms]
     same_address = [client for client in same_id if address in client.addresses]
     if len(same_address) == 1 or len(same_id) == 1:
@@ -233,43 +235,48 @@ def _client_of(clients: dict[Name, TopicClient], client_id: str, address: str) -
 
 
 def _groups(instance: Instance, topic: str) -> tuple[Mapping[str, GroupSummary], Mapping[Partition, int]]:
-    """Groups that were behind in `topic` or not when they were sampled last, the furthest behind first, and the ends of
-    the topic's partitions that they are at.
+    """Returns the groups that had offsets in `topic` when they were last sampled, largest lag first, and the log ends
+    of the partitions in which they have offsets.
     """
     sampled = lag_history.latest(instance.pk, time.time_ns() // 1_000_000)
     behind = sorted((-by_topic[topic], group) for group, (_at_ms, by_topic) in sampled.items() if topic in by_topic)
-    names = [group for _lag, group in behind[:CLIENT_GROUPS_ASKED_MAX]]
+    names = [group for _lag, group in behind[:CLIENT_GROUPS_QUERIED_MAX]]
     if not names:
         return {}, {}
     summaries = group_admin_client.it.describe(instance.pk, names)
-    places = {item.place for summary in summaries.values() for item in summary.offsets or () if item.topic == topic}
-    return summaries, group_admin_client.it.bounds(instance.pk, places)
+    partitions = {
+        offset.topic_partition
+        for summary in summaries.values()
+        for offset in summary.offsets or ()
+        if offset.topic == topic
+    }
+    return summaries, group_admin_client.it.bounds(instance.pk, partitions)
 
 
 def _traffic(instance: Instance, topic: str) -> TopicTraffic:
-    """Counters of all brokers, a moment old at most. Raises `Unavailable` where none answers."""
+    """Returns the counters of all brokers, cached for `CONNECTIONS_KEPT_S`. Raises `Unavailable` if none answers."""
     key = f"clients:{instance.pk}:of:{topic}"
-    kept = cache.get(key)
-    if kept is not None:
-        return _unpacked(kept)
+    cached = cache.get(key)
+    if cached is not None:
+        return _decoded(cached)
     traffic = topic_traffic.it(instance.pk, topic)
     if not traffic.brokers:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
-    cache.set(key, _packed(traffic), CONNECTIONS_KEPT_S)
+    cache.set(key, _encoded(traffic), CONNECTIONS_KEPT_S)
     return traffic
 
 
-def _packed(traffic: TopicTraffic) -> str:
+def _encoded(traffic: TopicTraffic) -> str:
     brokers = {
         number: [broker.now_ms, broker.alive_since_ms, broker.is_cut, broker.counters]
         for number, broker in traffic.brokers.items()
     }
-    body = [brokers, [(silence.broker_id, silence.reason) for silence in traffic.silent]]
+    body = [brokers, [(broker.broker_id, broker.reason) for broker in traffic.silent]]
     return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
 
 
-def _unpacked(kept: str) -> TopicTraffic:
-    brokers, silent = json.loads(zlib.decompress(base64.b64decode(kept)))
+def _decoded(cached: str) -> TopicTraffic:
+    brokers, silent = json.loads(zlib.decompress(base64.b64decode(cached)))
     return TopicTraffic(
         brokers={
             int(number): BrokerTopicTraffic(
@@ -284,5 +291,5 @@ def _unpacked(kept: str) -> TopicTraffic:
     )
 
 
-def _matches(client: TopicClient, words: str) -> bool:
-    return any(words in text.lower() for text in (client.client_id, client.user, *client.addresses))
+def _matches(client: TopicClient, search_text: str) -> bool:
+    return any(search_text in text.lower() for text in (client.client_id, client.user, *client.addresses))

@@ -1,4 +1,4 @@
-"""Port to the records of a topic as they are stored, which `brokers` plugs."""
+"""Interface to the stored records of a topic, which `brokers` implements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenants.interfaces import Interface
 class CopiedBatch:
     """Batch ready to be written: the same records in the same order, with keys, values, headers and timestamps.
 
-    `next_offset` is the source's offset behind its last record.
+    `next_offset` is the source's offset after its last record.
     """
 
     data: bytes
@@ -63,5 +63,5 @@ class RecordLog(Protocol):
         ...
 
 
-# (instance id, topic)
+# Takes (instance id, topic): returns the log of the topic.
 record_log: Interface[Callable[[str, str], RecordLog]] = Interface("instances.copying.interfaces.record_log")

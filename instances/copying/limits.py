@@ -23,10 +23,10 @@ COPY_READ_BYTES_MAX: Final = 1_000_000
 COPY_BATCH_BYTES_MAX: Final = 256_000
 COPY_BATCH_RECORDS_MAX: Final = 10_000
 COPY_BATCH_OVERHEAD_BYTES: Final = 200
-# A batch that inflates to more is skipped and counted.
+# A batch whose records are larger after decompression is skipped and counted.
 COPY_INFLATED_BYTES_MAX: Final = 32_000_000
 
-# A write without an answer is looked up after this time: brokers have carried it out by then, or never will.
+# The result of a write without a response is looked up after this time, when brokers have done it or never will.
 COPY_RESOLVE_AFTER_S: Final = 30
 # A copy without progress for this time has failed.
 COPY_STALLED_S: Final = 600

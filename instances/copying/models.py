@@ -24,7 +24,7 @@ class TopicCopy(models.Model):
     """Copy of the records of one topic into another one that was created for it.
 
     `partitions` has by partition number `[next, stop, written]`: the next offset of the source, the offset at which the
-    copy ends, and the expected next offset of the target. `in_flight` is a write whose answer is not known yet:
+    copy ends, and the expected next offset of the target. `in_flight` is a write without a response yet:
     `{partition, at_ms, marks}`, where marks are `[records, next offset of the source]` after each of its batches.
     """
 

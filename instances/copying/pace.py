@@ -1,4 +1,4 @@
-"""Decisions of copying: how fast, and what a lost answer means. Pure."""
+"""Decisions about a copy: its rate, and the offset at which it continues after a lost response. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def duration_s(size_bytes: int, bandwidth_mb_s: int) -> int:
 
 
 def resolved_offset(source_offset: int, written: int, end: int, marks: Sequence[Sequence[int]]) -> int | None:
-    """Returns the source's offset at which a copy continues after a write without an answer.
+    """Returns the source's offset at which a copy continues after a write without a response.
 
     `written` is the end of the target's partition before the write, `end` its end now, and `marks` are (records, next
-    offset of the source) after each batch. None: the end is none that the write leads to.
+    offset of the source) after each batch. None: the write cannot have led to this end.
     """
     by_end = {written: source_offset} | {written + records: next_offset for records, next_offset in marks}
     return by_end.get(end)

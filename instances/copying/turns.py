@@ -29,7 +29,7 @@ from instances.copying.models import CopyState, TopicCopy
 from instances.copying.pace import bytes_per_s, resolved_offset
 from instances.lifecycle.phases import REACHABLE
 from instances.topics import table
-from instances.topics.presence import TopicNotReady, waiting
+from instances.topics.presence import TopicNotReady, not_ready_if_pending
 from tenants import audit
 from tenants.actors import system_actor
 from tenants.errors import Conflict, DomainError, Message, NotFound, OutcomeUnknown, Unavailable
@@ -42,21 +42,21 @@ OTHER_WRITER = "other_writer"
 STALLED = "stalled"
 
 
-def due() -> Sequence[str]:
+def due_copies() -> Sequence[str]:
     """Returns running copies, the one that waited longest first."""
     rows = TopicCopy.objects.filter(state=CopyState.RUNNING).order_by("progress_at", "pk")
     return list(rows.values_list("pk", flat=True)[:COPIES_MAX])
 
 
-def run_turn(copy_id: str, *, ends_s: float, now: datetime) -> None:
-    """Continues a copy until `time.monotonic()` is `ends_s`. The caller holds its lock."""
+def run_turn(copy_id: str, *, deadline_s: float, now: datetime) -> None:
+    """Continues a copy until `time.monotonic()` is `deadline_s`. The caller holds its lock."""
     copy = TopicCopy.objects.select_related("instance__tenant").filter(pk=copy_id, state=CopyState.RUNNING).first()
     if copy is None:
         return
     try:
         if copy.instance.current_phase not in REACHABLE:
             raise Unavailable(Message(gettext_noop("The instance is %(phase)s."), phase=copy.instance.phase))
-        _Turn(copy).run(ends_s, now)
+        _Turn(copy).run(deadline_s, now)
     except (Unavailable, TopicNotReady) as error:
         _wait(copy, error, now)
     except NotFound:
@@ -66,7 +66,7 @@ def run_turn(copy_id: str, *, ends_s: float, now: datetime) -> None:
 
 
 class _Turn:
-    """Both topics of a copy, while one turn works on them."""
+    """The source and the target of a copy during one turn."""
 
     def __init__(self, copy: TopicCopy) -> None:
         self.copy = copy
@@ -76,11 +76,11 @@ class _Turn:
         self.source: RecordLog = record_log.it(copy.instance_id, copy.source)
         self.target: RecordLog = record_log.it(copy.instance_id, copy.target)
 
-    def run(self, ends_s: float, now: datetime) -> None:
+    def run(self, deadline_s: float, now: datetime) -> None:
         if not self._resolve(now):
             return
         budget = bytes_per_s(self.copy.instance.bandwidth_mb_s) * COPY_EVERY_S
-        while budget > 0 and time.monotonic() < ends_s:
+        while budget > 0 and time.monotonic() < deadline_s:
             partition = self._next_partition()
             if partition is None:
                 _end(self.copy, CopyState.SUCCEEDED)
@@ -94,7 +94,7 @@ class _Turn:
 
     def _require_same(self, topic: str, field: str) -> None:
         """Raises `NotFound` for a topic that is not the one with which the copy began."""
-        with waiting(self.copy.instance, topic):
+        with not_ready_if_pending(self.copy.instance, topic):
             topic_id = interfaces.data_plane.it.topic(self.copy.instance_id, topic).topic_id
         if not getattr(self.copy, field):
             setattr(self.copy, field, topic_id)
@@ -104,7 +104,7 @@ class _Turn:
 
     def _batch_bytes_max(self) -> int:
         """Returns the size of batches that the target accepts: it may be less than what the source's have."""
-        with waiting(self.copy.instance, self.copy.target):
+        with not_ready_if_pending(self.copy.instance, self.copy.target):
             entries = interfaces.data_plane.it.topic_config(self.copy.instance_id, self.copy.target)
         accepted = next((entry.value for entry in entries if entry.name == MAX_MESSAGE_BYTES), None)
         return max(1, int(accepted or 0) - COPY_BATCH_OVERHEAD_BYTES)
@@ -142,7 +142,7 @@ class _Turn:
         self._advance(partition, chunk.next_offset, written)
 
     def _resolve(self, now: datetime) -> bool:
-        """Learns how much of a write without an answer was stored. Returns False while that cannot be known."""
+        """Finds out how much of a write without a response was stored. Returns False while that cannot be known."""
         in_flight = self.copy.in_flight
         if in_flight is None:
             return True
@@ -178,7 +178,7 @@ class _Turn:
 
 
 def _wait(copy: TopicCopy, error: DomainError, now: datetime) -> None:
-    """Notes why a copy waits; it fails if it has waited too long."""
+    """Stores the reason why a copy waits; fails the copy if it has waited too long."""
     if now - copy.progress_at > timedelta(seconds=COPY_STALLED_S):
         _end(copy, CopyState.FAILED, STALLED, error.detail or error.title)
     else:
@@ -195,4 +195,4 @@ def _end(copy: TopicCopy, state: CopyState, code: str = "", error: str = "") -> 
     after = {"from": copy.source, "messages": copy.copied_records, **({"code": code} if code else {})}
     target = ("topic", f"{copy.instance_id}/{copy.target}")
     audit.record(acting, action, target, None, after, tenant=copy.instance.tenant)
-    transaction.on_commit(lambda: table.forget(copy.instance_id))
+    transaction.on_commit(lambda: table.invalidate(copy.instance_id))

@@ -9,14 +9,14 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from instances.groups.offset_plans import ResetMode, ResetTarget, instant_ms
+from instances.groups.offset_plans import ResetMode, ResetTarget, time_ms
 from instances.limits import PARTITIONS_PER_TOPIC_MAX
 
 OFFSET_MAX = 2**63 - 1
 PARTITIONS_CHARS_MAX = 2_000
-_SPANS = re.compile(r"\s*(\d{1,6})\s*(?:[-–]\s*(\d{1,6})\s*)?\Z")
+_PARTITION_RANGE = re.compile(r"\s*(\d{1,6})\s*(?:[-–]\s*(\d{1,6})\s*)?\Z")
 
-AIMS = (
+RESET_MODES = (
     (ResetMode.EARLIEST.value, _("The first message kept")),
     (ResetMode.LATEST.value, _("The end: skip all that is there")),
     (ResetMode.TIME.value, _("The first message since a time")),
@@ -29,7 +29,7 @@ class ResetForm(forms.Form):
     """The new offsets of a group. Values of other targets are ignored."""
 
     to = forms.ChoiceField(
-        label=_("Read on from"), choices=AIMS, widget=forms.RadioSelect, initial=ResetMode.EARLIEST.value
+        label=_("Read on from"), choices=RESET_MODES, widget=forms.RadioSelect, initial=ResetMode.EARLIEST.value
     )
     time = forms.DateTimeField(
         label=_("Time"), required=False, input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
@@ -59,18 +59,18 @@ class ResetForm(forms.Form):
             return None
         result: set[int] = set()
         for part in text.split(","):
-            read = _SPANS.match(part)
-            first, last = (int(read[1]), int(read[2] or read[1])) if read else (1, 0)
-            if not read or not first <= last < PARTITIONS_PER_TOPIC_MAX:
+            match = _PARTITION_RANGE.match(part)
+            first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+            if not match or not first <= last < PARTITIONS_PER_TOPIC_MAX:
                 raise forms.ValidationError(_("Use numbers and ranges, for example 0, 3-5."))
             result |= set(range(first, last + 1))
         return sorted(result)
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        needed = {ResetMode.TIME: "time", ResetMode.OFFSET: "offset", ResetMode.SHIFT: "by"}.get(values.get("to", ""))
-        if needed and values.get(needed) is None and needed not in self.errors:
-            self.add_error(needed, _("This is needed."))
+        required = {ResetMode.TIME: "time", ResetMode.OFFSET: "offset", ResetMode.SHIFT: "by"}.get(values.get("to", ""))
+        if required and values.get(required) is None and required not in self.errors:
+            self.add_error(required, _("This is needed."))
         if values.get("partitions") and not values.get("topic"):
             self.add_error("topic", _("Choose the topic whose partitions you mean."))
         return values
@@ -79,22 +79,22 @@ class ResetForm(forms.Form):
     def target(self) -> ResetTarget:
         """Returns the target of the reset."""
         values = self.cleaned_data
-        aim = ResetMode(values["to"])
+        mode = ResetMode(values["to"])
         return ResetTarget(
-            aim=aim,
-            at_ms=instant_ms(values["time"]) if aim is ResetMode.TIME else None,
-            offset=values["offset"] if aim is ResetMode.OFFSET else None,
-            by=values["by"] if aim is ResetMode.SHIFT else None,
+            mode=mode,
+            at_ms=time_ms(values["time"]) if mode is ResetMode.TIME else None,
+            offset=values["offset"] if mode is ResetMode.OFFSET else None,
+            by=values["by"] if mode is ResetMode.SHIFT else None,
         )
 
     @property
-    def wanted(self) -> list[tuple[str, list[int] | None]]:
+    def selection(self) -> list[tuple[str, list[int] | None]]:
         """Returns the chosen topic and partitions; empty for all."""
         topic = self.cleaned_data["topic"]
         return [(topic, self.cleaned_data["partitions"])] if topic else []
 
 
-class ForgetForm(forms.Form):
+class DeleteOffsetsForm(forms.Form):
     """The topic whose offsets are deleted."""
 
     topic = forms.ChoiceField(label=_("Topic"))

@@ -86,7 +86,7 @@ class CommittedOffset:
     metadata: str = ""
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> Partition:
         return self.topic, self.partition
 
 

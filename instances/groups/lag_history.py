@@ -1,8 +1,8 @@
 """Lags of the last quarter of an hour: samples in the cache, which may be lost.
 
-A task samples every group (`note`), a page the groups that it shows. Two rings per group: its total lag (for the
-trend), and the ends of its partitions' logs (for how far behind in time a group is: since the log ended at the group's
-current offset). The last lag by topic is stored beside them, for metrics.
+A task samples every group (`record_samples`), a page the groups that it shows. Each group has two rings: its total lag
+(for the trend), and the ends of its partitions' logs (for how far behind in time a group is: since the log
+ended at the group's current offset). The last lag by topic is stored beside them, for metrics.
 """
 
 from __future__ import annotations
@@ -27,75 +27,75 @@ from instances.limits import (
 )
 
 MS_PER_S = 1_000
-KEEP_S = LAG_SAMPLE_EVERY_S * LAG_SAMPLES_MAX
-SPAN_MS = KEEP_S * MS_PER_S
+RETENTION_S = LAG_SAMPLE_EVERY_S * LAG_SAMPLES_MAX
+SPAN_MS = RETENTION_S * MS_PER_S
 
 # (ms since 1970, messages)
 Sample = tuple[int, int]
 Ends = tuple[int, dict[Partition, int]]
 # (ms since 1970, messages by topic)
 Latest = tuple[int, dict[str, int]]
-Kept = TypeVar("Kept", Sample, Ends)
+SampleType = TypeVar("SampleType", Sample, Ends)
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class TimeLag:
     """The age of the message that a group reads next; `at_least` if the samples do not reach back that far."""
 
-    seconds: float
+    age_s: float
     at_least: bool
 
 
-def note(
+def record_samples(
     instance_id: str, offsets: Mapping[str, Mapping[Partition, int]], ends: Mapping[Partition, int], now_ms: int
 ) -> None:
     """Samples many groups at once from their committed offsets. A group with a partition whose end is not known is
     skipped.
     """
     lags = {
-        group: {place: max(0, ends[place] - offset) for place, offset in committed.items()}
+        group: {partition: max(0, ends[partition] - offset) for partition, offset in committed.items()}
         for group, committed in offsets.items()
         if committed and ends.keys() >= committed.keys()
     }
     if not lags:
         return
-    note_lags(instance_id, {group: sum(partition_lags.values()) for group, partition_lags in lags.items()}, now_ms)
-    _grow(
+    record_lags(instance_id, {group: sum(partition_lags.values()) for group, partition_lags in lags.items()}, now_ms)
+    _append_samples(
         {
-            _key(instance_id, group, "ends"): (now_ms, _watched({lag: ends[lag] for lag in lags[group]}))
+            _key(instance_id, group, "ends"): (now_ms, _limited({lag: ends[lag] for lag in lags[group]}))
             for group in lags
         },
         now_ms,
     )
-    _note_latest(instance_id, lags, now_ms)
+    _record_latest(instance_id, lags, now_ms)
 
 
-def note_lags(instance_id: str, lags: Mapping[str, int], now_ms: int) -> dict[str, tuple[Sample, ...]]:
+def record_lags(instance_id: str, lags: Mapping[str, int], now_ms: int) -> dict[str, tuple[Sample, ...]]:
     """Samples each group's lag; returns the samples of each, oldest first, including this one."""
     keys = {group: _key(instance_id, group, "lags") for group in lags}
-    grown = _grow({keys[group]: (now_ms, lag) for group, lag in lags.items()}, now_ms)
-    return {group: grown[key] for group, key in keys.items()}
+    extended = _append_samples({keys[group]: (now_ms, lag) for group, lag in lags.items()}, now_ms)
+    return {group: extended[key] for group, key in keys.items()}
 
 
-def note_ends(instance_id: str, group: str, ends: Mapping[Partition, int], now_ms: int) -> tuple[Ends, ...]:
+def record_log_ends(instance_id: str, group: str, ends: Mapping[Partition, int], now_ms: int) -> tuple[Ends, ...]:
     """Samples the ends of a group's partitions, up to a bounded number of partitions; returns the samples."""
     key = _key(instance_id, group, "ends")
-    return _grow({key: (now_ms, _watched(ends))}, now_ms)[key]
+    return _append_samples({key: (now_ms, _limited(ends))}, now_ms)[key]
 
 
 def latest(instance_id: str, now_ms: int) -> dict[str, Latest]:
     """Returns the last sample of each group that has one."""
-    return _shown(cache.get(_latest_key(instance_id)) or {}, now_ms)
+    return _unexpired(cache.get(_latest_key(instance_id)) or {}, now_ms)
 
 
 def latest_of(instance_ids: Iterable[str], now_ms: int) -> dict[str, dict[str, Latest]]:
     """Returns the same for many instances, by their ids."""
     keys = {_latest_key(instance_id): instance_id for instance_id in instance_ids}
-    return {keys[key]: _shown(kept, now_ms) for key, kept in cache.get_many(list(keys)).items()}
+    return {keys[key]: _unexpired(cached, now_ms) for key, cached in cache.get_many(list(keys)).items()}
 
 
-def _shown(kept: Mapping[str, Latest], now_ms: int) -> dict[str, Latest]:
-    return {group: item for group, item in kept.items() if now_ms - item[0] <= LAG_SHOWN_FOR_S * MS_PER_S}
+def _unexpired(cached: Mapping[str, Latest], now_ms: int) -> dict[str, Latest]:
+    return {group: sample for group, sample in cached.items() if now_ms - sample[0] <= LAG_SHOWN_FOR_S * MS_PER_S}
 
 
 def has_grown(samples: Sequence[Sample]) -> bool:
@@ -107,56 +107,56 @@ def has_grown(samples: Sequence[Sample]) -> bool:
     if not older:
         return False
     lags = [older[-1][1], *(lag for at_ms, lag in samples if at_ms > from_ms)]
-    never_less = all(item <= other for item, other in pairwise(lags))
-    return never_less and lags[-1] > lags[0]
+    never_decreased = all(lag <= next_lag for lag, next_lag in pairwise(lags))
+    return never_decreased and lags[-1] > lags[0]
 
 
-def behind(place: Partition, committed: int, ends: Sequence[Ends]) -> Behind | None:
+def time_lag(partition: Partition, committed: int, ends: Sequence[Ends]) -> TimeLag | None:
     """Returns how far behind in time a group is in a partition, from samples of its end, oldest first. None: not known.
 
     Pure.
     """
-    known = [(at_ms, result[place]) for at_ms, result in ends if place in result]
+    known = [(at_ms, result[partition]) for at_ms, result in ends if partition in result]
     if not known:
         return None
     now_ms, end = known[-1]
     if committed >= end:
-        return Behind(0.0, at_least=False)
-    passed = [at_ms for at_ms, then in known if then <= committed]
-    if not passed and now_ms - known[0][0] < LAG_BEHIND_SHOWN_FROM_S * MS_PER_S:
+        return TimeLag(0.0, at_least=False)
+    earlier = [at_ms for at_ms, end_then in known if end_then <= committed]
+    if not earlier and now_ms - known[0][0] < LAG_BEHIND_SHOWN_FROM_S * MS_PER_S:
         return None
-    since_ms = passed[-1] if passed else known[0][0]
-    return Behind((now_ms - since_ms) / MS_PER_S, at_least=not passed)
+    since_ms = earlier[-1] if earlier else known[0][0]
+    return TimeLag((now_ms - since_ms) / MS_PER_S, at_least=not earlier)
 
 
-def _grow(taken: Mapping[str, Kept], now_ms: int) -> dict[str, tuple[Kept, ...]]:
+def _append_samples(new_samples: Mapping[str, SampleType], now_ms: int) -> dict[str, tuple[SampleType, ...]]:
     """Returns each ring with one more sample; it is stored if the last one is old enough."""
-    kept = cache.get_many(list(taken))
-    grown: dict[str, tuple[Kept, ...]] = {}
-    changed: dict[str, tuple[Kept, ...]] = {}
-    for key, sample in taken.items():
-        before: tuple[Kept, ...] = kept.get(key, ())
-        taken_now: tuple[Kept, ...] = (sample,)
-        grown[key] = _recent(before, now_ms) + taken_now
+    cached = cache.get_many(list(new_samples))
+    extended: dict[str, tuple[SampleType, ...]] = {}
+    changed: dict[str, tuple[SampleType, ...]] = {}
+    for key, sample in new_samples.items():
+        before: tuple[SampleType, ...] = cached.get(key, ())
+        new_sample: tuple[SampleType, ...] = (sample,)
+        extended[key] = _recent(before, now_ms) + new_sample
         if _is_due(before, now_ms):
-            changed[key] = grown[key][-LAG_SAMPLES_MAX:]
+            changed[key] = extended[key][-LAG_SAMPLES_MAX:]
     if changed:
-        cache.set_many(changed, KEEP_S)
-    return grown
+        cache.set_many(changed, RETENTION_S)
+    return extended
 
 
-def _note_latest(instance_id: str, lags: Mapping[str, Mapping[Partition, int]], now_ms: int) -> None:
+def _record_latest(instance_id: str, lags: Mapping[str, Mapping[Partition, int]], now_ms: int) -> None:
     known = latest(instance_id, now_ms)
-    for group, each in lags.items():
+    for group, by_partition in lags.items():
         by_topic: dict[str, int] = {}
-        for (topic, _), lag in each.items():
+        for (topic, _), lag in by_partition.items():
             by_topic[topic] = by_topic.get(topic, 0) + lag
         known[group] = (now_ms, by_topic)
     youngest = sorted(known.items(), key=lambda pair: -pair[1][0])[:LAG_GROUPS_SHOWN_MAX]
     cache.set(_latest_key(instance_id), dict(youngest), LAG_SHOWN_FOR_S)
 
 
-def _watched(ends: Mapping[Partition, int]) -> dict[Partition, int]:
+def _limited(ends: Mapping[Partition, int]) -> dict[Partition, int]:
     return dict(sorted(ends.items())[:LAG_ENDS_PARTITIONS_MAX])
 
 
@@ -164,7 +164,7 @@ def _latest_key(instance_id: str) -> str:
     return f"groups:{instance_id}:latest"
 
 
-def _recent(samples: tuple[Kept, ...], now_ms: int) -> tuple[Kept, ...]:
+def _recent(samples: tuple[SampleType, ...], now_ms: int) -> tuple[SampleType, ...]:
     return tuple(sample for sample in samples if now_ms - SPAN_MS <= sample[0] <= now_ms)
 
 
@@ -173,5 +173,5 @@ def _is_due(samples: Sequence[Sample | Ends], now_ms: int) -> bool:
     return not samples or now_ms - samples[-1][0] >= LAG_SAMPLE_EVERY_S * MS_PER_S
 
 
-def _key(instance_id: str, group: str, what: str) -> str:
-    return f"groups:{instance_id}:{what}:{hashlib.sha256(group.encode()).hexdigest()[:32]}"
+def _key(instance_id: str, group: str, kind: str) -> str:
+    return f"groups:{instance_id}:{kind}:{hashlib.sha256(group.encode()).hexdigest()[:32]}"

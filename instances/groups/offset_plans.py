@@ -34,12 +34,12 @@ class ClampedTo(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetTarget:
-    """An aim and its value: `at_ms` (ms since 1970) of TIME, `offset` of OFFSET, `by` of SHIFT, `given` of GIVEN.
+    """A reset mode and its value: `at_ms` (ms since 1970) of TIME, `offset` of OFFSET, `by` of SHIFT, `given` of GIVEN.
 
-    In `given`, None forgets the offset.
+    In `given`, None deletes the offset.
     """
 
-    aim: ResetMode
+    mode: ResetMode
     at_ms: int | None = None
     offset: int | None = None
     by: int | None = None
@@ -63,7 +63,7 @@ class Log:
 class Change:
     """One row of the table. `before` None: nothing was committed; `after` None: the offset is deleted.
 
-    `edge` is the end of the log to which it moves, wherever that end is by then.
+    `log_end` is the end of the log to which it moves, wherever that end is by then.
     """
 
     topic: str
@@ -73,10 +73,10 @@ class Change:
     start: int
     end: int
     clipped: ClampedTo = ClampedTo.NONE
-    edge: ClampedTo = ClampedTo.NONE
+    log_end: ClampedTo = ClampedTo.NONE
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> Partition:
         return self.topic, self.partition
 
     @property
@@ -99,7 +99,7 @@ class Change:
         return self.after - self.before
 
 
-def instant_ms(at: datetime) -> int:
+def time_ms(at: datetime) -> int:
     """Returns milliseconds since 1970; never negative, because negative values mean the ends of the log in
     ListOffsets.
     """
@@ -107,73 +107,73 @@ def instant_ms(at: datetime) -> int:
 
 
 class NoOffsetToShift(Exception):
-    """Raised for SHIFT of partitions without a committed offset; they are in `places`."""
+    """Raised for SHIFT of partitions without a committed offset; they are in `partitions`."""
 
-    def __init__(self, places: tuple[Partition, ...]) -> None:
-        super().__init__(f"{len(places)} partitions without an offset")
-        self.places = places
+    def __init__(self, partitions: tuple[Partition, ...]) -> None:
+        super().__init__(f"{len(partitions)} partitions without an offset")
+        self.partitions = partitions
 
 
 def plan(
     target: ResetTarget,
-    places: Iterable[Partition],
+    partitions: Iterable[Partition],
     committed: Mapping[Partition, CommittedOffset],
     logs: Mapping[Partition, Log],
 ) -> tuple[Change, ...]:
-    """Returns a change for each partition, in order. `logs` contains all of `places`.
+    """Returns a change for each partition, in order. `logs` contains all of `partitions`.
 
     Raises `NoOffsetToShift`.
     """
-    wanted = sorted(set(places))
-    if target.aim is ResetMode.SHIFT:
-        bare = tuple(place for place in wanted if place not in committed)
-        if bare:
-            raise NoOffsetToShift(bare)
-    return tuple(_change(target, place, committed.get(place), logs[place]) for place in wanted)
+    ordered = sorted(set(partitions))
+    if target.mode is ResetMode.SHIFT:
+        without_offset = tuple(partition for partition in ordered if partition not in committed)
+        if without_offset:
+            raise NoOffsetToShift(without_offset)
+    return tuple(_change(target, partition, committed.get(partition), logs[partition]) for partition in ordered)
 
 
-def _change(target: ResetTarget, place: Partition, committed: CommittedOffset | None, log: Log) -> Change:
+def _change(target: ResetTarget, partition: Partition, committed: CommittedOffset | None, log: Log) -> Change:
     before = committed.offset if committed else None
-    wanted = _wanted(target, place, before, log)
-    after, clipped = clip(wanted, log) if wanted is not None else (None, ClampedTo.NONE)
+    offset = _target_offset(target, partition, before, log)
+    after, clipped = clamp(offset, log) if offset is not None else (None, ClampedTo.NONE)
     return Change(
-        topic=place[0],
-        partition=place[1],
+        topic=partition[0],
+        partition=partition[1],
         before=before,
         after=after,
         start=log.start,
         end=log.end,
         clipped=clipped,
-        edge=clipped or _edge(target, log),
+        log_end=clipped or _log_end_of_mode(target, log),
     )
 
 
-def _edge(target: ResetTarget, log: Log) -> ClampedTo:
-    """Returns the end of the log that is requested by name, not by number."""
-    if target.aim is ResetMode.EARLIEST:
+def _log_end_of_mode(target: ResetTarget, log: Log) -> ClampedTo:
+    """Returns the end of the log to which the mode moves the offset; NONE for an offset by number."""
+    if target.mode is ResetMode.EARLIEST:
         return ClampedTo.START
-    is_after_all = target.aim is ResetMode.TIME and log.at_time is not None and log.at_time < 0
-    return ClampedTo.END if target.aim is ResetMode.LATEST or is_after_all else ClampedTo.NONE
+    is_after_last_message = target.mode is ResetMode.TIME and log.at_time is not None and log.at_time < 0
+    return ClampedTo.END if target.mode is ResetMode.LATEST or is_after_last_message else ClampedTo.NONE
 
 
-def _wanted(target: ResetTarget, place: Partition, before: int | None, log: Log) -> int | None:
-    if target.aim is ResetMode.EARLIEST:
+def _target_offset(target: ResetTarget, partition: Partition, before: int | None, log: Log) -> int | None:
+    if target.mode is ResetMode.EARLIEST:
         return log.start
-    if target.aim is ResetMode.LATEST:
+    if target.mode is ResetMode.LATEST:
         return log.end
-    if target.aim is ResetMode.TIME:
+    if target.mode is ResetMode.TIME:
         assert log.at_time is not None
         return log.end if log.at_time < 0 else log.at_time
-    if target.aim is ResetMode.OFFSET:
+    if target.mode is ResetMode.OFFSET:
         return target.offset
-    if target.aim is ResetMode.SHIFT:
+    if target.mode is ResetMode.SHIFT:
         assert before is not None and target.by is not None
         return before + target.by
     assert target.given is not None
-    return target.given[place]
+    return target.given[partition]
 
 
-def clip(offset: int, log: Log) -> tuple[int, ClampedTo]:
+def clamp(offset: int, log: Log) -> tuple[int, ClampedTo]:
     """Returns an offset inside of the log, and the end to which it was clipped."""
     if offset < log.start:
         return log.start, ClampedTo.START

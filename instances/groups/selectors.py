@@ -27,7 +27,7 @@ from instances.groups.interfaces import (
     Partition,
     group_admin_client,
 )
-from instances.groups.lag_history import Behind, Sample
+from instances.groups.lag_history import Sample, TimeLag
 from instances.interfaces import BrokerUnresponsive
 from instances.limits import GROUP_PARTITIONS_SHOWN_MAX, LAG_PARTITIONS_PER_GROUP_MAX, LAG_PARTITIONS_PER_LIST_MAX
 from instances.models import Instance
@@ -40,7 +40,7 @@ UNDOABLE = ("group.offsets_reset", "group.offsets_deleted", "group.deleted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worst:
+class LargestLag:
     """The partition with the largest lag."""
 
     topic: str
@@ -59,7 +59,7 @@ class GroupRow:
     members: int | None = None
     partitions: int | None = None
     lag: int | None = None
-    worst: Worst | None = None
+    worst: LargestLag | None = None
     trouble: str = ""
     history: tuple[Sample, ...] = ()
     is_growing: bool = False
@@ -88,10 +88,10 @@ class PartitionLag:
     start: int | None
     end: int | None
     member: GroupMember | None
-    behind: Behind | None = None
+    behind: TimeLag | None = None
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> Partition:
         return self.topic, self.partition
 
     @property
@@ -105,7 +105,7 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class BlockingTransaction:
     """A transaction that blocks a group. `id` is empty if no coordinator knows it: only an operator can end it.
     `open_ms` is the least time for which it has been open.
     """
@@ -123,15 +123,15 @@ class GroupDetail:
     """One group. `lag` is the sum over the partitions with known lag; `unknown` counts the others with an offset."""
 
     description: GroupDescription
-    lines: tuple[PartitionLag, ...]
+    partitions: tuple[PartitionLag, ...]
     lag: int | None
     unknown: int
     left_out: int
-    worst: Worst | None
+    worst: LargestLag | None
     trouble: str
     history: tuple[Sample, ...]
     is_growing: bool
-    held_by: tuple[Holder, ...] = ()
+    held_by: tuple[BlockingTransaction, ...] = ()
 
     @property
     def id(self) -> str:
@@ -145,7 +145,7 @@ class GroupDetail:
     def etag(self) -> tuple[object, ...]:
         """The state that changes when a member joins, leaves or commits."""
         members = tuple((member.id, member.assignment) for member in self.description.members)
-        offsets = tuple((*line.place, line.committed) for line in self.lines)
+        offsets = tuple((*partition_lag.topic_partition, partition_lag.committed) for partition_lag in self.partitions)
         return self.id, self.description.state, members, offsets
 
 
@@ -160,18 +160,18 @@ def group_page(
     """Returns a page of groups by name (in some states, or all), without the fields that `with_lags` fills in."""
     access.require_reachable(instance)
     result = group_admin_client.it.groups(instance.pk)
-    named = [group for group in result.groups if contains.lower() in group.id.lower()]
+    matching = [group for group in result.groups if contains.lower() in group.id.lower()]
     rows, next_token = pages.page_of_items(
-        [group for group in named if not states or group.state in states],
+        [group for group in matching if not states or group.state in states],
         key=lambda group: group.id,
         page_size=page_size,
         page_token=page_token,
         binding=f"groups {instance.pk} {contains} {sorted(states)}",
     )
     return GroupPage(
-        rows=tuple(_bare(group) for group in rows),
+        rows=tuple(_row_without_lag(group) for group in rows),
         next_token=next_token,
-        counts=Counter(group.state for group in named),
+        counts=Counter(group.state for group in matching),
         silent=result.silent,
     )
 
@@ -186,19 +186,19 @@ def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | Non
     """Returns the same rows with members, lag, its trend and its worst partition."""
     summaries = group_admin_client.it.describe(instance.pk, [row.id for row in rows])
     offsets = {row.id: summaries[row.id].offsets or () for row in rows if row.id in summaries}
-    ends = group_admin_client.it.bounds(instance.pk, _counted(offsets))
-    full = [_with_lag(row, summaries.get(row.id), offsets.get(row.id, ()), ends) for row in rows]
-    lags = {row.id: row.lag for row in full if row.lag is not None}
-    histories = lag_history.note_lags(instance.pk, lags, _now_ms() if now_ms is None else now_ms)
+    ends = group_admin_client.it.bounds(instance.pk, _partitions_within_limits(offsets))
+    rows_with_lag = [_with_lag(row, summaries.get(row.id), offsets.get(row.id, ()), ends) for row in rows]
+    lags = {row.id: row.lag for row in rows_with_lag if row.lag is not None}
+    histories = lag_history.record_lags(instance.pk, lags, _now_ms() if now_ms is None else now_ms)
     return tuple(
         replace(row, history=histories[row.id], is_growing=lag_history.has_grown(histories[row.id]))
         if row.id in histories
         else row
-        for row in full
+        for row in rows_with_lag
     )
 
 
-def worst_sampled(instance: Instance, groups: Sequence[GroupRow], count: int, *, now_ms: int) -> list[GroupRow]:
+def largest_sampled_lags(instance: Instance, groups: Sequence[GroupRow], count: int, *, now_ms: int) -> list[GroupRow]:
     """Returns the `count` groups with the largest last sampled lag."""
     lags = {
         name: sum(by_topic.values()) for name, (_at_ms, by_topic) in lag_history.latest(instance.pk, now_ms).items()
@@ -216,32 +216,36 @@ def group_detail(
     """
     access.require_reachable(instance)
     summary = group_admin_client.it.describe(instance.pk, [group], fresh=fresh)[group]
-    description = known(group, summary)
-    owners = {place: member for member in description.members for place in member.assignment or ()}
-    committed = {offset.place: offset for offset in summary.offsets or ()}
-    wanted = sorted(place for place in {*committed, *owners} if not topic or place[0] == topic)
-    places = wanted[:GROUP_PARTITIONS_SHOWN_MAX]
-    ends = group_admin_client.it.bounds(instance.pk, places, fresh=fresh)
-    begins = group_admin_client.it.bounds(instance.pk, places, EARLIEST, fresh=fresh)
-    lines = [_line(place, committed.get(place), begins, ends, owners) for place in places]
-    at_ms = _now_ms() if now_ms is None else now_ms
-    samples = lag_history.note_ends(instance.pk, group, ends, at_ms)
-    lines = [
-        replace(line, behind=lag_history.behind(line.place, line.committed, samples))
-        if line.committed is not None
-        else line
-        for line in lines
+    description = require_known_group(group, summary)
+    owners = {partition: member for member in description.members for partition in member.assignment or ()}
+    committed = {offset.topic_partition: offset for offset in summary.offsets or ()}
+    selected = sorted(partition for partition in {*committed, *owners} if not topic or partition[0] == topic)
+    partitions = selected[:GROUP_PARTITIONS_SHOWN_MAX]
+    ends = group_admin_client.it.bounds(instance.pk, partitions, fresh=fresh)
+    starts = group_admin_client.it.bounds(instance.pk, partitions, EARLIEST, fresh=fresh)
+    partition_lags = [
+        _partition_lag(partition, committed.get(partition), starts, ends, owners) for partition in partitions
     ]
-    lag, unknown, worst = _sums(lines)
-    unknown += sum(place in committed for place in wanted[len(places) :])
+    at_ms = _now_ms() if now_ms is None else now_ms
+    samples = lag_history.record_log_ends(instance.pk, group, ends, at_ms)
+    partition_lags = [
+        replace(
+            partition_lag, behind=lag_history.time_lag(partition_lag.topic_partition, partition_lag.committed, samples)
+        )
+        if partition_lag.committed is not None
+        else partition_lag
+        for partition_lag in partition_lags
+    ]
+    lag, unknown, worst = _lag_sums(partition_lags)
+    unknown += sum(partition in committed for partition in selected[len(partitions) :])
     is_whole = lag is not None and not topic and not unknown
-    history = lag_history.note_lags(instance.pk, {group: lag or 0}, at_ms)[group] if is_whole else ()
+    history = lag_history.record_lags(instance.pk, {group: lag or 0}, at_ms)[group] if is_whole else ()
     return GroupDetail(
         description=description,
-        lines=tuple(lines),
+        partitions=tuple(partition_lags),
         lag=lag,
         unknown=unknown,
-        left_out=len(wanted) - len(places),
+        left_out=len(selected) - len(partitions),
         worst=worst,
         trouble=summary.trouble,
         history=history,
@@ -249,7 +253,7 @@ def group_detail(
     )
 
 
-def known(group: str, summary: GroupSummary) -> GroupDescription:
+def require_known_group(group: str, summary: GroupSummary) -> GroupDescription:
     """Returns the description of a group that exists. A group that only has offsets exists, too.
 
     Raises `NotFound`, and `Unavailable` if its coordinator does not answer.
@@ -264,7 +268,7 @@ def known(group: str, summary: GroupSummary) -> GroupDescription:
     return summary.description
 
 
-def last_move(instance: Instance, group_ref: tuple[str, str]) -> AuditEntry | None:
+def last_undoable_change(instance: Instance, group_ref: tuple[str, str]) -> AuditEntry | None:
     """Returns the latest reset or deletion of a group's offsets that was not undone since."""
     rows = AuditEntry.objects.filter(
         tenant_id=instance.tenant_id, target_type=group_ref[0], target_id=group_ref[1], action__startswith="group."
@@ -273,19 +277,19 @@ def last_move(instance: Instance, group_ref: tuple[str, str]) -> AuditEntry | No
     return latest if latest is not None and latest.action in UNDOABLE else None
 
 
-def _bare(group: GroupListing) -> GroupRow:
+def _row_without_lag(group: GroupListing) -> GroupRow:
     return GroupRow(id=group.id, state=group.state, protocol_type=group.protocol_type, coordinator=group.coordinator)
 
 
-def _counted(offsets: Mapping[str, tuple[CommittedOffset, ...]]) -> set[Partition]:
+def _partitions_within_limits(offsets: Mapping[str, tuple[CommittedOffset, ...]]) -> set[Partition]:
     """Returns the partitions whose ends a list requests, group by group within its limits."""
-    places: set[Partition] = set()
+    partitions: set[Partition] = set()
     for committed in offsets.values():
         if len(committed) <= LAG_PARTITIONS_PER_GROUP_MAX:
-            wanted = places | {offset.place for offset in committed}
-            if len(wanted) <= LAG_PARTITIONS_PER_LIST_MAX:
-                places = wanted
-    return places
+            selected = partitions | {offset.topic_partition for offset in committed}
+            if len(selected) <= LAG_PARTITIONS_PER_LIST_MAX:
+                partitions = selected
+    return partitions
 
 
 def _with_lag(
@@ -293,7 +297,11 @@ def _with_lag(
 ) -> GroupRow:
     if summary is None:
         return row
-    lags = [(offset, max(0, ends[offset.place] - offset.offset)) for offset in offsets if offset.place in ends]
+    lags = [
+        (offset, max(0, ends[offset.topic_partition] - offset.offset))
+        for offset in offsets
+        if offset.topic_partition in ends
+    ]
     worst = max(lags, key=lambda pair: pair[1], default=None)
     description = summary.description
     return replace(
@@ -302,38 +310,38 @@ def _with_lag(
         members=len(description.members) if description else None,
         partitions=len(offsets) if summary.offsets is not None else None,
         lag=sum(lag for _, lag in lags) if len(lags) == len(offsets) and summary.offsets else None,
-        worst=Worst(topic=worst[0].topic, partition=worst[0].partition, lag=worst[1]) if worst else None,
+        worst=LargestLag(topic=worst[0].topic, partition=worst[0].partition, lag=worst[1]) if worst else None,
         trouble=summary.trouble,
     )
 
 
-def _line(
-    place: Partition,
+def _partition_lag(
+    partition: Partition,
     committed: CommittedOffset | None,
-    begins: Mapping[Partition, int],
+    starts: Mapping[Partition, int],
     ends: Mapping[Partition, int],
     owners: Mapping[Partition, GroupMember],
 ) -> PartitionLag:
     return PartitionLag(
-        topic=place[0],
-        partition=place[1],
+        topic=partition[0],
+        partition=partition[1],
         committed=committed.offset if committed else None,
         metadata=committed.metadata if committed else "",
-        start=begins.get(place),
-        end=ends.get(place),
-        member=owners.get(place),
+        start=starts.get(partition),
+        end=ends.get(partition),
+        member=owners.get(partition),
     )
 
 
-def _sums(lines: Iterable[PartitionLag]) -> tuple[int | None, int, Worst | None]:
+def _lag_sums(partition_lags: Iterable[PartitionLag]) -> tuple[int | None, int, LargestLag | None]:
     """Returns the total lag, the number of partitions with an offset that it leaves out, and the worst partition."""
-    with_offset = [line for line in lines if line.committed is not None]
-    lags = [(line, line.lag) for line in with_offset if line.lag is not None]
+    with_offset = [partition_lag for partition_lag in partition_lags if partition_lag.committed is not None]
+    lags = [(partition_lag, partition_lag.lag) for partition_lag in with_offset if partition_lag.lag is not None]
     worst = max(lags, key=lambda pair: pair[1], default=None)
     return (
         sum(lag for _, lag in lags) if lags else None,
         len(with_offset) - len(lags),
-        Worst(topic=worst[0].topic, partition=worst[0].partition, lag=worst[1]) if worst else None,
+        LargestLag(topic=worst[0].topic, partition=worst[0].partition, lag=worst[1]) if worst else None,
     )
 
 

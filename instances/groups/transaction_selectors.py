@@ -63,6 +63,8 @@ class TransactionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionPage:
+    """A page of transactional ids, the number of ids in each state, and the unresponsive brokers."""
+
     rows: tuple[TransactionRow, ...]
     next_token: str | None
     counts: Mapping[str, int]
@@ -91,9 +93,9 @@ def transaction_page(
     """Returns transactional ids by name, in some states or all; only those of the page are described."""
     access.require_reachable(instance)
     result = transaction_admin_client.it.transactions(instance.pk)
-    named = [transaction for transaction in result.transactions if contains.lower() in transaction.id.lower()]
+    matching = [transaction for transaction in result.transactions if contains.lower() in transaction.id.lower()]
     rows, next_token = pages.page_of_items(
-        [transaction for transaction in named if not states or transaction.state in states],
+        [transaction for transaction in matching if not states or transaction.state in states],
         key=lambda transaction: transaction.id,
         page_size=page_size,
         page_token=page_token,
@@ -104,7 +106,7 @@ def transaction_page(
     return TransactionPage(
         rows=tuple(_row(transaction, described.get(transaction.id), at_ms) for transaction in rows),
         next_token=next_token,
-        counts=Counter(transaction.state for transaction in named),
+        counts=Counter(transaction.state for transaction in matching),
         silent=result.silent,
     )
 
@@ -122,8 +124,10 @@ def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int
     producers = transaction_admin_client.it.producers(instance.pk, result.partitions)
     states = []
     for partition in result.partitions:
-        own = [producer for producer in producers.get(partition, ()) if producer.producer_id == result.producer_id]
-        states.append((partition, own[0] if own else None, partition in producers))
+        states_of_producer = [
+            producer for producer in producers.get(partition, ()) if producer.producer_id == result.producer_id
+        ]
+        states.append((partition, states_of_producer[0] if states_of_producer else None, partition in producers))
     at_ms = _now_ms() if now_ms is None else now_ms
     listing = TransactionListing(
         id=result.id, producer_id=result.producer_id, state=result.state, coordinator=result.coordinator
@@ -131,8 +135,8 @@ def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int
     return TransactionDetail(row=_row(listing, result, at_ms), producers=tuple(states))
 
 
-def _row(listing: TransactionListing, found: TransactionDescription | None, now_ms: int) -> TransactionRow:
-    if found is None:
+def _row(listing: TransactionListing, description: TransactionDescription | None, now_ms: int) -> TransactionRow:
+    if description is None:
         return TransactionRow(
             id=listing.id,
             state=listing.state,
@@ -141,14 +145,14 @@ def _row(listing: TransactionListing, found: TransactionDescription | None, now_
             now_ms=now_ms,
         )
     return TransactionRow(
-        id=found.id,
-        state=found.state,
-        producer_id=found.producer_id,
-        coordinator=found.coordinator,
-        producer_epoch=found.producer_epoch,
-        timeout_ms=found.timeout_ms,
-        started_ms=found.started_ms,
-        partitions=found.partitions,
+        id=description.id,
+        state=description.state,
+        producer_id=description.producer_id,
+        coordinator=description.coordinator,
+        producer_epoch=description.producer_epoch,
+        timeout_ms=description.timeout_ms,
+        started_ms=description.started_ms,
+        partitions=description.partitions,
         now_ms=now_ms,
     )
 

@@ -41,14 +41,14 @@ PARTITIONS_NAMED_MAX = 5
 STORAGE_FULL = FULL_PERCENT
 STORAGE_LEVELS = (80, 90, STORAGE_FULL)
 # A warning ends when usage is lower by this much, so that it does not change with every segment.
-STORAGE_BACK_PERCENT = 2
+STORAGE_HYSTERESIS_PERCENT = 2
 # Full storage has no such margin here: brokers have it, and report that they still refuse produce.
 STORAGE_TERMS = AlertTerms(
     levels=tuple(
         AlertLevel(
             number=percent,
             fires_at=percent,
-            ends_below=percent if percent == STORAGE_FULL else percent - STORAGE_BACK_PERCENT,
+            ends_below=percent if percent == STORAGE_FULL else percent - STORAGE_HYSTERESIS_PERCENT,
         )
         for percent in STORAGE_LEVELS
     )
@@ -104,25 +104,31 @@ class Fault:
     data: Mapping[str, Any]
 
 
-def observed(conditions: Sequence[Condition], seen: Observation, *, bought_bytes: int) -> list[Condition]:
+def after_observation(
+    conditions: Sequence[Condition], observation: Observation, *, bought_bytes: int
+) -> list[Condition]:
     """Returns the conditions after an observation."""
-    brokers, now = sorted(seen.silent), seen.at
+    brokers, now = sorted(observation.silent), observation.at
     status = _advance(conditions, ConditionType.BROKERS_ANSWER, len(brokers), now)
-    result = _put(conditions, ConditionType.BROKERS_ANSWER, status, _silent_words(brokers), {"brokers": brokers})
-    leaderless = seen.leaderless
+    result = _with_condition(
+        conditions, ConditionType.BROKERS_ANSWER, status, _unresponsive_message(brokers), {"brokers": brokers}
+    )
+    leaderless = observation.leaderless
     if leaderless is not None:
         status = _advance(conditions, ConditionType.PARTITIONS_LED, leaderless.count, now)
         data = {"count": leaderless.count, "partitions": list(leaderless.names[:PARTITIONS_NAMED_MAX])}
-        result = _put(result, ConditionType.PARTITIONS_LED, status, _leaderless_words(leaderless), data)
-    if seen.storage is not None:
-        percent = _storage_percent(seen.storage, bought_bytes)
+        result = _with_condition(result, ConditionType.PARTITIONS_LED, status, _leaderless_message(leaderless), data)
+    if observation.storage is not None:
+        percent = _storage_percent(observation.storage, bought_bytes)
         status = _advance(conditions, ConditionType.STORAGE_AVAILABLE, percent, now, STORAGE_TERMS)
-        words = _storage_words(status.level)
-        result = _put(result, ConditionType.STORAGE_AVAILABLE, status, words, {"percent": status.level})
-    if seen.shortened is not None:
-        topics = list(map(list, seen.shortened.topics))
+        message = _storage_message(status.level)
+        result = _with_condition(result, ConditionType.STORAGE_AVAILABLE, status, message, {"percent": status.level})
+    if observation.shortened is not None:
+        topics = list(map(list, observation.shortened.topics))
         status = _advance(conditions, ConditionType.RETENTION_KEPT, len(topics), now)
-        result = _put(result, ConditionType.RETENTION_KEPT, status, _shortened_words(topics), {"topics": topics})
+        result = _with_condition(
+            result, ConditionType.RETENTION_KEPT, status, _shortened_message(topics), {"topics": topics}
+        )
     return result
 
 
@@ -130,13 +136,13 @@ def growth_refused(conditions: Sequence[Condition], code: str, detail: str, now:
     """Returns the conditions after growth of the storage was refused."""
     data = {"code": code, **entries("detail", detail), "tried_at": now.isoformat()}
     status = _advance(conditions, ConditionType.STORAGE_GROWS, 1, now)
-    return _put(conditions, ConditionType.STORAGE_GROWS, status, f"Storage does not grow: {detail}", data)
+    return _with_condition(conditions, ConditionType.STORAGE_GROWS, status, f"Storage does not grow: {detail}", data)
 
 
 def growth_possible(conditions: Sequence[Condition], now: datetime) -> list[Condition]:
     """Returns the conditions after the storage grew, or when it need not grow."""
     status = _advance(conditions, ConditionType.STORAGE_GROWS, 0, now)
-    return _put(conditions, ConditionType.STORAGE_GROWS, status, "", {})
+    return _with_condition(conditions, ConditionType.STORAGE_GROWS, status, "", {})
 
 
 def growth_tried_at(conditions: Iterable[Condition]) -> datetime | None:
@@ -153,12 +159,12 @@ def _storage_percent(used: StorageUsed, bought_bytes: int) -> int:
     return max(percent, STORAGE_FULL) if is_full else percent
 
 
-def kept(conditions: Iterable[Condition]) -> list[Condition]:
+def observed_only(conditions: Iterable[Condition]) -> list[Condition]:
     """Returns the observed conditions, for callers that rewrite the others."""
     return [condition for condition in conditions if condition["type"] in OBSERVED]
 
 
-def changed(old: Sequence[Condition], new: Iterable[Condition]) -> list[tuple[Condition, Transition]]:
+def transitions_between(old: Sequence[Condition], new: Iterable[Condition]) -> list[tuple[Condition, Transition]]:
     """Returns the new conditions that began or ceased to be false, or reached another level."""
     changes = []
     for condition in new:
@@ -196,7 +202,7 @@ def _status_of(conditions: Iterable[Condition], kind: str) -> AlertStatus:
     return AlertStatus(state=AlertState.FIRING, since=since, level=int(condition["data"].get("percent", 1)))
 
 
-def _put(
+def _with_condition(
     conditions: Sequence[Condition], kind: ConditionType, status: AlertStatus, message: str, data: dict[str, Any]
 ) -> list[Condition]:
     """Returns the conditions with that of a kind replaced."""
@@ -209,11 +215,11 @@ def _put(
     return [*(condition for condition in conditions if condition["type"] != kind.value), new]
 
 
-def _silent_words(brokers: list[int]) -> str:
+def _unresponsive_message(brokers: list[int]) -> str:
     return f"Silent: broker {', '.join(map(str, brokers))}." if brokers else ""
 
 
-def _leaderless_words(leaderless: Leaderless) -> str:
+def _leaderless_message(leaderless: Leaderless) -> str:
     if not leaderless.count:
         return ""
     names = leaderless.names[:PARTITIONS_NAMED_MAX]
@@ -221,12 +227,12 @@ def _leaderless_words(leaderless: Leaderless) -> str:
     return f"Without a leader: {', '.join(names)}{more}."
 
 
-def _shortened_words(topics: Sequence[Sequence[Any]]) -> str:
+def _shortened_message(topics: Sequence[Sequence[Any]]) -> str:
     """Returns the message; times in UTC."""
     if not topics:
         return ""
-    kept = (f"{name} from {_minute(from_ms(oldest_ms))}" for name, oldest_ms in topics)
-    return f"Retention was shortened. Oldest record kept: {', '.join(kept)}."
+    oldest_records = (f"{name} from {_minute(from_ms(oldest_ms))}" for name, oldest_ms in topics)
+    return f"Retention was shortened. Oldest record kept: {', '.join(oldest_records)}."
 
 
 def _minute(instant: datetime | None) -> str:
@@ -234,7 +240,7 @@ def _minute(instant: datetime | None) -> str:
     return "an unknown time" if instant is None else f"{instant:%Y-%m-%d %H:%M}"
 
 
-def _storage_words(level: int) -> str:
+def _storage_message(level: int) -> str:
     if level == STORAGE_FULL:
         return "The storage bought is used up: produce is refused until less than 98 % is used."
     return f"{level} % of the storage bought is used." if level else ""

@@ -30,9 +30,9 @@ def effects_of(instances: Iterable[Instance]) -> list[Effect]:
             name=instance.name,
             hint=instance.pk,
             change=_change(instance),
-            now=_now(instance) if at < EFFECTS_MEASURED_MAX else "",
+            now=_now(instance) if position < EFFECTS_MEASURED_MAX else "",
         )
-        for at, instance in enumerate(instances)
+        for position, instance in enumerate(instances)
     ]
 
 
@@ -50,11 +50,11 @@ def _now(instance: Instance) -> str:
     """Returns the current traffic of its clients; a dash if no broker answers."""
     if not may_transition(instance.current_phase, Phase.SUSPENDED) or instance.is_suspended:
         return ""
-    seen = interfaces.observation.it.traffic(instance.pk, -TRAFFIC_LATEST_MS)
-    if not seen.now_ms:
+    traffic = interfaces.observation.it.traffic(instance.pk, -TRAFFIC_LATEST_MS)
+    if not traffic.now_ms:
         return UNKNOWN
-    produced = sum(flow[0] for flow in seen.by_broker.values())
-    consumed = sum(flow[1] for flow in seen.by_broker.values())
+    produced = sum(flow[0] for flow in traffic.by_broker.values())
+    consumed = sum(flow[1] for flow in traffic.by_broker.values())
     if not produced and not consumed:
         return _("no traffic")
     return _("produce %(produce)s, consume %(consume)s") % {"produce": rate(produced), "consume": rate(consumed)}

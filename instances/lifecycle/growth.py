@@ -6,7 +6,7 @@ from instances.limits import BYTES_PER_GB, GROW_FROM_PERCENT
 from instances.metrics.storage_use import used_percent
 
 
-def grown_gb(storage_gb: int, used_bytes: int, *, step_gb: int | None, max_gb: int | None) -> int | None:
+def next_storage_gb(storage_gb: int, used_bytes: int, *, step_gb: int | None, max_gb: int | None) -> int | None:
     """Returns its next size: as many steps as needed until less than `GROW_FROM_PERCENT` is used, at most `max_gb`.
     None: it has space, or may not grow.
     """

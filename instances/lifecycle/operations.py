@@ -19,7 +19,7 @@ OPEN_STATES = (OperationState.PENDING, OperationState.RUNNING)
 def begin(acting: Actor, instance: Instance, type_: OperationType, *, fact: str = "", **data: Any) -> Operation:
     """Creates an operation whose first step, the acceptance, is complete. It waits for the instance's generation."""
     instant = timezone.now()
-    steps = [_blank(step) for step in STEPS_OF[type_]]
+    steps = [_pending_step(step) for step in STEPS_OF[type_]]
     message = fact or f"Accepted from {acting.label}"
     steps[0] |= {"state": StepState.DONE.value, "at_ms": 0, "fact": message, "data": data}
     return Operation.objects.create(
@@ -45,7 +45,7 @@ def open_operations(instance: Instance) -> list[Operation]:
 
 def step_started(operation: Operation, step: Step, data: Mapping[str, Any] | None = None) -> None:
     """Marks a step as running; steps that the operation does not have are ignored."""
-    _set(operation, step, StepState.RUNNING, "", data or {})
+    _update_step(operation, step, StepState.RUNNING, "", data or {})
 
 
 def step_forecast(operation: Operation, step: Step, fact: str, data: Mapping[str, Any]) -> None:
@@ -58,14 +58,14 @@ def step_forecast(operation: Operation, step: Step, fact: str, data: Mapping[str
 
 def step_waits(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
     """Marks a step as waiting for something that may take long; writes only changes."""
-    present = next((row for row in operation.steps if row["name"] == step.value), None)
-    if present is not None and (present["fact"] != fact or present["state"] != StepState.RUNNING):
-        _set(operation, step, StepState.RUNNING, fact, data or {})
+    current = next((row for row in operation.steps if row["name"] == step.value), None)
+    if current is not None and (current["fact"] != fact or current["state"] != StepState.RUNNING):
+        _update_step(operation, step, StepState.RUNNING, fact, data or {})
 
 
 def step_done(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
     """Marks a step as complete, with its fact; a completed step keeps its time."""
-    _set(operation, step, StepState.DONE, fact, data or {})
+    _update_step(operation, step, StepState.DONE, fact, data or {})
 
 
 def succeed(operation: Operation) -> None:
@@ -93,15 +93,15 @@ def supersede(instance: Instance, code: str, detail: str) -> None:
         fail(operation, code, detail)
 
 
-def _blank(step: Step) -> dict[str, Any]:
+def _pending_step(step: Step) -> dict[str, Any]:
     return {"name": step.value, "state": StepState.PENDING.value, "at_ms": None, "fact": "", "data": {}}
 
 
-def _set(operation: Operation, step: Step, state: StepState, fact: str, data: Mapping[str, Any]) -> None:
-    for result in operation.steps:
-        if result["name"] == step.value and result["state"] != StepState.DONE:
+def _update_step(operation: Operation, step: Step, state: StepState, fact: str, data: Mapping[str, Any]) -> None:
+    for row in operation.steps:
+        if row["name"] == step.value and row["state"] != StepState.DONE:
             at_ms = _at_ms(operation) if state is StepState.DONE else None
-            result |= {"state": state.value, "at_ms": at_ms, **entries("fact", fact), "data": dict(data)}
+            row |= {"state": state.value, "at_ms": at_ms, **entries("fact", fact), "data": dict(data)}
             operation.state = OperationState.RUNNING
             _write(operation, "steps", "state")
 

@@ -1,11 +1,11 @@
-"""The life of an instance: its phases, what each means for clients, and the only legal moves between them. Pure.
+"""Lifecycle of an instance: its phases, their meaning for clients, and the legal transitions between them. Pure.
 
     requested → provisioning → running ⇄ updating
                      ↓              ↓      ↓↑
                    failed          suspended         any of them but deleted → deleting → deleted
 
-A phase says what is wanted and how far it got; `reason` on the instance says why. Moves are made by services (what a
-person asked for) and by the reconciler (what became true), always through `require_transition`.
+A phase combines the requested state with the progress towards it; the instance's `reason` is the cause. Services make
+the transitions that a person requests, the reconciler those that follow; both call `require_transition`.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ DocumentState = Literal["active", "frozen", "deleting"]
 
 
 class Phase(StrEnum):
-    """Where an instance is in its life."""
+    """Phase of an instance's lifecycle."""
 
     REQUESTED = "requested"
-    """Accepted and written down; nothing exists outside PostgreSQL. Leaves when a worker takes it up."""
+    """Accepted and stored; nothing exists outside PostgreSQL until a worker begins to provision it."""
 
     PROVISIONING = "provisioning"
     """Being placed, addressed and published. Clients may connect once the listeners open, before it ends."""
 
     RUNNING = "running"
-    """The brokers serve exactly what is wanted, and a message went in and out."""
+    """All brokers have confirmed the configuration, and a probe has produced and read a message."""
 
     UPDATING = "updating"
-    """Serving all the while, with limits or settings that not every broker has confirmed."""
+    """Clients are served, with limits or settings that not every broker has confirmed."""
 
     SUSPENDED = "suspended"
-    """Consume works, produce is refused (CKA-14). Left only by resuming or deleting."""
+    """Consume works, produce is refused (CKA-14). Only a resumption or a deletion ends it."""
 
     FAILED = "failed"
-    """Never ran; `reason` says why. Nothing is charged. Retry begins again at requested."""
+    """Never ran, because of `reason`. Nothing is charged. A retry starts again with REQUESTED."""
 
     DELETING = "deleting"
-    """Closed to clients, data kept until `restorable_until`; restore brings it back as it was."""
+    """Closed to clients. Data is kept until `restorable_until`, and a restore undoes the deletion."""
 
     DELETED = "deleted"
-    """Data, address and name are given up. The row stays, because ids are never reused."""
+    """Data, address and name are deleted. The row stays, because ids are never reused."""
 
 
-MOVES: dict[Phase, frozenset[Phase]] = {
+TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.REQUESTED: frozenset({Phase.PROVISIONING, Phase.FAILED, Phase.DELETING}),
     Phase.PROVISIONING: frozenset({Phase.RUNNING, Phase.FAILED, Phase.DELETING}),
     Phase.RUNNING: frozenset({Phase.UPDATING, Phase.SUSPENDED, Phase.DELETING}),
@@ -55,7 +55,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.DELETED: frozenset(),
 }
 
-# Brokers have (or may have) listeners and topics of it: the admin client to the data plane may be used.
+# Phases in which brokers have (or may have) its listeners and topics: the data plane may be queried.
 REACHABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
 # Phases in which a tenant may change size, name and settings.
 CHANGEABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
@@ -76,7 +76,7 @@ class IllegalTransition(Exception):
 
 def may_transition(old: Phase, new: Phase) -> bool:
     """True if the table has the transition; staying is always legal."""
-    return old is new or new in MOVES[old]
+    return old is new or new in TRANSITIONS[old]
 
 
 def require_transition(old: Phase, new: Phase) -> None:

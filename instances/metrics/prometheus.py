@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from instances.interfaces import Throttles, TopicSizes, Traffic
-from instances.limits import BYTES_PER_GB, BYTES_PER_MB, METRIC_LAGS_MAX, METRIC_RATE_OVER_S, METRIC_TOPICS_MAX
+from instances.limits import BYTES_PER_GB, BYTES_PER_MB, METRIC_LAGS_MAX, METRIC_RATE_SPAN_S, METRIC_TOPICS_MAX
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MS_PER_S = 1_000
@@ -38,11 +38,11 @@ class ScrapeValues:
 def render(figures: ScrapeValues) -> str:
     """Returns the metrics in Prometheus text format 0.0.4."""
     registry = CollectorRegistry()
-    registry.register(_Sample(figures))
+    registry.register(_ScrapeCollector(figures))
     return generate_latest(registry).decode()
 
 
-class _Sample(Collector):
+class _ScrapeCollector(Collector):
     def __init__(self, figures: ScrapeValues) -> None:
         self._figures = figures
 
@@ -56,35 +56,35 @@ def _metrics(figures: ScrapeValues) -> Iterator[Metric]:
     active = [entry for entry in figures.throttles.entries if entry.active]
     sizes = _largest({topic: size for topic, (size, _) in figures.sizes.topics.items()}, METRIC_TOPICS_MAX)
     lags = _largest(figures.lags, METRIC_LAGS_MAX)
-    span = f"over the last {METRIC_RATE_OVER_S} s"
-    yield _one("penstock_instance_produce_bytes_per_second", f"Record-batch bytes accepted, {span}.", produced)
-    yield _one("penstock_instance_consume_bytes_per_second", f"Record-batch bytes sent, {span}.", consumed)
-    yield _one("penstock_instance_bandwidth_limit_bytes_per_second", "Bandwidth bought, in each direction.", limit)
-    yield _one("penstock_instance_stored_bytes", "Bytes on disk, of all copies.", figures.sizes.stored_bytes)
-    text = "Storage bought."
-    yield _one("penstock_instance_storage_limit_bytes", text, figures.storage_gb * BYTES_PER_GB)
-    yield _one("penstock_instance_throttled_clients", "Clients that a quota delays now.", len(active))
-    longest = max((entry.delay_ms_mean for entry in active), default=0.0)
-    yield _one("penstock_instance_throttle_delay_ms", "Mean delay where it is longest, now.", longest)
+    span = f"over the last {METRIC_RATE_SPAN_S} s"
+    yield _gauge("penstock_instance_produce_bytes_per_second", f"Record-batch bytes accepted, {span}.", produced)
+    yield _gauge("penstock_instance_consume_bytes_per_second", f"Record-batch bytes sent, {span}.", consumed)
+    yield _gauge("penstock_instance_bandwidth_limit_bytes_per_second", "Bandwidth bought, in each direction.", limit)
+    yield _gauge("penstock_instance_stored_bytes", "Bytes on disk, of all copies.", figures.sizes.stored_bytes)
+    help_text = "Storage bought."
+    yield _gauge("penstock_instance_storage_limit_bytes", help_text, figures.storage_gb * BYTES_PER_GB)
+    yield _gauge("penstock_instance_throttled_clients", "Clients that a quota delays now.", len(active))
+    longest_delay_ms = max((entry.delay_ms_mean for entry in active), default=0.0)
+    yield _gauge("penstock_instance_throttle_delay_ms", "Mean delay where it is longest, now.", longest_delay_ms)
     yield from _by_cause(figures.throttles)
-    text = "Brokers that did not answer: the figures are without them."
-    yield _one("penstock_instance_silent_brokers", text, len(figures.traffic.silent))
+    help_text = "Brokers that did not answer: the figures are without them."
+    yield _gauge("penstock_instance_silent_brokers", help_text, len(figures.traffic.silent))
     yield _by_topic("penstock_topic_size_bytes", "Bytes at the leaders.", sizes)
     messages = {topic: figures.sizes.topics[topic][1] for topic in sizes}
     yield _by_topic("penstock_topic_messages", "Offsets between start and high watermark.", messages)
-    text = "Messages between what a group committed and the end, summed over a topic's partitions."
-    yield _labelled("penstock_group_lag_messages", text, ("group", "topic"), sorted(lags.items()))
-    yield _one("penstock_group_lag_age_seconds", "How old the oldest of these lags is.", figures.lags_age_s)
-    left_out = len(figures.sizes.topics) - len(sizes) + len(figures.lags) - len(lags)
-    yield _one("penstock_metrics_left_out", "Topics and lags beyond the limits of a scrape.", left_out)
+    help_text = "Messages between what a group committed and the end, summed over a topic's partitions."
+    yield _labelled("penstock_group_lag_messages", help_text, ("group", "topic"), sorted(lags.items()))
+    yield _gauge("penstock_group_lag_age_seconds", "How old the oldest of these lags is.", figures.lags_age_s)
+    omitted = len(figures.sizes.topics) - len(sizes) + len(figures.lags) - len(lags)
+    yield _gauge("penstock_metrics_left_out", "Topics and lags beyond the limits of a scrape.", omitted)
 
 
 def _by_cause(throttles: Throttles) -> Iterator[Metric]:
     """Yields the counters of throttling by broker: each broker counts from its own start."""
-    text = "Requests delayed, and parts of requests refused, by the kind of limit."
-    requests = CounterMetricFamily("penstock_instance_throttled_requests", text, labels=("broker", "cause"))
-    text = "Time for which requests were delayed, by the kind of limit."
-    seconds = CounterMetricFamily("penstock_instance_throttle_seconds", text, labels=("broker", "cause"))
+    help_text = "Requests delayed, and parts of requests refused, by the kind of limit."
+    requests = CounterMetricFamily("penstock_instance_throttled_requests", help_text, labels=("broker", "cause"))
+    help_text = "Time for which requests were delayed, by the kind of limit."
+    seconds = CounterMetricFamily("penstock_instance_throttle_seconds", help_text, labels=("broker", "cause"))
     for number, causes in sorted(throttles.totals.items()):
         for kind, (count, waited_ms) in sorted(causes.items()):
             requests.add_metric((str(number), kind), count)
@@ -96,26 +96,26 @@ def _by_cause(throttles: Throttles) -> Iterator[Metric]:
 def rates(traffic: Traffic) -> tuple[float, float]:
     """Returns bytes per second produced and consumed, over the last full seconds."""
     until_ms = traffic.now_ms - traffic.now_ms % traffic.step_ms
-    since_ms = until_ms - METRIC_RATE_OVER_S * MS_PER_S
+    since_ms = until_ms - METRIC_RATE_SPAN_S * MS_PER_S
     points = [point for point in traffic.points if since_ms <= point[0] < until_ms]
     return (
-        sum(point[1] for point in points) / METRIC_RATE_OVER_S,
-        sum(point[2] for point in points) / METRIC_RATE_OVER_S,
+        sum(point[1] for point in points) / METRIC_RATE_SPAN_S,
+        sum(point[2] for point in points) / METRIC_RATE_SPAN_S,
     )
 
 
-def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value)
+def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, help_text, value=value)
 
 
-def _by_topic(name: str, text: str, values: Mapping[str, int]) -> GaugeMetricFamily:
-    return _labelled(name, text, ("topic",), [((topic,), value) for topic, value in sorted(values.items())])
+def _by_topic(name: str, help_text: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    return _labelled(name, help_text, ("topic",), [((topic,), value) for topic, value in sorted(values.items())])
 
 
 def _labelled(
-    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], int]]
+    name: str, help_text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], int]]
 ) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=labels)
+    family = GaugeMetricFamily(name, help_text, labels=labels)
     for names, value in values:
         family.add_metric(names, value)
     return family

@@ -10,31 +10,31 @@ from instances.limits import STORAGE_SAMPLE_EVERY_S, STORAGE_SAMPLES_MAX
 from instances.metrics.forecast import Sample
 
 MS_PER_S = 1_000
-KEEP_S = STORAGE_SAMPLE_EVERY_S * STORAGE_SAMPLES_MAX
+RETENTION_S = STORAGE_SAMPLE_EVERY_S * STORAGE_SAMPLES_MAX
 
 
-def note(used_bytes: Mapping[str, int], now_ms: int) -> int:
+def record_samples(used_bytes: Mapping[str, int], now_ms: int) -> int:
     """Adds a sample of used bytes for each instance whose last sample is older than half of the sampling interval.
 
     Returns the number of samples added.
     """
-    kept = cache.get_many([_key(instance_id) for instance_id in used_bytes])
-    grown: dict[str, tuple[Sample, ...]] = {}
+    cached = cache.get_many([_key(instance_id) for instance_id in used_bytes])
+    extended: dict[str, tuple[Sample, ...]] = {}
     for instance_id, used in used_bytes.items():
-        stored = kept.get(_key(instance_id), ())
-        samples = [(at_ms, value) for at_ms, value in stored if 0 <= now_ms - at_ms <= KEEP_S * MS_PER_S]
+        stored = cached.get(_key(instance_id), ())
+        samples = [(at_ms, value) for at_ms, value in stored if 0 <= now_ms - at_ms <= RETENTION_S * MS_PER_S]
         if samples and now_ms - samples[-1][0] < STORAGE_SAMPLE_EVERY_S * MS_PER_S // 2:
             continue
-        grown[_key(instance_id)] = (*samples, (now_ms, used))[-STORAGE_SAMPLES_MAX:]
-    if grown:
-        cache.set_many(grown, KEEP_S)
-    return len(grown)
+        extended[_key(instance_id)] = (*samples, (now_ms, used))[-STORAGE_SAMPLES_MAX:]
+    if extended:
+        cache.set_many(extended, RETENTION_S)
+    return len(extended)
 
 
 def samples_of(instance_id: str) -> tuple[Sample, ...]:
     """Returns the samples of an instance, oldest first."""
-    kept: tuple[Sample, ...] = cache.get(_key(instance_id)) or ()
-    return kept
+    cached: tuple[Sample, ...] = cache.get(_key(instance_id)) or ()
+    return cached
 
 
 def latest_of(instance_ids: Iterable[str]) -> dict[str, Sample]:

@@ -72,7 +72,7 @@ def past_causes(
     """Returns the causes by step of `step_s` seconds, latest step first and longest waits first within a step; and the
     start of the oldest listed step if causes were left out, else None.
     """
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "instance_id": instance.pk,
         "start": start,
         "end": end,
@@ -81,7 +81,7 @@ def past_causes(
         "clients": THROTTLED_CLIENTS_MAX,
     }
     with connection.cursor() as cursor:
-        cursor.execute(_STEPS, given)
+        cursor.execute(_STEPS, parameters)
         rows = cursor.fetchall()
     is_cut = len(rows) > THROTTLED_STEPS_SHOWN_MAX
     rows = rows[:THROTTLED_STEPS_SHOWN_MAX]
@@ -91,19 +91,19 @@ def past_causes(
             kind=row[1],
             quota=row[2],
             level=row[3],
-            entity=_plain(row[4]),
+            entity=_decoded_json(row[4]),
             count=int(row[5]),
             waited_ms=int(row[6]),
             delay_ms_max=int(row[7]),
             whole_limit_per_s=row[8],
             brokers=tuple(row[9]),
-            clients=tuple((name, client_id) for name, client_id in _plain(row[10])),
+            clients=tuple((name, client_id) for name, client_id in _decoded_json(row[10])),
         )
         for row in rows
     ]
     return result, rows[-1][0] if is_cut else None
 
 
-def _plain(value: Any) -> Any:
+def _decoded_json(value: Any) -> Any:
     """Decodes jsonb, which Django returns as text from raw queries."""
     return json.loads(value) if isinstance(value, str) else value

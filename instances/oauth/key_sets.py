@@ -45,7 +45,7 @@ _PUBLIC_MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
 # base64url, or the name of a curve. Python's own decoder skips characters outside the alphabet.
 _MEMBER: Final = re.compile(r"[A-Za-z0-9_-]+=*")
 _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
-_MAKERS: Final[Mapping[str, Any]] = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "OKP": OKPAlgorithm}
+_KEY_BUILDERS: Final[Mapping[str, Any]] = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "OKP": OKPAlgorithm}
 
 
 def gettext_noop(text: str) -> str:
@@ -81,26 +81,26 @@ class PublicKey:
             ValueError: the members do not define a key of this type.
         """
         try:
-            return _MAKERS[self.type].from_jwk({"kty": self.type, **dict(self.members)})
+            return _KEY_BUILDERS[self.type].from_jwk({"kty": self.type, **dict(self.members)})
         except (PyJWTError, ValueError, TypeError) as error:
             raise ValueError(f"its members make no key of type {self.type}") from error
 
     @property
     def fingerprint(self) -> str:
         """Thumbprint of the key, independent of its id (RFC 7638)."""
-        named = {"kty": self.type, **dict(self.members)}
-        return hashlib.sha256(json.dumps(named, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
+        members = {"kty": self.type, **dict(self.members)}
+        return hashlib.sha256(json.dumps(members, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
 
     def to_body(self) -> dict[str, Any]:
         """Returns the form in which rows and documents store the key, with all its algorithms."""
-        named = {} if self.id is None else {"kid": self.id}
-        return {"kty": self.type, **named, **dict(self.members), "algs": list(self.algorithms)}
+        key_id = {} if self.id is None else {"kid": self.id}
+        return {"kty": self.type, **key_id, **dict(self.members), "algs": list(self.algorithms)}
 
     def to_jwk(self) -> dict[str, str]:
         """Returns the key as a JWK (RFC 7517), which `keys_of` reads back."""
-        named = {} if self.id is None else {"kid": self.id}
+        key_id = {} if self.id is None else {"kid": self.id}
         algorithm = {"alg": self.algorithms[0]} if len(self.algorithms) == 1 else {}
-        return {"kty": self.type, **named, **algorithm, "use": "sig", **dict(self.members)}
+        return {"kty": self.type, **key_id, **algorithm, "use": "sig", **dict(self.members)}
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> PublicKey:
@@ -130,25 +130,25 @@ def parse(raw: bytes, *, is_pinned: bool) -> tuple[PublicKey, ...]:
 
 def keys_of(document: object, *, is_pinned: bool) -> tuple[PublicKey, ...]:
     """Returns the keys of a decoded key set that may verify tokens. Raises as `parse`."""
-    listed = document.get("keys") if isinstance(document, dict) else None
-    if not isinstance(listed, list):
+    jwks = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(jwks, list):
         raise KeySetRefused(gettext_noop('A key set is a JSON object with a list "keys" (RFC 7517).'))
-    if len(listed) > KEYS_PER_SET_MAX:
+    if len(jwks) > KEYS_PER_SET_MAX:
         raise KeySetRefused(gettext_noop("A key set has at most %(n)s keys."), n=KEYS_PER_SET_MAX)
     keys: list[PublicKey] = []
-    faults: list[KeySetRefused] = []
-    for number, jwk in enumerate(listed):
+    refusals: list[KeySetRefused] = []
+    for number, jwk in enumerate(jwks):
         try:
             keys.append(_key(jwk, is_pinned=is_pinned))
-        except KeySetRefused as refused:
+        except KeySetRefused as refusal:
             if is_pinned:
-                raise KeySetRefused(gettext_noop("Key %(n)s: %(why)s"), n=number, why=refused) from None
-            faults.append(refused)
+                raise KeySetRefused(gettext_noop("Key %(n)s: %(why)s"), n=number, why=refusal) from None
+            refusals.append(refusal)
     _require_distinct(keys)
     if not keys:
-        if not faults:
+        if not refusals:
             raise KeySetRefused(gettext_noop("The set has no key that can prove a token."))
-        raise KeySetRefused(gettext_noop("The set has no key that can prove a token. %(why)s"), why=faults[0])
+        raise KeySetRefused(gettext_noop("The set has no key that can prove a token. %(why)s"), why=refusals[0])
     return tuple(keys)
 
 
@@ -169,7 +169,7 @@ def _key(jwk: object, *, is_pinned: bool) -> PublicKey:
     kind = jwk.get("kty")
     if not isinstance(kind, str) or kind not in _PUBLIC_MEMBERS or not _PRIVATE_MEMBERS.isdisjoint(jwk):
         raise KeySetRefused(gettext_noop("Only public keys of the types RSA, EC and OKP prove tokens."))
-    _require_for_signatures(jwk)
+    _require_signature_use(jwk)
     id = jwk.get("kid")
     if id is not None and not (isinstance(id, str) and id.isprintable() and 0 < len(id.encode()) <= KEY_ID_BYTES_MAX):
         raise KeySetRefused(gettext_noop("Its id is not a text of 1 to %(n)s bytes."), n=KEY_ID_BYTES_MAX)
@@ -188,7 +188,7 @@ def _key(jwk: object, *, is_pinned: bool) -> PublicKey:
     return key
 
 
-def _require_for_signatures(jwk: Mapping[str, Any]) -> None:
+def _require_signature_use(jwk: Mapping[str, Any]) -> None:
     purposes = jwk.get("key_ops")
     if jwk.get("use", "sig") != "sig" or (isinstance(purposes, list) and "verify" not in purposes):
         raise KeySetRefused(gettext_noop("It is not for signatures."))
@@ -198,18 +198,18 @@ def _algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the algorithms that the key may be used with: its `alg` if it has one, else all of its type."""
     if jwk["kty"] == "RSA":
         _require_size(jwk)
-        possible: tuple[str, ...] = RSA_ALGORITHMS
+        allowed: tuple[str, ...] = RSA_ALGORITHMS
     else:
         algorithm = ALGORITHM_OF_CURVE.get((jwk["kty"], str(jwk.get("crv"))))
         if algorithm is None:
             raise KeySetRefused(gettext_noop("Curves are P-256, P-384, P-521, Ed25519 and Ed448."))
-        possible = (algorithm,)
-    named = jwk.get("alg")
-    if named is None:
-        return possible
-    if not isinstance(named, str) or _EQUIVALENT.get(named, named) not in possible:
+        allowed = (algorithm,)
+    algorithm_name = jwk.get("alg")
+    if algorithm_name is None:
+        return allowed
+    if not isinstance(algorithm_name, str) or _EQUIVALENT.get(algorithm_name, algorithm_name) not in allowed:
         raise KeySetRefused(gettext_noop("Its algorithm is none that the key can have."))
-    return (_EQUIVALENT.get(named, named),)
+    return (_EQUIVALENT.get(algorithm_name, algorithm_name),)
 
 
 def _require_size(jwk: Mapping[str, Any]) -> None:

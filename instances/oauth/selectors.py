@@ -1,4 +1,4 @@
-"""Reads: the OAuth configuration of an instance."""
+"""Reads of the OAuth configuration of an instance."""
 
 from __future__ import annotations
 

@@ -18,23 +18,23 @@ logger = logging.getLogger(__name__)
 SAMPLES, PUSH = "instance", "push"
 
 # A run that was not ended counts as ended after this time.
-KEPT_S = 2 * SAMPLE_RUN_S
+RUN_EXPIRES_S = 2 * SAMPLE_RUN_S
 
 
 def begin(tenant_id: str, instance_id: str, kind: str = SAMPLES) -> str:
     """Returns the id of a new run; empty if the instance has one of the kind, or if no slot is free."""
     run = secrets.token_hex(8)
     tenant = [f"samples:tenant:{tenant_id}:{number}" for number in range(SAMPLE_RUNS_PER_TENANT_MAX)]
-    everybody = [f"samples:all:{number}" for number in range(SAMPLE_RUNS_MAX)]
-    taken: list[str] = []
+    all_tenants = [f"samples:all:{number}" for number in range(SAMPLE_RUNS_MAX)]
+    slots: list[str] = []
     try:
-        for choices in ([_key(instance_id, kind)], tenant, everybody):
-            place = _take(choices, run)
-            if place is None:
-                cache.delete_many(taken)
+        for choices in ([_key(instance_id, kind)], tenant, all_tenants):
+            slot = _take_slot(choices, run)
+            if slot is None:
+                cache.delete_many(slots)
                 return ""
-            taken.append(place)
-        cache.set(_places_key(run), taken, KEPT_S)
+            slots.append(slot)
+        cache.set(_slots_key(run), slots, RUN_EXPIRES_S)
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
         return ""
@@ -53,18 +53,18 @@ def is_current(instance_id: str, run: str, kind: str = SAMPLES) -> bool:
 def end(run: str) -> None:
     """Frees the slots of a run."""
     try:
-        cache.delete_many([*(cache.get(_places_key(run)) or ()), _places_key(run)])
+        cache.delete_many([*(cache.get(_slots_key(run)) or ()), _slots_key(run)])
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
 
 
-def _take(choices: Iterable[str], run: str) -> str | None:
-    return next((key for key in choices if cache.add(key, run, KEPT_S)), None)
+def _take_slot(choices: Iterable[str], run: str) -> str | None:
+    return next((key for key in choices if cache.add(key, run, RUN_EXPIRES_S)), None)
 
 
 def _key(instance_id: str, kind: str) -> str:
     return f"samples:{kind}:{instance_id}"
 
 
-def _places_key(run: str) -> str:
+def _slots_key(run: str) -> str:
     return f"samples:run:{run}"

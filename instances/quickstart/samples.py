@@ -13,13 +13,13 @@ CENTS = (450, 1_290, 2_400, 3_975, 18_900)
 
 
 def sample_messages(turn: int, now: datetime) -> list[NewMessage]:
-    """Messages of one turn. Numbers go on from turn to turn."""
+    """Returns the messages of one turn. The numbers of orders continue from turn to turn."""
     first = turn * SAMPLE_MESSAGES_PER_TURN + 1
     return [_order(number, now) for number in range(first, first + SAMPLE_MESSAGES_PER_TURN)]
 
 
 def heavy_messages() -> list[NewMessage]:
-    """Messages of one turn of "push the limit": more than its quota lets in."""
+    """Returns the messages of one turn of "push the limit": more than the quota admits."""
     value = json.dumps({"demo": "push the limit"}).encode().ljust(PUSH_MESSAGE_BYTES)
     return [NewMessage(key=b"demo", value=value) for _ in range(PUSH_MESSAGES_PER_TURN)]
 

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def send_turn(instance_id: str, topic: str, run: str, turn: int) -> bool:
-    """Send the messages of one turn; returns True if another turn follows. A run ends with its minute, with its
+    """Sends the messages of one turn; returns True if another turn follows. A run ends with its minute, with its
     instance, and with its topic.
     """
     if not runs.is_current(instance_id, run):
@@ -31,7 +31,7 @@ def send_turn(instance_id: str, topic: str, run: str, turn: int) -> bool:
 
 
 def _send(instance_id: str, topic: str, turn: int) -> bool:
-    """False where no later turn can be sent either."""
+    """Sends the messages of one turn. Returns False if no later turn can be sent either."""
     try:
         results = message_admin_client.it.send(instance_id, topic, sample_messages(turn, timezone.now()))
     except (NotFound, QuotaExceeded) as error:

@@ -5,7 +5,8 @@ argument. Every fault raises `Invalid` at its field, with a text of `certificate
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final, NoReturn
@@ -49,9 +50,9 @@ KEY_FIELD: Final = "/private_key_pem"
 # Tolerated difference of clocks.
 CLOCK_SKEW: Final = timedelta(hours=1)
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
-_KEY_MARK: Final = "PRIVATE KEY-----"
+_PRIVATE_KEY_LABEL: Final = "PRIVATE KEY-----"
 # Errors that the library raises for malformed uploads.
-_NOT_READABLE: Final = (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
+_PARSE_ERRORS: Final = (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 _NAMES_SHOWN_MAX: Final = 100
 _NAME_CHARS_SHOWN_MAX: Final = 256
 
@@ -87,7 +88,7 @@ class ServerCertificate:
     """Certificate chain of a route's brokers with its private key, which is encrypted."""
 
     pem: str
-    encrypted_key_pem: str = field(repr=False)
+    encrypted_key_pem: str = dataclass_field(repr=False)
     summary: dict[str, Any]
 
 
@@ -100,13 +101,13 @@ def client_ca(pem: str, now: datetime) -> ClientCa:
             _refuse(CA_FIELD, faults.not_a_ca(which), "not_a_ca")
         _require_valid_now(certificate, which, CA_FIELD, now)
         _require_strong(certificate, which, CA_FIELD, authority=True)
-    read = [_read(certificate, CA_FIELD) for certificate in certificates]
+    parsed = [_parse_certificate(certificate, CA_FIELD) for certificate in certificates]
     return ClientCa(
         pem=_as_pem(certificates),
-        authorities=frozenset(_key_of(certificate) for certificate in read),
+        authorities=frozenset(_authority_key(certificate) for certificate in parsed),
         summary={
-            "subjects": [_name(certificate.subject) for certificate in read],
-            "not_after": _shown(min(certificate.not_valid_after_utc for certificate in certificates)),
+            "subjects": [_name_text(certificate.subject) for certificate in parsed],
+            "not_after": _iso_format(min(certificate.not_valid_after_utc for certificate in certificates)),
             "fingerprints_sha256": [certificate.fingerprint(SHA256()).hex() for certificate in certificates],
         },
     )
@@ -129,25 +130,25 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
     for block in blocks:
         try:
             crl = x509.load_pem_x509_crl(block.encode())
-            issuer = _read(_signer(crl, authorities), LIST_FIELD)
+            issuer = _parse_certificate(_signer(crl, authorities), LIST_FIELD)
             number = _crl_number(crl)
-        except _NOT_READABLE:
+        except _PARSE_ERRORS:
             _refuse(LIST_FIELD, faults.UNREADABLE_LIST, "pem")
-        key = _key_of(issuer)
+        key = _authority_key(issuer)
         if key in parts:
-            _refuse(LIST_FIELD, faults.two_lists(_name(issuer.subject)), "twice")
+            _refuse(LIST_FIELD, faults.two_lists(_name_text(issuer.subject)), "twice")
         if number < before.get(key, 0):
             detail = faults.older_list(before[key], number)
             raise Conflict(detail, code="older_list", errors=Invalid.at(LIST_FIELD, detail, code="older_list").errors)
         if crl.last_update_utc > now + CLOCK_SKEW:
-            _refuse(LIST_FIELD, faults.list_begins_later(_shown(crl.last_update_utc)), "not_yet")
+            _refuse(LIST_FIELD, faults.list_begins_later(_iso_format(crl.last_update_utc)), "not_yet")
         if len(entries) + len(crl) > REVOKED_MAX:
             _refuse(LIST_FIELD, faults.too_many_revoked(REVOKED_MAX), "count")
         entries += [revocation_entry(issuer.public_key, _serial(revoked.serial_number)) for revoked in crl]
         parts[key] = {
             "crl_number": number,
-            "this_update": _shown(crl.last_update_utc),
-            "next_update": None if crl.next_update_utc is None else _shown(crl.next_update_utc),
+            "this_update": _iso_format(crl.last_update_utc),
+            "next_update": None if crl.next_update_utc is None else _iso_format(crl.next_update_utc),
             "count": len(crl),
         }
     return RevocationList(revoked=Revoked.of(entries).as_bytes, parts=parts)
@@ -176,7 +177,7 @@ def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -
             _refuse(CERTIFICATE_FIELD, faults.chain_order(faults.certificate(number)), "chain_order")
     for number, certificate in enumerate(chain, start=1):
         _require_valid_now(certificate, faults.certificate(number), CERTIFICATE_FIELD, now)
-    names = _names(leaf)
+    names = _host_names(leaf)
     if not names:
         _refuse(CERTIFICATE_FIELD, faults.NO_NAMES, "names")
     usage = _extension(leaf, ExtensionOID.EXTENDED_KEY_USAGE)
@@ -185,18 +186,18 @@ def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -
     ):
         _refuse(CERTIFICATE_FIELD, faults.NOT_FOR_SERVERS, "usage")
     try:
-        issued_by = _short(leaf.issuer.rfc4514_string())
-    except _NOT_READABLE:
+        issued_by = _truncated(leaf.issuer.rfc4514_string())
+    except _PARSE_ERRORS:
         _refuse(CERTIFICATE_FIELD, faults.UNREADABLE_CERTIFICATE, "pem")
     encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
     return ServerCertificate(
         pem=_as_pem(chain),
         encrypted_key_pem=encrypted.decode(),
         summary={
-            "subject": _name(_read(leaf, CERTIFICATE_FIELD).subject),
+            "subject": _name_text(_parse_certificate(leaf, CERTIFICATE_FIELD).subject),
             "issuer": issued_by,
-            "not_before": _shown(leaf.not_valid_before_utc),
-            "not_after": _shown(min(certificate.not_valid_after_utc for certificate in chain)),
+            "not_before": _iso_format(leaf.not_valid_before_utc),
+            "not_after": _iso_format(min(certificate.not_valid_after_utc for certificate in chain)),
             "fingerprint_sha256": leaf.fingerprint(SHA256()).hex(),
             "names": names[:_NAMES_SHOWN_MAX],
         },
@@ -211,9 +212,9 @@ def _private_key(pem: str, leaf: x509.Certificate) -> PrivateKeyTypes:
         key = load_pem_private_key(pem.encode(), password=None, unsafe_skip_rsa_key_validation=True)
     except TypeError:
         _refuse(KEY_FIELD, faults.ENCRYPTED_KEY, "encrypted")
-    except _NOT_READABLE:
+    except _PARSE_ERRORS:
         _refuse(KEY_FIELD, faults.UNREADABLE_KEY, "pem")
-    if _public_bytes(key.public_key()) != _public_bytes(leaf.public_key()):
+    if _public_key_bytes(key.public_key()) != _public_key_bytes(leaf.public_key()):
         _refuse(KEY_FIELD, faults.KEY_MISMATCH, "key_mismatch")
     if not isinstance(key, rsa.RSAPrivateKey):
         return key
@@ -221,7 +222,7 @@ def _private_key(pem: str, leaf: x509.Certificate) -> PrivateKeyTypes:
         if not _has_short_parts(key.private_numbers()):
             raise ValueError
         return load_pem_private_key(pem.encode(), password=None)
-    except _NOT_READABLE:
+    except _PARSE_ERRORS:
         _refuse(KEY_FIELD, faults.UNREADABLE_KEY, "pem")
 
 
@@ -232,29 +233,29 @@ def _has_short_parts(numbers: rsa.RSAPrivateNumbers) -> bool:
     return are_short and all(other.bit_length() <= RSA_BITS_MAX for other in others)
 
 
-def _certificates(pem: str, at: str, bytes_max: int, count_max: int) -> list[x509.Certificate]:
-    _require_size(pem, at, bytes_max)
-    if _KEY_MARK in pem:
-        _refuse(at, faults.PRIVATE_KEY_IN_IT, "private_key")
+def _certificates(pem: str, field: str, bytes_max: int, count_max: int) -> list[x509.Certificate]:
+    _require_size(pem, field, bytes_max)
+    if _PRIVATE_KEY_LABEL in pem:
+        _refuse(field, faults.PRIVATE_KEY_IN_IT, "private_key")
     try:
         certificates = x509.load_pem_x509_certificates(pem.encode())
-    except _NOT_READABLE:
-        _refuse(at, faults.NO_CERTIFICATE, "pem")
+    except _PARSE_ERRORS:
+        _refuse(field, faults.NO_CERTIFICATE, "pem")
     if len(certificates) > count_max:
-        _refuse(at, faults.too_many_certificates(len(certificates), count_max), "count")
+        _refuse(field, faults.too_many_certificates(len(certificates), count_max), "count")
     return certificates
 
 
-def _require_size(text: str, at: str, bytes_max: int) -> None:
+def _require_size(text: str, field: str, bytes_max: int) -> None:
     if len(text.encode(errors="replace")) > bytes_max:
-        _refuse(at, faults.too_long(bytes_max), "too_long")
+        _refuse(field, faults.too_long(bytes_max), "too_long")
 
 
-def _read(certificate: x509.Certificate, at: str) -> Certificate:
+def _parse_certificate(certificate: x509.Certificate, field: str) -> Certificate:
     try:
         return read_certificate(certificate.public_bytes(Encoding.DER))
     except ValueError:
-        _refuse(at, faults.UNREADABLE_CERTIFICATE, "pem")
+        _refuse(field, faults.UNREADABLE_CERTIFICATE, "pem")
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:
@@ -263,25 +264,25 @@ def _is_authority(certificate: x509.Certificate) -> bool:
     return basic is not None and basic.ca and (usage is None or usage.key_cert_sign)
 
 
-def _require_valid_now(certificate: x509.Certificate, which: str, at: str, now: datetime) -> None:
+def _require_valid_now(certificate: x509.Certificate, which: str, field: str, now: datetime) -> None:
     if certificate.not_valid_after_utc <= now:
-        _refuse(at, faults.expired(which, _shown(certificate.not_valid_after_utc)), "expired")
+        _refuse(field, faults.expired(which, _iso_format(certificate.not_valid_after_utc)), "expired")
     if certificate.not_valid_before_utc > now + CLOCK_SKEW:
-        _refuse(at, faults.not_yet(which, _shown(certificate.not_valid_before_utc)), "not_yet")
+        _refuse(field, faults.not_yet(which, _iso_format(certificate.not_valid_before_utc)), "not_yet")
 
 
-def _require_strong(certificate: x509.Certificate, which: str, at: str, *, authority: bool) -> None:
+def _require_strong(certificate: x509.Certificate, which: str, field: str, *, authority: bool) -> None:
     """Refuses a key that OpenSSL would refuse in every handshake, or that takes too long to use."""
     try:
         key: Any = certificate.public_key()
-    except _NOT_READABLE:
+    except _PARSE_ERRORS:
         key = None
     if isinstance(key, rsa.RSAPublicKey):
         bits_max = RSA_BITS_MAX * 2 if authority else RSA_BITS_MAX
         if not RSA_BITS_MIN <= key.key_size <= bits_max:
-            _refuse(at, faults.key_size(which, key.key_size, RSA_BITS_MIN, bits_max), "key_size")
+            _refuse(field, faults.key_size(which, key.key_size, RSA_BITS_MIN, bits_max), "key_size")
     elif not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES)):
-        _refuse(at, faults.key_kind(which), "key_kind")
+        _refuse(field, faults.key_kind(which), "key_kind")
 
 
 def _signer(crl: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate]) -> x509.Certificate:
@@ -300,7 +301,7 @@ def _signer(crl: x509.CertificateRevocationList, authorities: Sequence[x509.Cert
         assert isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey), "authorities are checked at upload"
         if crl.is_signature_valid(key):
             return authority
-    raise Invalid.at(LIST_FIELD, faults.signer(_short(crl.issuer.rfc4514_string())), code="signer")
+    raise Invalid.at(LIST_FIELD, faults.signer(_truncated(crl.issuer.rfc4514_string())), code="signer")
 
 
 def _crl_number(crl: x509.CertificateRevocationList) -> int:
@@ -323,38 +324,41 @@ def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bo
     return True
 
 
-def _names(certificate: x509.Certificate) -> list[str]:
+def _host_names(certificate: x509.Certificate) -> list[str]:
     names = _extension(certificate, ExtensionOID.SUBJECT_ALTERNATIVE_NAME)
     if names is None:
         return []
-    return [*map(_short, names.get_values_for_type(x509.DNSName)), *map(str, names.get_values_for_type(x509.IPAddress))]
+    return [
+        *map(_truncated, names.get_values_for_type(x509.DNSName)),
+        *map(str, names.get_values_for_type(x509.IPAddress)),
+    ]
 
 
 def _extension(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> Any:
     """Returns the value of an extension, or None if it is missing or malformed."""
     try:
         return certificate.extensions.get_extension_for_oid(oid).value
-    except (x509.ExtensionNotFound, *_NOT_READABLE):
+    except (x509.ExtensionNotFound, *_PARSE_ERRORS):
         return None
 
 
-def _key_of(certificate: Certificate) -> str:
+def _authority_key(certificate: Certificate) -> str:
     return authority_key(certificate.subject, certificate.public_key).hex()
 
 
-def _name(subject: bytes) -> str:
-    return _short(distinguished_name(subject))
+def _name_text(subject: bytes) -> str:
+    return _truncated(distinguished_name(subject))
 
 
-def _short(text: str) -> str:
+def _truncated(text: str) -> str:
     return text if len(text) <= _NAME_CHARS_SHOWN_MAX else f"{text[:_NAME_CHARS_SHOWN_MAX]}…"
 
 
-def _shown(moment: datetime) -> str:
+def _iso_format(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def _public_bytes(key: Any) -> bytes:
+def _public_key_bytes(key: Any) -> bytes:
     return bytes(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 
@@ -363,5 +367,5 @@ def _as_pem(certificates: Sequence[x509.Certificate]) -> str:
     return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 
-def _refuse(at: str, detail: str, code: str) -> NoReturn:
-    raise Invalid.at(at, detail, code=code)
+def _refuse(field: str, detail: str, code: str) -> NoReturn:
+    raise Invalid.at(field, detail, code=code)

@@ -20,7 +20,7 @@ from instances.routes.kinds import (
     SASL_TLS,
     SECURITIES,
 )
-from instances.routes.wanted import CONFIRM_PLAINTEXT
+from instances.routes.validation import CONFIRM_PLAINTEXT
 
 LIST_CHARS_MAX: Final = CIDRS_MAX * (ADDRESS_CHARS_MAX + 2)
 LISTS: Final = ("allow_list", "proxies")
@@ -92,7 +92,7 @@ class RouteForm(forms.Form):
             self.add_error("security", _("Confirm it below, or choose another security."))
         return values
 
-    def wanted(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Returns the valid values as arguments of the services, without mapping rules that were left empty."""
         values = dict(self.cleaned_data)
         for name in LISTS:

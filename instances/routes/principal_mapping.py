@@ -44,7 +44,7 @@ class _Rule:
 
     def __init__(self, pattern: str, replacement: str, case: str) -> None:
         """Raises RulesRefused."""
-        _refuse_other_meaning(pattern)
+        _refuse_syntax_unlike_java(pattern)
         options = re2.Options()
         options.max_mem = PATTERN_MEMORY_BYTES_MAX
         options.log_errors = False
@@ -67,16 +67,16 @@ class _Rule:
             return None
         pieces: list[str] = []
         end = length = 0
-        for number, found in enumerate(self._pattern.finditer(name)):
+        for number, match in enumerate(self._pattern.finditer(name)):
             if number == REPLACEMENTS_MAX:
                 raise NoName(f"a pattern is found more than {REPLACEMENTS_MAX} times in it; let it begin with ^")
-            pieces.append(name[end : found.start()])
+            pieces.append(name[end : match.start()])
             for piece in self._replacement:
-                pieces.append(piece if isinstance(piece, str) else found.group(piece) or "")
+                pieces.append(piece if isinstance(piece, str) else match.group(piece) or "")
                 length += len(pieces[-1])
                 if length > DISTINGUISHED_NAME_CHARS_MAX:
                     raise NoName("a rule makes a name of it that is too long")
-            end = found.end()
+            end = match.end()
         result = "".join((*pieces, name[end:]))
         return result.lower() if self._case == "L" else result.upper() if self._case == "U" else result
 
@@ -93,16 +93,16 @@ class PrincipalMapping:
         # None is Kafka's DEFAULT: the unchanged name.
         self._rules: list[_Rule | None] = []
         size = 0
-        for number, written in enumerate(filter(None, _split(text)), start=1):
+        for number, rule_text in enumerate(filter(None, _split(text)), start=1):
             if number > RULES_MAX:
                 raise RulesRefused(f"there are more than {RULES_MAX} rules")
             try:
-                rule = _parsed(written)
+                rule = _parse_rule(rule_text)
                 size += 0 if rule is None else rule.program_size
             except RulesRefused as error:
-                raise RulesRefused(f"rule {number} ({_shown(written)}): {error}") from None
+                raise RulesRefused(f"rule {number} ({_excerpt(rule_text)}): {error}") from None
             if size > PROGRAM_SIZE_MAX:
-                raise RulesRefused(f"rule {number} ({_shown(written)}): the patterns are too large together")
+                raise RulesRefused(f"rule {number} ({_excerpt(rule_text)}): the patterns are too large together")
             self._rules.append(rule)
         if not self._rules:
             raise RulesRefused("there is no rule; DEFAULT takes every name as it is")
@@ -122,21 +122,21 @@ def _split(text: str) -> Iterator[str]:
     return (match.group(1) or "" for match in _SPLITTER.finditer(text.strip()))
 
 
-def _parsed(written: str) -> _Rule | None:
-    match = _PARSER.match(written)
-    if match is None or match.end() != len(written):
-        rest = written if match is None else written[match.end() :]
-        raise RulesRefused(f"{_shown(rest)} is not understood; a rule is DEFAULT or RULE:pattern/replacement/[LU]")
+def _parse_rule(rule_text: str) -> _Rule | None:
+    match = _PARSER.match(rule_text)
+    if match is None or match.end() != len(rule_text):
+        rest = rule_text if match is None else rule_text[match.end() :]
+        raise RulesRefused(f"{_excerpt(rest)} is not understood; a rule is DEFAULT or RULE:pattern/replacement/[LU]")
     if match.group(1) is not None:
         return None
     return _Rule(match.group(2), match.group(4), match.group(6) or "")
 
 
-def _shown(written: str) -> str:
-    return repr(written if len(written) <= _SHOWN_CHARS_MAX else f"{written[:_SHOWN_CHARS_MAX]}…")
+def _excerpt(rule_text: str) -> str:
+    return repr(rule_text if len(rule_text) <= _SHOWN_CHARS_MAX else f"{rule_text[:_SHOWN_CHARS_MAX]}…")
 
 
-def _refuse_other_meaning(pattern: str) -> None:
+def _refuse_syntax_unlike_java(pattern: str) -> None:
     """Refuses syntax that RE2 accepts and that Java refuses or reads in another way."""
     in_class = False
     at = 0

@@ -1,23 +1,23 @@
-"""Writes: one transaction, one audit row, the outside world on commit. `acting` is the actor."""
+"""Writes of this app. Each is one transaction with an audit row, which names the actor `acting`."""
 
 from instances.services.acls import create_acls, delete_acls, restore_acls
-from instances.services.certificate_ends import note_certificate_ends
+from instances.services.certificate_expiry import record_certificate_expiry
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
 from instances.services.clients import close_connection
 from instances.services.closing import close_instance
-from instances.services.common import bump_and_publish, hold_topic, hold_user
-from instances.services.copies import NEEDED as COPY_NEEDS
+from instances.services.common import bump_and_publish, lock_topic, lock_user
+from instances.services.copies import REQUIRED_SCOPES as COPY_SCOPES
 from instances.services.copies import cancel_copy, copy_topic, resume_copy, topic_copies, topic_copy
 from instances.services.creating import create_instance, retry_instance
-from instances.services.delays import forget_delays, keep_delays
+from instances.services.delays import delete_old_delays, store_delays
 from instances.services.deleted_topics import (
     deleted_topics,
-    kept_for,
     purge_deleted_topic,
-    purge_expired,
+    purge_expired_topics,
+    restore_period,
     restore_topic,
 )
-from instances.services.deleted_users import KEPT_FOR as USERS_KEPT_FOR
+from instances.services.deleted_users import RESTORE_PERIOD as USER_RESTORE_PERIOD
 from instances.services.deleted_users import (
     deleted_users,
     purge_deleted_user,
@@ -26,22 +26,22 @@ from instances.services.deleted_users import (
 )
 from instances.services.ending import (
     delete_instance,
+    has_no_visible_topic,
     has_nothing_to_restore,
     purge_instance,
     restore_instance,
     resume_instance,
-    shows_no_topic,
     suspend_instance,
 )
 from instances.services.first_steps import TOPIC as QUICKSTART_TOPIC
 from instances.services.first_steps import Push, Quickstart, push_limit, quickstart
-from instances.services.group_common import group_ref, offsets_of
+from instances.services.group_common import group_ref, offsets_from_audit
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.growing import grow_storage
 from instances.services.message_streams import MessageStream, open_stream
 from instances.services.messages import MessagePage, ReadRequest, ShownMessage, read_messages, send_messages
 from instances.services.oauth import configure_oauth, remove_oauth
-from instances.services.observing import note_health, observed_conditions
+from instances.services.observing import observed_conditions, record_health
 from instances.services.offsets import Reset, plan_reset, reset_offsets
 from instances.services.purging import Purge, plan_purge, purge_topic
 from instances.services.route_certificates import (
@@ -54,11 +54,11 @@ from instances.services.route_certificates import (
 )
 from instances.services.routes import create_route, delete_route, update_route
 from instances.services.throttled_minutes import (
-    MinuteOfBroker,
-    forget_throttled_minutes,
-    keep_throttled_minutes,
+    ThrottledMinuteReport,
+    delete_old_throttled_minutes,
+    store_throttled_minutes,
 )
-from instances.services.topic_reading import (
+from instances.services.topic_schemas import (
     add_schema,
     delete_schema,
     is_masked,
@@ -80,18 +80,18 @@ from instances.services.transactions import abort_transaction
 from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
 
 __all__ = [
-    "COPY_NEEDS",
+    "COPY_SCOPES",
     "QUICKSTART_TOPIC",
-    "USERS_KEPT_FOR",
+    "USER_RESTORE_PERIOD",
     "MessagePage",
     "MessageStream",
-    "MinuteOfBroker",
     "Purge",
     "Push",
     "Quickstart",
     "ReadRequest",
     "Reset",
     "ShownMessage",
+    "ThrottledMinuteReport",
     "abort_transaction",
     "add_schema",
     "add_secret",
@@ -113,28 +113,24 @@ __all__ = [
     "delete_group",
     "delete_instance",
     "delete_offsets",
+    "delete_old_delays",
+    "delete_old_throttled_minutes",
     "delete_route",
     "delete_schema",
     "delete_topic",
     "delete_user",
     "deleted_topics",
     "deleted_users",
-    "forget_delays",
-    "forget_throttled_minutes",
     "group_ref",
     "grow_storage",
+    "has_no_visible_topic",
     "has_nothing_to_restore",
-    "hold_topic",
-    "hold_user",
     "is_masked",
-    "keep_delays",
-    "keep_throttled_minutes",
-    "kept_for",
+    "lock_topic",
+    "lock_user",
     "masks_of",
-    "note_certificate_ends",
-    "note_health",
     "observed_conditions",
-    "offsets_of",
+    "offsets_from_audit",
     "open_stream",
     "own_settings",
     "plan_purge",
@@ -142,13 +138,15 @@ __all__ = [
     "protect_instance",
     "purge_deleted_topic",
     "purge_deleted_user",
-    "purge_expired",
+    "purge_expired_topics",
     "purge_expired_users",
     "purge_instance",
     "purge_topic",
     "push_limit",
     "quickstart",
     "read_messages",
+    "record_certificate_expiry",
+    "record_health",
     "remove_certificate",
     "remove_client_ca",
     "remove_oauth",
@@ -160,6 +158,7 @@ __all__ = [
     "resize_instance",
     "restore_acls",
     "restore_instance",
+    "restore_period",
     "restore_topic",
     "restore_user",
     "resume_copy",
@@ -172,7 +171,8 @@ __all__ = [
     "set_client_ca",
     "set_masks",
     "set_revocation_list",
-    "shows_no_topic",
+    "store_delays",
+    "store_throttled_minutes",
     "suspend_instance",
     "topic_copies",
     "topic_copy",

@@ -18,7 +18,7 @@ from instances.acls.checking import address_of, require_valid
 from instances.acls.interfaces import AclFilter, AclRule, acl_admin_client
 from instances.acls.limits import ACL_RULES_PER_INSTANCE_MAX
 from instances.models import Instance
-from instances.services.common import hold_acls
+from instances.services.common import lock_acls
 from tenants import access, audit
 from tenants.access import fetch
 from tenants.actors import Actor
@@ -30,7 +30,7 @@ DELETED: Final = "acl.deleted"
 REF_CHARS_MAX: Final = 300
 FILTERS_AT_ONCE_MAX: Final = 100
 # Key of a rule in the audit log: JSON text of the rule as it is, if its fields are shown without U+0000.
-EXACTLY: Final = "exactly"
+EXACT_JSON: Final = "exactly"
 NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})  # not valid in PostgreSQL text
 
 
@@ -42,42 +42,42 @@ def create_acls(*, acting: Actor, instance: Instance, rules: Sequence[AclRule], 
     """
     for rule in rules:
         require_valid(rule)
-    wanted = sorted({replace(rule, host=address_of(rule.host)) for rule in rules})
-    return _create(acting, instance, wanted, dry_run=dry_run)
+    normalized = sorted({replace(rule, host=address_of(rule.host)) for rule in rules})
+    return _create(acting, instance, normalized, dry_run=dry_run)
 
 
-def _create(acting: Actor, instance: Instance, wanted: Sequence[AclRule], *, dry_run: bool = False) -> list[AclRule]:
-    new = missing_acls(acting, instance, wanted)
-    if not new:
+def _create(acting: Actor, instance: Instance, rules: Sequence[AclRule], *, dry_run: bool = False) -> list[AclRule]:
+    missing = missing_acls(acting, instance, rules)
+    if not missing:
         return []
-    after = {"rules": _audit_values(new)}
-    entry = audit.record(acting, "acl.created", acl_ref(instance, new), None, after, tenant=instance.tenant)
+    after = {"rules": _audit_values(missing)}
+    entry = audit.record(acting, "acl.created", acl_ref(instance, missing), None, after, tenant=instance.tenant)
     if not dry_run:
         with audit.in_doubt(entry):
-            acl_admin_client.it.create(instance.pk, new)
-    return new
+            acl_admin_client.it.create(instance.pk, missing)
+    return missing
 
 
-def missing_acls(acting: Actor, instance: Instance, wanted: Sequence[AclRule]) -> list[AclRule]:
+def missing_acls(acting: Actor, instance: Instance, rules: Sequence[AclRule]) -> list[AclRule]:
     """Returns the rules that the instance does not have yet, and locks its rules until the transaction ends.
 
     Raises `QuotaExceeded` if the missing rules go beyond the limit.
     """
     access.require(acting, Scope.ACLS_WRITE)
     require_reachable(instance)
-    hold_acls(instance)
-    present = frozenset(selectors.acl_list(instance))
-    new = [rule for rule in wanted if rule not in present]
-    if new and len(present) + len(new) > ACL_RULES_PER_INSTANCE_MAX:
+    lock_acls(instance)
+    existing = frozenset(selectors.acl_list(instance))
+    missing = [rule for rule in rules if rule not in existing]
+    if missing and len(existing) + len(missing) > ACL_RULES_PER_INSTANCE_MAX:
         raise QuotaExceeded(
             Message(gettext_noop("An instance has at most %(n)s access rules."), n=ACL_RULES_PER_INSTANCE_MAX)
         )
-    return new
+    return missing
 
 
 @audit.atomic
 def delete_acls(
-    *, acting: Actor, instance: Instance, wanted: AclFilter, dry_run: bool = False
+    *, acting: Actor, instance: Instance, rule_filter: AclFilter, dry_run: bool = False
 ) -> tuple[list[AclRule], AuditEntry]:
     """Deletes all rules that match a filter; returns them, and the audit row for an undo.
 
@@ -85,8 +85,8 @@ def delete_acls(
     """
     access.require(acting, Scope.ACLS_WRITE)
     require_reachable(instance)
-    hold_acls(instance)
-    matching = selectors.acl_list(instance, wanted)
+    lock_acls(instance)
+    matching = selectors.acl_list(instance, rule_filter)
     if not matching:
         raise NotFound
     before = {"rules": _audit_values(matching)}
@@ -95,8 +95,8 @@ def delete_acls(
         with audit.in_doubt(entry):
             # One filter for each rule, so that no rule is deleted that was created meanwhile and is not in the audit
             # row. Beyond `FILTERS_AT_ONCE_MAX` that takes too long.
-            exact = [selectors.exactly(rule) for rule in matching]
-            acl_admin_client.it.delete(instance.pk, exact if len(exact) <= FILTERS_AT_ONCE_MAX else [wanted])
+            exact = [selectors.exact_filter(rule) for rule in matching]
+            acl_admin_client.it.delete(instance.pk, exact if len(exact) <= FILTERS_AT_ONCE_MAX else [rule_filter])
     return matching, entry
 
 
@@ -110,7 +110,7 @@ def restore_acls(*, acting: Actor, instance: Instance, entry_id: str) -> list[Ac
         tenant_id=instance.tenant_id, action=DELETED, target_id__startswith=f"{instance.pk}/"
     )
     before = fetch(rows, pk=entry_id).before or {}
-    return _create(acting, instance, sorted(_rule(values) for values in before.get("rules", ())))
+    return _create(acting, instance, sorted(_rule_of_audit_value(values) for values in before.get("rules", ())))
 
 
 def acl_ref(instance: Instance, rules: Sequence[AclRule]) -> tuple[str, str]:
@@ -121,16 +121,16 @@ def acl_ref(instance: Instance, rules: Sequence[AclRule]) -> tuple[str, str]:
 
 
 def _audit_values(rules: Sequence[AclRule]) -> list[dict[str, str]]:
-    """Returns rules in the form of the audit log, from which `_rule` reads them."""
+    """Returns rules in the form of the audit log, from which `_rule_of_audit_value` reads them."""
     return [_audit_value(asdict(rule)) for rule in rules]
 
 
 def _audit_value(exact: Mapping[str, str]) -> dict[str, str]:
     shown = {name: value.translate(NO_NUL) for name, value in exact.items()}
-    return shown if shown == exact else {**shown, EXACTLY: json.dumps(exact)}
+    return shown if shown == exact else {**shown, EXACT_JSON: json.dumps(exact)}
 
 
-def _rule(values: Mapping[str, Any]) -> AclRule:
-    if EXACTLY in values:
-        values = json.loads(values[EXACTLY])
+def _rule_of_audit_value(values: Mapping[str, Any]) -> AclRule:
+    if EXACT_JSON in values:
+        values = json.loads(values[EXACT_JSON])
     return AclRule(**{name: str(values[name]) for name in AclRule.__dataclass_fields__})

@@ -15,13 +15,13 @@ from instances.lifecycle.phases import Phase
 from instances.limits import OPERATIONS_OPEN_PER_INSTANCE_MAX
 from instances.models import Instance, Operation, stored_settings
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
-from instances.services.creating import name_taken_meanwhile, require_free_name, shown
+from instances.services.creating import audited_fields, name_taken_meanwhile, require_instance_name_free
 from instances.services.sizes import (
     GROWTH_SETTINGS,
-    require_deleted_room,
-    require_growth,
-    require_verified,
-    require_within,
+    require_deleted_storage_quota,
+    require_valid_growth,
+    require_within_plan,
+    require_within_unverified_limits,
     terms_for,
 )
 from tenants import access, audit
@@ -48,25 +48,25 @@ def resize_instance(
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
-    before = shown(instance)
+    before = audited_fields(instance)
     terms = terms_for(
-        plan or instance.plan, bandwidth_mb_s=None, storage_gb=None, held=instance.plan,
+        plan or instance.plan, bandwidth_mb_s=None, storage_gb=None, current_plan=instance.plan,
         currency=instance.tenant.currency,
     )  # fmt: skip
     changes_plan = terms.code != instance.plan
     bandwidth = bandwidth_mb_s or (terms.bandwidth_mb_s if changes_plan else instance.bandwidth_mb_s)
     storage = storage_gb or (terms.storage_gb if changes_plan else instance.storage_gb)
-    require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
+    require_within_plan(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
     if not changes_plan and (bandwidth, storage) == (instance.bandwidth_mb_s, instance.storage_gb):
         return None
     if storage > instance.storage_gb:
-        require_deleted_room(instance.tenant)
-    require_verified(instance.tenant, bandwidth_mb_s=bandwidth, storage_gb=storage, besides=instance)
+        require_deleted_storage_quota(instance.tenant)
+    require_within_unverified_limits(instance.tenant, bandwidth_mb_s=bandwidth, storage_gb=storage, resized=instance)
     interfaces.capacity.it.reserve(instance, bandwidth_mb_s=bandwidth, storage_gb=storage)
     instance.plan, instance.partitions_max = terms.code, terms.partitions_max
     instance.bandwidth_mb_s, instance.storage_gb = bandwidth, storage
     fields = ["plan", "partitions_max", "bandwidth_mb_s", "storage_gb"]
-    changes = audit.difference(before, shown(instance))
+    changes = audit.difference(before, audited_fields(instance))
     return publish_change(
         acting, instance, OperationType.RESIZE, "instance.resized", changes, fields=fields, dry_run=dry_run
     )
@@ -82,15 +82,15 @@ def configure_instance(
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
-    before = shown(instance)
-    wanted = instance.settings | stored_settings(settings)
-    if wanted == instance.settings:
+    before = audited_fields(instance)
+    changed_settings = instance.settings | stored_settings(settings)
+    if changed_settings == instance.settings:
         return None
-    if any(wanted.get(name) != instance.settings.get(name) for name in GROWTH_SETTINGS):
-        terms = terms_for(instance.plan, bandwidth_mb_s=None, storage_gb=None, held=instance.plan)
-        require_growth(terms, wanted, storage_gb=instance.storage_gb)
-    instance.settings = wanted
-    changes = audit.difference(before, shown(instance))
+    if any(changed_settings.get(name) != instance.settings.get(name) for name in GROWTH_SETTINGS):
+        terms = terms_for(instance.plan, bandwidth_mb_s=None, storage_gb=None, current_plan=instance.plan)
+        require_valid_growth(terms, changed_settings, storage_gb=instance.storage_gb)
+    instance.settings = changed_settings
+    changes = audit.difference(before, audited_fields(instance))
     return publish_change(
         acting, instance, OperationType.CONFIGURE, "instance.configured", changes, fields=["settings"], dry_run=dry_run
     )
@@ -102,7 +102,7 @@ def rename_instance(*, acting: Actor, instance: Instance, name: str) -> Instance
     access.require(acting, Scope.INSTANCES_WRITE)
     if name == instance.name:
         return instance
-    require_free_name(instance.tenant, name)
+    require_instance_name_free(instance.tenant, name)
     before = {"name": instance.name}
     instance.name = name
     try:
@@ -144,10 +144,10 @@ def publish_change(
     if len(operations.open_operations(instance)) >= OPERATIONS_OPEN_PER_INSTANCE_MAX:
         detail = "Too many changes of this instance are under way."
         raise Conflict(detail, code="operation_in_progress", retry_after_s=1)
-    changed = [*fields, *bump_generation(instance)]
+    changed_fields = [*fields, *bump_generation(instance)]
     if instance.current_phase is not Phase.SUSPENDED:
-        changed += set_phase(instance, Phase.UPDATING)
-    instance.save_changes(changed)
+        changed_fields += set_phase(instance, Phase.UPDATING)
+    instance.save_changes(changed_fields)
     operation = operations.begin(acting, instance, type_)
     audit.record(acting, action, instance, *changes)
     reconcile_on_commit(instance, dry_run=dry_run)

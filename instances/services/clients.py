@@ -32,5 +32,5 @@ def close_connection(*, acting: Actor, instance: Instance, connection_id: str, d
     if not dry_run:
         with audit.in_doubt(entry):
             connection_admin_client.it.close(instance.pk, connection.id)
-        listing.forget(instance.pk)
+        listing.invalidate(instance.pk)
     return connection

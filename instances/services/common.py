@@ -22,7 +22,7 @@ USER_REF_CHARS_MAX = 300
 logger = logging.getLogger(__name__)
 
 # The timeout applies to this lock only.
-_LOCK_IN_TIME = """
+_LOCK_WITH_TIMEOUT = """
 SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(%s), set_config('lock_timeout', '0', true)
 """
 
@@ -47,7 +47,7 @@ def bump_and_publish(instance: Instance, *, dry_run: bool = False) -> None:
     instance, such as the address lists of a topic. The instance's row is not locked yet.
 
     If the task is lost, the sweep finds the instance by its generation. Call this last: it locks the row, for which
-    other transactions would wait during a call to a broker. A caller that changes a topic calls `hold_topic` first.
+    other transactions would wait during a call to a broker. A caller that changes a topic calls `lock_topic` first.
     """
     Instance.objects.filter(pk=instance.pk).update(generation=F("generation") + 1)
     reconcile_on_commit(instance, dry_run=dry_run)
@@ -61,45 +61,45 @@ def reconcile_on_commit(instance: Instance, *, dry_run: bool = False) -> None:
     transaction.on_commit(lambda: interfaces.reconcile.it(instance_id))
 
 
-def hold_topic(instance: Instance, name: str) -> None:
+def lock_topic(instance: Instance, name: str) -> None:
     """Locks a topic against other changes through the control plane until the transaction ends.
 
     A state that is read under the lock and compared with an If-Match is the state that is changed. It is an advisory
     lock: topics have no row, and the row of the instance would block others during a call to a broker. Raises
     `Conflict(already_in_progress)` if the lock is not free in time.
     """
-    _hold(f"topic\n{instance.pk}\n{name}", "Another change of this topic is being carried out.")
+    _lock(f"topic\n{instance.pk}\n{name}", "Another change of this topic is being carried out.")
 
 
-def hold_user(instance: Instance, name: str) -> None:
-    """Locks a user of the instance, like `hold_topic`."""
-    _hold(f"user\n{instance.pk}\n{name}", "Another change of this user is being carried out.")
+def lock_user(instance: Instance, name: str) -> None:
+    """Locks a user of the instance, like `lock_topic`."""
+    _lock(f"user\n{instance.pk}\n{name}", "Another change of this user is being carried out.")
 
 
-def hold_copies(instance: Instance) -> None:
-    """Locks the topic copies of all instances of a tenant, like `hold_topic`, because some limits are by tenant."""
-    _hold(f"copies\n{instance.tenant_id}", "Another copy of a topic is being begun or stopped.")
+def lock_copies(instance: Instance) -> None:
+    """Locks the topic copies of all instances of a tenant, like `lock_topic`, because some limits are by tenant."""
+    _lock(f"copies\n{instance.tenant_id}", "Another copy of a topic is being begun or stopped.")
 
 
-def hold_ceiling(tenant: Tenant) -> None:
-    """Locks the sizes of all instances of a tenant without a verified owner, like `hold_topic`.
+def lock_unverified_sizes(tenant: Tenant) -> None:
+    """Locks the sizes of all instances of a tenant without a verified owner, like `lock_topic`.
 
     Callers have locked the row of an instance, and others lock that of the tenant before those of its instances.
     """
-    _hold(f"ceiling\n{tenant.pk}", "Another instance is being created or resized.")
+    _lock(f"ceiling\n{tenant.pk}", "Another instance is being created or resized.")
 
 
-def hold_acls(instance: Instance) -> None:
-    """Locks all access rules of the instance, like `hold_topic`, so that audit rows have the state before."""
-    _hold(f"acls\n{instance.pk}", "Another change of the access rules is being carried out.")
+def lock_acls(instance: Instance) -> None:
+    """Locks all access rules of the instance, like `lock_topic`, so that audit rows have the state before."""
+    _lock(f"acls\n{instance.pk}", "Another change of the access rules is being carried out.")
 
 
-def hold_allow_lists(instance: Instance) -> None:
-    """Locks the address lists of all topics of the instance, like `hold_topic`, because their limits are by instance.
+def lock_allow_lists(instance: Instance) -> None:
+    """Locks the address lists of all topics of the instance, like `lock_topic`, because their limits are by instance.
 
-    A caller that also locks a topic calls `hold_topic` first.
+    A caller that also locks a topic calls `lock_topic` first.
     """
-    _hold(f"allow lists\n{instance.pk}", "Another change of the address lists is being carried out.")
+    _lock(f"allow lists\n{instance.pk}", "Another change of the address lists is being carried out.")
 
 
 def user_ref(instance: Instance, name: str) -> tuple[str, str]:
@@ -108,11 +108,11 @@ def user_ref(instance: Instance, name: str) -> tuple[str, str]:
     return "user", f"{instance.pk}/users/{shown}"[:USER_REF_CHARS_MAX]
 
 
-def _hold(text: str, refusal: str) -> None:
-    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
+def _lock(lock_name: str, refusal: str) -> None:
+    lock_key = int.from_bytes(hashlib.sha256(lock_name.encode()).digest()[:8], "big", signed=True)
     try:
         with connection.cursor() as cursor:
-            cursor.execute(_LOCK_IN_TIME, [str(DATA_PLANE_LOCK_WAIT_MS), number])
+            cursor.execute(_LOCK_WITH_TIMEOUT, [str(DATA_PLANE_LOCK_WAIT_MS), lock_key])
     except OperationalError as error:
         if not isinstance(error.__cause__, LockNotAvailable):
             raise

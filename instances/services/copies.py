@@ -18,16 +18,16 @@ from instances.copying.limits import (
 )
 from instances.copying.models import CopyState, TopicCopy
 from instances.models import Instance
-from instances.services.common import hold_copies
-from instances.services.topics import clone_topic, inherit_whole, topic_ref
-from instances.topics.presence import described, waiting
+from instances.services.common import lock_copies
+from instances.services.topics import clone_topic, inherit_schemas_and_masks, topic_ref
+from instances.topics.presence import describe_topic, not_ready_if_pending
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import Conflict, Message, NotFound, QuotaExceeded
 
 # Permissions that every change of a copy requires.
-NEEDED = (Scope.TOPICS_WRITE, Scope.MESSAGES_READ, Scope.MESSAGES_WRITE)
+REQUIRED_SCOPES = (Scope.TOPICS_WRITE, Scope.MESSAGES_READ, Scope.MESSAGES_WRITE)
 
 
 @audit.atomic
@@ -37,14 +37,14 @@ def copy_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry_
     Raises `NotFound` for an unknown topic, `Conflict(copies_running)` if the maximum number of copies is running,
     `QuotaExceeded` if the instance lacks storage for the copy, and the errors of `clone_topic`.
     """
-    for scope in NEEDED:
+    for scope in REQUIRED_SCOPES:
         access.require(acting, scope)
     require_reachable(instance)
-    hold_copies(instance)
+    lock_copies(instance)
     _require_free_slot(instance)
-    source = described(instance, topic)
+    source = describe_topic(instance, topic)
     _require_storage(instance, topic)
-    with waiting(instance, topic):
+    with not_ready_if_pending(instance, topic):
         bounds = record_log.it(instance.pk, topic).bounds()
     clone_topic(acting=acting, instance=instance, topic=topic, name=name, dry_run=dry_run)
     copy = TopicCopy.objects.create(
@@ -58,7 +58,7 @@ def copy_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry_
     )
     after = {"from": topic, "offsets": copy.total_offsets, "copy": copy.pk}
     audit.record(acting, "topic.copy_started", topic_ref(instance, name), None, after, tenant=instance.tenant)
-    _forget_oldest(instance)
+    _delete_oldest_ended(instance)
     return copy
 
 
@@ -88,7 +88,7 @@ def resume_copy(*, acting: Actor, instance: Instance, copy_id: str) -> TopicCopy
     if copy.state not in (CopyState.FAILED, CopyState.CANCELLED):
         raise Conflict(gettext_noop("Only a copy that failed or was cancelled goes on."), code="not_resumable")
     _require_free_slot(instance)
-    inherit_whole(instance, copy.source, copy.target)
+    inherit_schemas_and_masks(instance, copy.source, copy.target)
     copy.state, copy.finished_at, copy.progress_at = CopyState.RUNNING, None, timezone.now()
     copy.error = copy.error_code = ""
     copy.save(update_fields=["state", "finished_at", "progress_at", "error", "error_code"])
@@ -112,10 +112,10 @@ def topic_copy(instance: Instance, copy_id: str) -> TopicCopy:
 
 def _locked_copy(acting: Actor, instance: Instance, copy_id: str) -> TopicCopy:
     """Returns a copy with its row locked, for an actor who may change it. Raises `NotFound`."""
-    for scope in NEEDED:
+    for scope in REQUIRED_SCOPES:
         access.require(acting, scope)
     require_reachable(instance)
-    hold_copies(instance)
+    lock_copies(instance)
     copy = TopicCopy.objects.select_for_update().filter(instance=instance, pk=copy_id).first()
     if copy is None:
         raise NotFound
@@ -136,17 +136,17 @@ def _require_free_slot(instance: Instance) -> None:
 
 def _require_storage(instance: Instance, topic: str) -> None:
     sizes = interfaces.observation.it.topic_sizes(instance.pk)
-    needed = sizes.stored_by_topic.get(topic, 0)
-    left = instance.storage_bytes - sizes.stored_bytes
-    if needed > left:
+    needed_bytes = sizes.stored_by_topic.get(topic, 0)
+    free_bytes = instance.storage_bytes - sizes.stored_bytes
+    if needed_bytes > free_bytes:
         detail = Message(
             gettext_noop("The copy needs %(needed)s bytes of storage, and %(left)s are left."),
-            needed=needed,
-            left=max(0, left),
+            needed=needed_bytes,
+            left=max(0, free_bytes),
         )
         raise QuotaExceeded(detail, code="no_storage_left")
 
 
-def _forget_oldest(instance: Instance) -> None:
+def _delete_oldest_ended(instance: Instance) -> None:
     ended = TopicCopy.objects.filter(instance=instance).exclude(state=CopyState.RUNNING).order_by("-created_at", "pk")
     TopicCopy.objects.filter(pk__in=list(ended.values_list("pk", flat=True)[ENDED_COPIES_KEPT_MAX:])).delete()

@@ -17,13 +17,13 @@ from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
 from instances.limits import INSTANCES_PER_TENANT_MAX
 from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings, stored_settings
-from instances.routes.wanted import default_routes, make_routes, shown_route
+from instances.routes.validation import audited_route_fields, create_routes, default_routes
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.sizes import (
-    require_deleted_room,
-    require_growth,
-    require_verified,
-    require_within,
+    require_deleted_storage_quota,
+    require_valid_growth,
+    require_within_plan,
+    require_within_unverified_limits,
     terms_for,
 )
 from tenants import access, audit
@@ -58,17 +58,17 @@ def create_instance(
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
-    alive = instances_of(tenant)
-    if alive.count() >= INSTANCES_PER_TENANT_MAX:
-        raise _too_many_instances(alive)
-    require_deleted_room(tenant)
-    require_free_name(tenant, name)
+    existing = instances_of(tenant)
+    if existing.count() >= INSTANCES_PER_TENANT_MAX:
+        raise _too_many_instances(existing)
+    require_deleted_storage_quota(tenant)
+    require_instance_name_free(tenant, name)
     terms = terms_for(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, currency=tenant.currency)
     bandwidth = bandwidth_mb_s or terms.bandwidth_mb_s
     storage = storage_gb or terms.storage_gb
-    require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
-    require_verified(tenant, bandwidth_mb_s=bandwidth, storage_gb=storage)
-    require_growth(terms, settings or {}, storage_gb=storage)
+    require_within_plan(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
+    require_within_unverified_limits(tenant, bandwidth_mb_s=bandwidth, storage_gb=storage)
+    require_valid_growth(terms, settings or {}, storage_gb=storage)
     with name_taken_meanwhile():
         instance = Instance.objects.create(
             tenant=tenant,
@@ -81,9 +81,9 @@ def create_instance(
             settings=default_settings() | stored_settings(settings or {}),
             protected=protected,
         )
-    created_routes = make_routes(instance, default_routes() if routes is None else routes)
+    created_routes = create_routes(instance, default_routes() if routes is None else routes)
     operation = operations.begin(acting, instance, OperationType.CREATE, plan=terms.code)
-    after = shown(instance) | {"routes": [shown_route(route) for route in created_routes]}
+    after = audited_fields(instance) | {"routes": [audited_route_fields(route) for route in created_routes]}
     audit.record(acting, "instance.created", instance, None, after)
     if dry_run:
         _add_forecast(instance, operation)
@@ -95,16 +95,16 @@ def create_instance(
 def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
     """Provisions a failed instance again.
 
-    Raises `Conflict` if the instance has not failed, and `QuotaExceeded` like `create_instance`: a failed instance is
-    not counted, so others may use its size.
+    Raises `Conflict` if the instance has not failed, and `QuotaExceeded` like `create_instance`: the size of a failed
+    instance is not reserved.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     if instance.current_phase is not Phase.FAILED:
         text = gettext_noop("The instance is %(phase)s; only a failed one is tried again.")
         raise Conflict(Message(text, phase=instance.phase))
-    require_deleted_room(instance.tenant)
+    require_deleted_storage_quota(instance.tenant)
     size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
-    require_verified(instance.tenant, **size, besides=instance)
+    require_within_unverified_limits(instance.tenant, **size, resized=instance)
     fields = [*bump_generation(instance), *set_phase(instance, Phase.REQUESTED)]
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, OperationType.CREATE)
@@ -121,8 +121,8 @@ def _add_forecast(instance: Instance, operation: Operation) -> None:
     operations.step_forecast(operation, Step.PLACED, forecast.fact, forecast.data)
 
 
-def _too_many_instances(alive: QuerySet[Instance]) -> QuotaExceeded:
-    deleted = alive.filter(phase=Phase.DELETING.value).count()
+def _too_many_instances(existing: QuerySet[Instance]) -> QuotaExceeded:
+    deleted = existing.filter(phase=Phase.DELETING.value).count()
     if not deleted:
         return QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s instances."), n=INSTANCES_PER_TENANT_MAX))
     text = gettext_noop(
@@ -131,7 +131,7 @@ def _too_many_instances(alive: QuerySet[Instance]) -> QuotaExceeded:
     return QuotaExceeded(Message(text, n=INSTANCES_PER_TENANT_MAX, deleted=deleted))
 
 
-def require_free_name(tenant: Tenant, name: str) -> None:
+def require_instance_name_free(tenant: Tenant, name: str) -> None:
     """Raises `Conflict` if another instance of the tenant has the name."""
     if instances_of(tenant).filter(name=name).exists():
         raise _name_taken()
@@ -147,7 +147,7 @@ def _name_taken() -> Conflict:
     return Conflict(detail, code="name_taken", errors=Invalid.at("/name", detail, code="name_taken").errors)
 
 
-def shown(instance: Instance) -> dict[str, Any]:
+def audited_fields(instance: Instance) -> dict[str, Any]:
     """Returns the fields of an instance that the audit log records."""
     names = ("name", "plan", "bandwidth_mb_s", "storage_gb", "cluster_type", "settings", "protected")
     return {name: getattr(instance, name) for name in names}

@@ -13,31 +13,31 @@ from instances.models import DelayedMinute, Instance
 MS_PER_S = 1_000
 
 # A minute is in several reports, of one broker and of others: the longest delay is stored.
-_KEEP = """
+_UPSERT = """
 INSERT INTO instances_delayedminute (instance_id, minute, delay_ms_max) VALUES (%s, %s, %s)
 ON CONFLICT (instance_id, minute) DO UPDATE SET delay_ms_max = EXCLUDED.delay_ms_max
 WHERE instances_delayedminute.delay_ms_max < EXCLUDED.delay_ms_max
 """
 
 
-def keep_delays(delays: Mapping[str, Mapping[int, int]]) -> int:
+def store_delays(delays: Mapping[str, Mapping[int, int]]) -> int:
     """Stores the longest delay in ms by instance and minute (ms since 1970). Returns the number of minutes.
 
     Instances without a row are left out: unlike usage, delays are not stored longer than their instance.
     """
-    known = set(Instance.objects.filter(pk__in=list(delays)).values_list("pk", flat=True))
+    existing_ids = set(Instance.objects.filter(pk__in=list(delays)).values_list("pk", flat=True))
     rows = [
         (instance_id, datetime.fromtimestamp(at_ms / MS_PER_S, UTC), delay_ms)
-        for instance_id in sorted(known)
+        for instance_id in sorted(existing_ids)
         for at_ms, delay_ms in sorted(delays[instance_id].items())
     ]
     if rows:
         with connection.cursor() as cursor:
-            cursor.executemany(_KEEP, rows)
+            cursor.executemany(_UPSERT, rows)
     return len(rows)
 
 
-def forget_delays(now: datetime) -> int:
+def delete_old_delays(now: datetime) -> int:
     """Deletes minutes older than the longest span of a chart; returns the number of rows."""
     deleted, _by_model = DelayedMinute.objects.filter(minute__lt=now - DELAYED_MINUTES_KEPT).delete()
     return deleted

@@ -20,7 +20,7 @@ from instances.choices import TopicState
 from instances.interfaces import TopicDescription
 from instances.lifecycle.phases import REACHABLE
 from instances.limits import (
-    DELETED_TOPICS_GO_FROM_PERCENT,
+    DELETED_TOPICS_EXPIRE_FROM_PERCENT,
     DELETED_TOPICS_MAX,
     PURGE_RETRIED_AFTER_S,
     PURGES_PER_ROUND_MAX,
@@ -29,7 +29,7 @@ from instances.limits import (
 from instances.metrics import storage_history
 from instances.metrics.storage_use import used_percent
 from instances.models import DeletedTopic, Instance, TopicAllowList
-from instances.services.common import bump_and_publish, hold_topic
+from instances.services.common import bump_and_publish, lock_topic
 from instances.topic_models import TopicSchema
 from instances.topics import allow_lists, pending, table
 from tenants import access, audit
@@ -41,24 +41,26 @@ from tenants.errors import Conflict, Message, NotFound
 TARGET = "topic"
 
 
-def kept_for() -> timedelta:
+def restore_period() -> timedelta:
     """Time for which a deleted topic can be restored."""
     return timedelta(days=settings.DELETED_TOPICS_KEPT_DAYS)
 
 
-def keep_aside(instance: Instance, description: TopicDescription, *, now: datetime, dry_run: bool) -> DeletedTopic:
+def soft_delete_topic(
+    instance: Instance, description: TopicDescription, *, now: datetime, dry_run: bool
+) -> DeletedTopic:
     """Writes the row of a deleted topic, because of which brokers hide it. The oldest deleted topics beyond the limit
     of the instance expire now.
     """
     rows = DeletedTopic.objects.filter(instance=instance, is_restored=False).exclude(topic=description.name)
     oldest_first = rows.order_by("deleted_at").values_list("pk", flat=True)
-    too_many = list(oldest_first[: max(0, rows.count() - DELETED_TOPICS_MAX + 1)])
-    DeletedTopic.objects.filter(pk__in=too_many).update(expires_at=now)
+    excess = list(oldest_first[: max(0, rows.count() - DELETED_TOPICS_MAX + 1)])
+    DeletedTopic.objects.filter(pk__in=excess).update(expires_at=now)
     values = {
         "topic_id": description.topic_id,
         "partitions": len(description.partitions),
         "deleted_at": now,
-        "expires_at": now + kept_for(),
+        "expires_at": now + restore_period(),
         "is_restored": False,
     }
     row, _ = DeletedTopic.objects.update_or_create(instance=instance, topic=description.name, defaults=values)
@@ -66,7 +68,7 @@ def keep_aside(instance: Instance, description: TopicDescription, *, now: dateti
     return row
 
 
-def require_name_free(instance: Instance, name: str) -> None:
+def require_topic_name_free(instance: Instance, name: str) -> None:
     """Raises `Conflict(recently_deleted)` for the name of a deleted topic that can be restored."""
     if DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).exists():
         detail = Message(
@@ -87,9 +89,9 @@ def restore_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    hold_topic(instance, name)
-    row = _deleted(instance, name)
-    _require_no_other(instance, row)
+    lock_topic(instance, name)
+    row = _deleted_row(instance, name)
+    _require_no_other_topic(instance, row)
     audit.record(acting, "topic.restored", _ref(row), None, {"partitions": row.partitions}, tenant=instance.tenant)
     DeletedTopic.objects.filter(pk=row.pk).update(is_restored=True)
     bump_and_publish(instance, dry_run=dry_run)
@@ -97,8 +99,8 @@ def restore_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool
         restored = pending.PendingTopic(
             name, TopicState.BEING_RESTORED.value, row.topic_id, row.partitions, None, pending.current_ms()
         )
-        transaction.on_commit(lambda: pending.note(instance.pk, restored))
-        transaction.on_commit(lambda: table.forget(instance.pk, created=[name]))
+        transaction.on_commit(lambda: pending.add(instance.pk, restored))
+        transaction.on_commit(lambda: table.invalidate(instance.pk, created=[name]))
 
 
 @audit.atomic
@@ -110,13 +112,13 @@ def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    hold_topic(instance, name)
-    row = _deleted(instance, name)
+    lock_topic(instance, name)
+    row = _deleted_row(instance, name)
     before = {"partitions": row.partitions}
     entry = audit.record(acting, "topic.deleted_for_good", _ref(row), before, None, tenant=instance.tenant)
-    is_shown = _shown_as(instance, name) not in (None, row.topic_id)
+    is_replaced = _visible_topic_id(instance, name) not in (None, row.topic_id)
     row.delete()
-    if not is_shown:
+    if not is_replaced:
         TopicSchema.objects.filter(instance=instance, topic=name).delete()
         rows = TopicAllowList.objects.filter(instance=instance, topic=name)
         had_lists = rows.update(**allow_lists.AllowLists().columns(""))
@@ -127,23 +129,23 @@ def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run
             bump_and_publish(instance, dry_run=dry_run)
 
 
-def purge_expired(now: datetime) -> int:
+def purge_expired_topics(now: datetime) -> int:
     """Purges expired topics, and the oldest one of each instance that needs its storage. Returns the number of purged
     topics; one that fails can be restored until it is tried again.
     """
     reachable = [phase.value for phase in REACHABLE]
-    kept = DeletedTopic.objects.filter(is_restored=False, instance__phase__in=reachable)
-    _expire_where_storage_is_needed(list(kept.order_by().values_list("instance_id", flat=True).distinct()), now)
-    rows = kept.filter(expires_at__lte=now).select_related("instance__tenant")
-    done = 0
+    deleted = DeletedTopic.objects.filter(is_restored=False, instance__phase__in=reachable)
+    _expire_where_storage_is_needed(list(deleted.order_by().values_list("instance_id", flat=True).distinct()), now)
+    rows = deleted.filter(expires_at__lte=now).select_related("instance__tenant")
+    purged = 0
     for row in rows.order_by("expires_at")[:PURGES_PER_ROUND_MAX]:
         acting = system_actor("deleted topics", row.instance.tenant)
         with contained("topics.purge_failed", instance_id=row.instance_id):
             purge_deleted_topic(acting=acting, instance=row.instance, name=row.topic)
-            done += 1
+            purged += 1
             continue
-        kept.filter(pk=row.pk).update(expires_at=now + timedelta(seconds=PURGE_RETRIED_AFTER_S))
-    return done
+        deleted.filter(pk=row.pk).update(expires_at=now + timedelta(seconds=PURGE_RETRIED_AFTER_S))
+    return purged
 
 
 def _expire_where_storage_is_needed(instance_ids: Sequence[str], now: datetime) -> None:
@@ -153,7 +155,7 @@ def _expire_where_storage_is_needed(instance_ids: Sequence[str], now: datetime) 
     samples = storage_history.latest_of(instance_ids)
     for instance in Instance.objects.filter(pk__in=list(samples)):
         at_ms, used_bytes = samples[instance.pk]
-        if used_percent(used_bytes, instance.storage_bytes) < DELETED_TOPICS_GO_FROM_PERCENT:
+        if used_percent(used_bytes, instance.storage_bytes) < DELETED_TOPICS_EXPIRE_FROM_PERCENT:
             continue
         key = f"deleted-topics:{instance.pk}:sample"
         if cache.get(key) == at_ms:
@@ -169,7 +171,7 @@ def deleted_topics(instance: Instance) -> Iterable[DeletedTopic]:
     return DeletedTopic.objects.filter(instance=instance, is_restored=False).order_by("-deleted_at", "topic")
 
 
-def _deleted(instance: Instance, name: str) -> DeletedTopic:
+def _deleted_row(instance: Instance, name: str) -> DeletedTopic:
     row = DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).first()
     if row is None:
         raise NotFound("There is no deleted topic of this name.")
@@ -177,7 +179,7 @@ def _deleted(instance: Instance, name: str) -> DeletedTopic:
     return row
 
 
-def _shown_as(instance: Instance, name: str) -> str | None:
+def _visible_topic_id(instance: Instance, name: str) -> str | None:
     """Returns the id of the topic that brokers show under a name, or None. Shortly after a deletion it is still the id
     of the deleted topic.
     """
@@ -187,8 +189,8 @@ def _shown_as(instance: Instance, name: str) -> str | None:
         return None
 
 
-def _require_no_other(instance: Instance, row: DeletedTopic) -> None:
-    if _shown_as(instance, row.topic) not in (None, row.topic_id):
+def _require_no_other_topic(instance: Instance, row: DeletedTopic) -> None:
+    if _visible_topic_id(instance, row.topic) not in (None, row.topic_id):
         raise Conflict("There is another topic of this name.", code="already_exists")
 
 

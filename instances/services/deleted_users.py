@@ -19,7 +19,7 @@ from instances.limits import (
     PURGES_PER_ROUND_MAX,
 )
 from instances.models import DeletedUser, Instance
-from instances.services.common import hold_user, user_ref
+from instances.services.common import lock_user, user_ref
 from instances.users import selectors
 from instances.users.interfaces import UserChange, UserDescription, user_admin_client
 from tenants import access, audit
@@ -28,23 +28,23 @@ from tenants.choices import Scope
 from tenants.containment import contained
 from tenants.errors import Conflict, DomainError, Message, NotFound
 
-KEPT_FOR = timedelta(days=DELETED_USERS_KEPT_DAYS)
+RESTORE_PERIOD = timedelta(days=DELETED_USERS_KEPT_DAYS)
 
 
-def keep_user_aside(instance: Instance, present: UserDescription, *, now: datetime) -> DeletedUser:
+def soft_delete_user(instance: Instance, user: UserDescription, *, now: datetime) -> DeletedUser:
     """Writes the row of a deleted user. The oldest deleted users beyond the limit of the instance expire now."""
-    rows = DeletedUser.objects.filter(instance=instance).exclude(name=present.name)
+    rows = DeletedUser.objects.filter(instance=instance).exclude(name=user.name)
     oldest_first = rows.order_by("deleted_at").values_list("pk", flat=True)
-    too_many = list(oldest_first[: max(0, rows.count() - DELETED_USERS_MAX + 1)])
-    DeletedUser.objects.filter(pk__in=too_many).update(expires_at=now)
+    excess = list(oldest_first[: max(0, rows.count() - DELETED_USERS_MAX + 1)])
+    DeletedUser.objects.filter(pk__in=excess).update(expires_at=now)
     values = {
-        "created_at_ms": present.created_at_ms,
-        "secret_ids": sorted(secret.id for secret in present.secrets),
-        "was_disabled": present.disabled,
+        "created_at_ms": user.created_at_ms,
+        "secret_ids": sorted(secret.id for secret in user.secrets),
+        "was_disabled": user.disabled,
         "deleted_at": now,
-        "expires_at": now + KEPT_FOR,
+        "expires_at": now + RESTORE_PERIOD,
     }
-    return DeletedUser.objects.update_or_create(instance=instance, name=present.name, defaults=values)[0]
+    return DeletedUser.objects.update_or_create(instance=instance, name=user.name, defaults=values)[0]
 
 
 def require_user_name_free(instance: Instance, name: str) -> None:
@@ -54,7 +54,7 @@ def require_user_name_free(instance: Instance, name: str) -> None:
     row = DeletedUser.objects.filter(instance=instance, name=name).first()
     if row is None:
         return
-    if _present(row) is not None:
+    if _user_of_row(row) is not None:
         detail = Message(
             gettext_noop(
                 "User %(name)s was deleted and can be restored. Restore it, or delete it for good, to use its name."
@@ -74,9 +74,9 @@ def restore_user(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
-    row = _deleted(instance, name)
-    if _present(row) is None:
+    lock_user(instance, name)
+    row = _deleted_row(instance, name)
+    if _user_of_row(row) is None:
         raise NotFound(gettext_noop("A Kafka client has deleted or changed this user since: it cannot be restored."))
     entry = audit.record(acting, "user.restored", user_ref(instance, name), None, {}, tenant=instance.tenant)
     row.delete()
@@ -90,12 +90,12 @@ def purge_deleted_user(*, acting: Actor, instance: Instance, name: str, dry_run:
     """Purges a deleted user. Raises `NotFound` for a user that is not deleted."""
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
-    row = _deleted(instance, name)
-    is_there = _present(row) is not None
+    lock_user(instance, name)
+    row = _deleted_row(instance, name)
+    exists = _user_of_row(row) is not None
     entry = audit.record(acting, "user.deleted_for_good", user_ref(instance, name), {}, None, tenant=instance.tenant)
     row.delete()
-    if is_there:
+    if exists:
         with audit.in_doubt(entry):
             user_admin_client.it.change(instance.pk, UserChange(name=name, is_deleted=True), validate_only=dry_run)
 
@@ -104,15 +104,15 @@ def purge_expired_users(now: datetime) -> int:
     """Purges expired users, and returns their number; one that fails can be restored until it is tried again."""
     reachable = [phase.value for phase in REACHABLE]
     rows = DeletedUser.objects.filter(expires_at__lte=now, instance__phase__in=reachable)
-    done = 0
+    purged = 0
     for row in rows.select_related("instance__tenant").order_by("expires_at")[:PURGES_PER_ROUND_MAX]:
         acting = system_actor("deleted users", row.instance.tenant)
         with contained("users.purge_failed", instance_id=row.instance_id):
             purge_deleted_user(acting=acting, instance=row.instance, name=row.name)
-            done += 1
+            purged += 1
             continue
         DeletedUser.objects.filter(pk=row.pk).update(expires_at=now + timedelta(seconds=PURGE_RETRIED_AFTER_S))
-    return done
+    return purged
 
 
 def deleted_users(instance: Instance) -> Sequence[DeletedUser]:
@@ -123,14 +123,14 @@ def deleted_users(instance: Instance) -> Sequence[DeletedUser]:
     if not rows or instance.current_phase not in REACHABLE:
         return rows
     try:
-        found = user_admin_client.it.users(instance.pk, [row.name for row in rows])
+        listing = user_admin_client.it.users(instance.pk, [row.name for row in rows])
     except DomainError:
         return rows
-    present = {user.name: user for user in found.users}
-    return [row for row in rows if row.name in present and selectors.is_deleted(present[row.name], row)]
+    users = {user.name: user for user in listing.users}
+    return [row for row in rows if row.name in users and selectors.is_deleted(users[row.name], row)]
 
 
-def _deleted(instance: Instance, name: str) -> DeletedUser:
+def _deleted_row(instance: Instance, name: str) -> DeletedUser:
     row = DeletedUser.objects.filter(instance=instance, name=name).first()
     if row is None:
         raise NotFound(gettext_noop("There is no deleted user of this name."))
@@ -138,10 +138,10 @@ def _deleted(instance: Instance, name: str) -> DeletedUser:
     return row
 
 
-def _present(row: DeletedUser) -> UserDescription | None:
+def _user_of_row(row: DeletedUser) -> UserDescription | None:
     """Returns the user of a row; None if it is gone, or another one has its name."""
     try:
-        present = user_admin_client.it.user(row.instance_id, row.name)
+        user = user_admin_client.it.user(row.instance_id, row.name)
     except NotFound:
         return None
-    return present if selectors.is_deleted(present, row) else None
+    return user if selectors.is_deleted(user, row) else None

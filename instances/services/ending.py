@@ -10,10 +10,10 @@ from instances import interfaces
 from instances.choices import OperationType, Reason
 from instances.lifecycle import operations
 from instances.lifecycle.phases import REACHABLE, Phase, may_transition
-from instances.limits import RESTORE_FOR
+from instances.limits import INSTANCE_RESTORE_PERIOD
 from instances.models import DeletedTopic, Instance, Operation
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
-from instances.services.sizes import require_verified
+from instances.services.sizes import require_within_unverified_limits
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -23,13 +23,14 @@ from tenants.services.tenancy import checked_note
 
 @transaction.atomic
 def delete_instance(
-    *, acting: Actor, instance: Instance, shows_no_topic: bool = False, dry_run: bool = False
+    *, acting: Actor, instance: Instance, has_no_visible_topic: bool = False, dry_run: bool = False
 ) -> Operation:
     """Closes an instance to clients at once; data, address and name are kept until `restorable_until`. Its bandwidth is
     released at once, its storage when its files are deleted.
 
-    An instance with nothing to restore is purged at once: `restorable_until` is now. `shows_no_topic` is what the
-    function of this name returned before the row was locked. Raises `Conflict` if it is protected or deleted.
+    An instance with nothing to restore is purged at once: `restorable_until` is now. `has_no_visible_topic` is the
+    result of the function of this name, called before the row was locked. Raises `Conflict` if it is protected or
+    deleted.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     access.require_confirmed(acting)
@@ -37,12 +38,12 @@ def delete_instance(
         raise Conflict("The instance is being deleted already.")
     if instance.protected:
         raise Conflict("The instance is protected from deletion. Take the protection away first.", code="protected")
-    is_for_good = has_nothing_to_restore(instance, shows_no_topic=shows_no_topic)
+    is_permanent = has_nothing_to_restore(instance, has_no_visible_topic=has_no_visible_topic)
     now = timezone.now()
     instance.deleted_at = now
-    instance.restorable_until = now if is_for_good else now + RESTORE_FOR
+    instance.restorable_until = now if is_permanent else now + INSTANCE_RESTORE_PERIOD
     fields = ["deleted_at", "restorable_until", *bump_generation(instance)]
-    fields += set_phase(instance, Phase.DELETING, Reason.DELETED_FOR_GOOD if is_for_good else Reason.DELETED_BY_USER)
+    fields += set_phase(instance, Phase.DELETING, Reason.DELETED_FOR_GOOD if is_permanent else Reason.DELETED_BY_USER)
     instance.save_changes(fields)
     interfaces.capacity.it.release_bandwidth(instance)
     operations.supersede(instance, "superseded", "The instance was deleted.")
@@ -51,24 +52,24 @@ def delete_instance(
         instance,
         OperationType.DELETE,
         fact=_deletion_fact(acting, instance),
-        restorable_until=None if is_for_good else instance.restorable_until.isoformat(),
+        restorable_until=None if is_permanent else instance.restorable_until.isoformat(),
     )
     audit.record(acting, "instance.deleted", instance, None, {"restorable_until": instance.restorable_until})
     reconcile_on_commit(instance, dry_run=dry_run)
     return operation
 
 
-def has_nothing_to_restore(instance: Instance, *, shows_no_topic: bool) -> bool:
+def has_nothing_to_restore(instance: Instance, *, has_no_visible_topic: bool) -> bool:
     """True for an instance that never ran, or has no topic: neither one that brokers show to clients, nor a deleted one
     that can be restored, nor a restored one that brokers do not show yet.
     """
     if instance.first_running_at is None:
         return True
-    return shows_no_topic and not DeletedTopic.objects.filter(instance=instance).exists()
+    return has_no_visible_topic and not DeletedTopic.objects.filter(instance=instance).exists()
 
 
-def shows_no_topic(instance: Instance) -> bool:
-    """True if the brokers of an instance show no topic to clients; False if they do not answer.
+def has_no_visible_topic(instance: Instance) -> bool:
+    """True if brokers show no topic of the instance to clients; False if they do not answer.
 
     Call it before the instance's row is locked, because other transactions would wait for a slow broker. A topic that
     is created afterwards is purged with the instance.
@@ -122,15 +123,15 @@ def restore_instance(*, acting: Actor, instance: Instance, dry_run: bool = False
     if instance.restorable_until is None or instance.restorable_until <= timezone.now():
         raise Conflict("The time in which the instance could be restored is over.", code="not_restorable")
     size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
-    require_verified(instance.tenant, **size, besides=instance)
+    require_within_unverified_limits(instance.tenant, **size, resized=instance)
     interfaces.capacity.it.reserve(instance, **size)
     instance.deleted_at = instance.restorable_until = None
-    back_to = Phase.SUSPENDED if instance.is_suspended else Phase.UPDATING
+    restored_phase = Phase.SUSPENDED if instance.is_suspended else Phase.UPDATING
     fields = [
         "deleted_at",
         "restorable_until",
         *bump_generation(instance),
-        *set_phase(instance, back_to, instance.suspended_for),
+        *set_phase(instance, restored_phase, instance.suspended_for),
     ]
     instance.save_changes(fields)
     operations.supersede(instance, "superseded", "The instance was restored.")

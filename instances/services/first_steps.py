@@ -20,7 +20,7 @@ from instances.quickstart.limits import PUSH_LIMIT_BYTES_PER_S, PUSH_RUN_S, SAMP
 from instances.quickstart.pushing import DEMO_CLIENT
 from instances.services.topics import create_topic, topic_ref
 from instances.services.users import create_user
-from instances.topics.presence import described
+from instances.topics.presence import describe_topic
 from instances.users.interfaces import NewSecret
 from instances.users.routes import first_route, sasl_route
 from quotas import services as quota_services
@@ -66,26 +66,26 @@ def quickstart(
     An existing topic is used. The user's default name is `quickstart`, with a number if that is taken. Raises
     `Conflict` for a `user` that exists or can be restored, and the errors of `create_topic` and `create_user`.
     """
-    is_signed_in = sasl_route(instance) is not None
-    is_closed = is_signed_in and not acl_selectors.allows_everyone(instance)
-    needed = [Scope.TOPICS_WRITE, Scope.MESSAGES_WRITE]
-    needed += [Scope.USERS_WRITE] if is_signed_in else []
-    needed += [Scope.ACLS_WRITE] if is_closed else []
-    for scope in needed:  # all are checked before the first change
+    uses_sasl = sasl_route(instance) is not None
+    is_closed = uses_sasl and not acl_selectors.allows_everyone(instance)
+    required = [Scope.TOPICS_WRITE, Scope.MESSAGES_WRITE]
+    required += [Scope.USERS_WRITE] if uses_sasl else []
+    required += [Scope.ACLS_WRITE] if is_closed else []
+    for scope in required:  # all are checked before the first change
         access.require(acting, scope)
     require_reachable(instance)
-    is_topic_new = _topic(acting, instance, topic, dry_run=dry_run)
+    is_topic_new = _ensure_topic(acting, instance, topic, dry_run=dry_run)
     name = secret = None
-    if is_signed_in:
+    if uses_sasl:
         rights = Preset.PRODUCE_CONSUME if is_closed else Preset.NOTHING
-        name, secret = _user(acting, instance, user, rights, dry_run=dry_run)
+        name, secret = _create_user(acting, instance, user, rights, dry_run=dry_run)
     return Quickstart(
         topic=topic,
         is_topic_new=is_topic_new,
         user=name,
         secret=secret,
-        route=sasl_route(instance) if is_signed_in else first_route(instance),
-        samples_until=None if dry_run else _samples(acting, instance, topic),
+        route=sasl_route(instance) if uses_sasl else first_route(instance),
+        samples_until=None if dry_run else _start_samples(acting, instance, topic),
     )
 
 
@@ -98,7 +98,7 @@ def push_limit(*, acting: Actor, instance: Instance, topic: str = TOPIC, dry_run
     access.require(acting, Scope.QUOTAS_WRITE)
     access.require(acting, Scope.MESSAGES_WRITE)
     require_reachable(instance)
-    described(instance, topic)
+    describe_topic(instance, topic)
     run = "" if dry_run else runs.begin(instance.tenant_id, instance.pk, runs.PUSH)
     if not run and not dry_run:
         raise Conflict("It goes on already. Try again in a minute.", code="already_running")
@@ -119,7 +119,7 @@ def push_limit(*, acting: Actor, instance: Instance, topic: str = TOPIC, dry_run
     )
 
 
-def _topic(acting: Actor, instance: Instance, name: str, *, dry_run: bool) -> bool:
+def _ensure_topic(acting: Actor, instance: Instance, name: str, *, dry_run: bool) -> bool:
     """Creates the topic; returns False if it exists already."""
     try:
         create_topic(acting=acting, instance=instance, name=name, dry_run=dry_run)
@@ -130,7 +130,7 @@ def _topic(acting: Actor, instance: Instance, name: str, *, dry_run: bool) -> bo
     return True
 
 
-def _user(
+def _create_user(
     acting: Actor, instance: Instance, wanted_name: str | None, rights: Preset, *, dry_run: bool
 ) -> tuple[str, NewSecret]:
     """Creates the user `wanted_name`, or one with the first default name that is not taken."""
@@ -148,12 +148,12 @@ def _user(
     raise AssertionError("the last name is either created or refused")
 
 
-def _samples(acting: Actor, instance: Instance, topic: str) -> datetime | None:
+def _start_samples(acting: Actor, instance: Instance, topic: str) -> datetime | None:
     """Starts to send sample data; returns its end, or None if too many runs are active."""
     run = runs.begin(instance.tenant_id, instance.pk)
     if not run:
         return None
-    given = {"seconds": SAMPLE_RUN_S}
-    audit.record(acting, "messages.samples_started", topic_ref(instance, topic), None, given, tenant=instance.tenant)
+    details = {"seconds": SAMPLE_RUN_S}
+    audit.record(acting, "messages.samples_started", topic_ref(instance, topic), None, details, tenant=instance.tenant)
     transaction.on_commit(partial(interfaces.stream_samples.it, instance.pk, topic, run))
     return timezone.now() + timedelta(seconds=SAMPLE_RUN_S)

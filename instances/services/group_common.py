@@ -25,12 +25,14 @@ REF_CHARS_MAX = 240
 NO_EPOCH = -1
 # Characters of metadata in one audit row: a thousand partitions may have four thousand characters each, and a page
 # shows fifty rows.
-METADATA_KEPT_CHARS_MAX = 65_536
+AUDITED_METADATA_CHARS_MAX = 65_536
 # None stands for no committed offset.
 Offsets = Mapping[Partition, CommittedOffset | None]
 
 
-def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescription, tuple[CommittedOffset, ...]]:
+def changeable_group(
+    acting: Actor, instance: Instance, group: str
+) -> tuple[GroupDescription, tuple[CommittedOffset, ...]]:
     """Returns an existing group with its offsets, for an actor who may change it.
 
     Raises `NotFound`, and `Unavailable` if its coordinator does not answer.
@@ -38,15 +40,18 @@ def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescrip
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
     summary = group_admin_client.it.describe(instance.pk, [group], fresh=True)[group]
-    description = selectors.known(group, summary)
-    return description, offsets_known(summary.offsets, summary.trouble)
+    description = selectors.require_known_group(group, summary)
+    return description, require_known_offsets(summary.offsets, summary.trouble)
 
 
-def offsets_known(offsets: tuple[CommittedOffset, ...] | None, trouble: str) -> tuple[CommittedOffset, ...]:
+def require_known_offsets(
+    offsets: tuple[CommittedOffset, ...] | None, failure_reason: str
+) -> tuple[CommittedOffset, ...]:
     """Returns offsets that are about to be changed. Raises `Unavailable` if they are unknown."""
     if offsets is None:
         raise Unavailable(
-            Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=trouble), retry_after_s=1
+            Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=failure_reason),
+            retry_after_s=1,
         )
     return offsets
 
@@ -62,21 +67,23 @@ def require_empty(group: str, state: str) -> None:
         )
 
 
-def write(instance: Instance, group: str, wanted: Offsets, before: Offsets) -> None:
+def write_offsets(instance: Instance, group: str, new_offsets: Offsets, before: Offsets) -> None:
     """Commits offsets and deletes those that are None. If some are refused, restores the others and raises."""
     try:
-        refused = _write(instance, group, wanted)
+        refused = _apply(instance, group, new_offsets)
     except OutcomeUnknown:
         raise  # the write may still arrive, after offsets were restored
     except DomainError:
         _restore(instance, group, before)
         raise
     if refused:
-        _restore(instance, group, {place: before[place] for place in wanted if place not in refused})
+        _restore(
+            instance, group, {partition: before[partition] for partition in new_offsets if partition not in refused}
+        )
         raise next(iter(refused.values()))
 
 
-def record(
+def record_group_change(
     acting: Actor,
     instance: Instance,
     group: str,
@@ -88,28 +95,28 @@ def record(
     return audit.record(acting, action, group_ref(instance, group), before, after, tenant=instance.tenant)
 
 
-def listed(offsets: Offsets) -> list[list[Any]]:
+def offsets_for_audit(offsets: Offsets) -> list[list[Any]]:
     """Returns rows of `[topic, partition, offset]`, followed by leader epoch and metadata if the offset has them.
 
     They are lists, because the audit log hides values under keys that look secret. PostgreSQL's JSON has no U+0000:
-    metadata with it is split into a list. Metadata beyond `METADATA_KEPT_CHARS_MAX` in total is left out.
+    metadata with it is split into a list. Metadata beyond `AUDITED_METADATA_CHARS_MAX` in total is left out.
     """
     rows: list[list[Any]] = []
-    left = METADATA_KEPT_CHARS_MAX
+    chars_left = AUDITED_METADATA_CHARS_MAX
     for (topic, index), committed in offsets.items():
         rows.append([topic, index, None if committed is None else committed.offset])
         if committed is not None and (committed.leader_epoch >= 0 or committed.metadata):
-            metadata = committed.metadata if len(committed.metadata) <= left else ""
-            left -= len(metadata)
+            metadata = committed.metadata if len(committed.metadata) <= chars_left else ""
+            chars_left -= len(metadata)
             rows[-1] += [committed.leader_epoch, metadata.split("\x00") if "\x00" in metadata else metadata]
     return rows
 
 
-def committed_of(values: Mapping[str, Any] | None) -> dict[Partition, CommittedOffset | None]:
-    """Returns the offsets that `listed` wrote into an audit row."""
+def committed_offsets_from_audit(values: Mapping[str, Any] | None) -> dict[Partition, CommittedOffset | None]:
+    """Returns the offsets that `offsets_for_audit` wrote into an audit row."""
     result: dict[Partition, CommittedOffset | None] = {}
-    for topic, index, offset, *more in (values or {}).get("offsets", ()):
-        epoch, metadata = more or (NO_EPOCH, "")
+    for topic, index, offset, *epoch_and_metadata in (values or {}).get("offsets", ()):
+        epoch, metadata = epoch_and_metadata or (NO_EPOCH, "")
         result[topic, index] = None if offset is None else CommittedOffset(
             topic=topic, partition=index, offset=offset, leader_epoch=epoch,
             metadata=metadata if isinstance(metadata, str) else "\x00".join(metadata),
@@ -117,9 +124,12 @@ def committed_of(values: Mapping[str, Any] | None) -> dict[Partition, CommittedO
     return result
 
 
-def offsets_of(values: Mapping[str, Any] | None) -> dict[Partition, int | None]:
+def offsets_from_audit(values: Mapping[str, Any] | None) -> dict[Partition, int | None]:
     """Returns the offsets of an audit row without epochs and metadata."""
-    return {place: committed.offset if committed else None for place, committed in committed_of(values).items()}
+    return {
+        partition: committed.offset if committed else None
+        for partition, committed in committed_offsets_from_audit(values).items()
+    }
 
 
 def group_ref(instance: Instance, group: str) -> tuple[str, str]:
@@ -137,9 +147,9 @@ def scoped_ref(kind: str, instance: Instance, name: str) -> tuple[str, str]:
     return kind, f"{instance.pk}/{shown}"
 
 
-def _write(instance: Instance, group: str, wanted: Offsets) -> dict[Partition, DomainError]:
-    commits = [offset for _, offset in sorted(wanted.items(), key=lambda pair: pair[0]) if offset is not None]
-    deleted = sorted(place for place, offset in wanted.items() if offset is None)
+def _apply(instance: Instance, group: str, new_offsets: Offsets) -> dict[Partition, DomainError]:
+    commits = [offset for _, offset in sorted(new_offsets.items(), key=lambda pair: pair[0]) if offset is not None]
+    deleted = sorted(partition for partition, offset in new_offsets.items() if offset is None)
     refused: dict[Partition, DomainError] = {}
     if commits:
         refused |= group_admin_client.it.commit(instance.pk, group, commits)
@@ -153,6 +163,6 @@ def _restore(instance: Instance, group: str, before: Offsets) -> None:
     if not before:
         return
     try:
-        _write(instance, group, before)
+        _apply(instance, group, before)
     except DomainError as error:
         logger.warning("offsets could not be restored", extra={"instance": instance.pk, "code": error.code})

@@ -13,15 +13,15 @@ from instances.groups.interfaces import CommittedOffset, Partition, group_admin_
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
 from instances.services.group_common import (
-    committed_of,
+    changeable_group,
+    committed_offsets_from_audit,
     group_ref,
-    listed,
-    offsets_known,
-    offsets_of,
-    present,
-    record,
+    offsets_for_audit,
+    offsets_from_audit,
+    record_group_change,
     require_empty,
-    write,
+    require_known_offsets,
+    write_offsets,
 )
 from tenants import access, audit
 from tenants.access import fetch
@@ -44,8 +44,8 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
         tenant_id=instance.tenant_id, target_id=group_ref(instance, group)[1], action__in=selectors.UNDOABLE
     )
     entry = fetch(rows, pk=entry_id)
-    was, became = committed_of(entry.before), offsets_of(entry.after)
-    if not was:
+    offsets_before, offsets_after = committed_offsets_from_audit(entry.before), offsets_from_audit(entry.after)
+    if not offsets_before:
         raise NotFound
     summary = group_admin_client.it.describe(instance.pk, [group], fresh=True)[group]
     if summary.description is None:
@@ -53,16 +53,23 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
             Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=summary.trouble),
             retry_after_s=1,
         )
-    now = {committed.place: committed for committed in offsets_known(summary.offsets, summary.trouble)}
+    now = {
+        committed.topic_partition: committed for committed in require_known_offsets(summary.offsets, summary.trouble)
+    }
     require_empty(group, summary.description.state)
-    if any((now[place].offset if place in now else None) != became.get(place) for place in was):
+    if any(
+        (now[partition].offset if partition in now else None) != offsets_after.get(partition)
+        for partition in offsets_before
+    ):
         raise Conflict("Offsets have moved since, so the earlier ones are not put back.", code="changed_since")
-    before = {place: now.get(place) for place in was}
-    after = {"undone": entry.pk, "offsets": listed(was)}
-    undo = record(acting, instance, group, "group.offsets_restored", {"offsets": listed(before)}, after)
+    before = {partition: now.get(partition) for partition in offsets_before}
+    after = {"undone": entry.pk, "offsets": offsets_for_audit(offsets_before)}
+    undo = record_group_change(
+        acting, instance, group, "group.offsets_restored", {"offsets": offsets_for_audit(before)}, after
+    )
     if not dry_run:
         with audit.in_doubt(undo):
-            write(instance, group, was, before)
+            write_offsets(instance, group, offsets_before, before)
     return undo
 
 
@@ -72,12 +79,12 @@ def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool
 
     Returns the audit row. `undo_offsets` needs the offsets in it, which it has up to `RESET_PARTITIONS_MAX`.
     """
-    description, committed = present(acting, instance, group)
+    description, committed = changeable_group(acting, instance, group)
     require_empty(group, description.state)
     before: dict[str, object] = {"partitions": len(committed)}
     if len(committed) <= RESET_PARTITIONS_MAX:
-        before["offsets"] = listed({offset.place: offset for offset in committed})
-    entry = record(acting, instance, group, "group.deleted", before, None)
+        before["offsets"] = offsets_for_audit({offset.topic_partition: offset for offset in committed})
+    entry = record_group_change(acting, instance, group, "group.deleted", before, None)
     if not dry_run:
         with audit.in_doubt(entry):
             group_admin_client.it.delete_group(instance.pk, group)
@@ -100,7 +107,7 @@ def delete_offsets(
     Raises `NotFound` if there are no such offsets, `Invalid` if there are too many, `Conflict(topic_subscribed)`, and
     the error of the brokers if they refuse all. The returned audit row has the offsets that were deleted.
     """
-    description, committed = present(acting, instance, group)
+    description, committed = changeable_group(acting, instance, group)
     offsets = [
         offset
         for offset in committed
@@ -112,18 +119,18 @@ def delete_offsets(
         raise Invalid(
             Message(gettext_noop("At most %(n)s partitions at once."), n=RESET_PARTITIONS_MAX), code="too_many"
         )
-    if any(place[0] == topic for member in description.members for place in member.assignment or ()):
+    if any(partition[0] == topic for member in description.members for partition in member.assignment or ()):
         raise Conflict("Members of the group read this topic.", code="topic_subscribed")
     try:
         with transaction.atomic():
             entry = _record_deleted(acting, instance, group, offsets)
             with audit.in_doubt(entry):
-                places = [offset.place for offset in offsets]
-                refused = {} if dry_run else group_admin_client.it.delete_offsets(instance.pk, group, places)
+                topic_partitions = [offset.topic_partition for offset in offsets]
+                refused = {} if dry_run else group_admin_client.it.delete_offsets(instance.pk, group, topic_partitions)
             if refused:
                 raise _RefusedInPart(refused)
     except _RefusedInPart as refusal:
-        deleted = [offset for offset in offsets if offset.place not in refusal.refused]
+        deleted = [offset for offset in offsets if offset.topic_partition not in refusal.refused]
         if not deleted:
             raise next(iter(refusal.refused.values())) from None
         entry = _record_deleted(acting, instance, group, deleted)
@@ -139,8 +146,13 @@ class _RefusedInPart(Exception):
 
 
 def _record_deleted(acting: Actor, instance: Instance, group: str, deleted: Iterable[CommittedOffset]) -> AuditEntry:
-    before = {offset.place: offset for offset in deleted}
+    before = {offset.topic_partition: offset for offset in deleted}
     after = dict.fromkeys(before)
-    return record(
-        acting, instance, group, "group.offsets_deleted", {"offsets": listed(before)}, {"offsets": listed(after)}
+    return record_group_change(
+        acting,
+        instance,
+        group,
+        "group.offsets_deleted",
+        {"offsets": offsets_for_audit(before)},
+        {"offsets": offsets_for_audit(after)},
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 
 from instances.lifecycle import conditions
-from instances.lifecycle.growth import grown_gb
+from instances.lifecycle.growth import next_storage_gb
 from instances.lifecycle.phases import CHANGEABLE
 from instances.limits import GROWTH_RETRIED_AFTER
 from instances.models import Instance
@@ -31,18 +31,18 @@ def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
     if instance.is_suspended or instance.tenant.is_suspended:
         return False
     acting = system_actor("storage growth", instance.tenant)
-    chosen = instance.settings_in_force
-    wanted_gb = grown_gb(
+    settings = instance.settings_in_force
+    wanted_gb = next_storage_gb(
         instance.storage_gb,
         used_bytes,
-        step_gb=chosen["storage_grow_step_gb"],
-        max_gb=chosen["storage_grow_max_gb"],
+        step_gb=settings["storage_grow_step_gb"],
+        max_gb=settings["storage_grow_max_gb"],
     )
-    tried_at = conditions.growth_tried_at(instance.conditions)
+    refused_at = conditions.growth_tried_at(instance.conditions)
     if wanted_gb is None:
         store_conditions(acting, instance, conditions.growth_possible(instance.conditions, now))
         return False
-    if tried_at is not None and now - tried_at < GROWTH_RETRIED_AFTER:
+    if refused_at is not None and now - refused_at < GROWTH_RETRIED_AFTER:
         return False
     try:
         resize_instance(acting=acting, instance=instance, storage_gb=wanted_gb)

@@ -27,9 +27,9 @@ from instances.messages.record_filter import FilterTexts, RecordFilter, Unusable
 from instances.messages.rendering import Renderer, ShownMessage
 from instances.messages.turns import ReadTurns, read_turns
 from instances.models import Instance
-from instances.services.topic_reading import TopicSchemas, masks_for, schemas_of
+from instances.services.topic_schemas import TopicSchemas, masks_for, schemas_of
 from instances.services.topics import topic_ref
-from instances.topics.presence import waiting
+from instances.topics.presence import not_ready_if_pending
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -148,7 +148,7 @@ def read_page(
         shown_bytes=rendering.shown_bytes,
         is_costly=bool(masks or schemas) or wanted.filters.is_costly,
     )
-    with turns.turn(instance.tenant_id), waiting(instance, topic):
+    with turns.turn(instance.tenant_id), not_ready_if_pending(instance, topic):
         page = message_admin_client.it.read(instance.pk, topic, request)
     return _shown(page, rendering, positions, binding), bool(masks)
 
@@ -196,7 +196,7 @@ def send_messages(
     size_bytes = sum(len(message.key or b"") + len(message.value or b"") for message in messages)
     sent = {"count": len(messages), "bytes": size_bytes}
     entry = audit.record(acting, "messages.sent", topic_ref(instance, topic), None, sent, tenant=instance.tenant)
-    with audit.in_doubt(entry), waiting(instance, topic):
+    with audit.in_doubt(entry), not_ready_if_pending(instance, topic):
         results = message_admin_client.it.send(instance.pk, topic, messages)
         errors = [result.error for result in results if result.error is not None]
         if errors and len(errors) == len(results):

@@ -15,7 +15,7 @@ from instances import interfaces
 from instances.access import require_changeable
 from instances.models import Instance, OAuthConfiguration
 from instances.oauth.key_sets import PublicKey
-from instances.oauth.wanted import checked
+from instances.oauth.validation import validated_columns
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -24,19 +24,19 @@ from tenants.errors import NotFound
 
 @transaction.atomic
 def configure_oauth(
-    *, acting: Actor, instance: Instance, wanted: Mapping[str, Any], dry_run: bool = False
+    *, acting: Actor, instance: Instance, requested: Mapping[str, Any], dry_run: bool = False
 ) -> OAuthConfiguration:
-    """Accepts tokens of an issuer for an audience. `wanted` has `issuer`, `audience`, and `jwks_url` or `jwks`, and may
-    have `principal_claim` and `clock_skew_seconds`.
+    """Accepts tokens of an issuer for an audience. `requested` has `issuer`, `audience`, and `jwks_url` or `jwks`, and
+    may have `principal_claim` and `clock_skew_seconds`.
 
     It takes effect within a second. Another issuer, audience or claim ends connections that were opened with tokens;
     other keys do not. Raises `Invalid`, and `Conflict` in a phase in which an instance cannot change.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_changeable(instance)
-    columns = checked(wanted)
+    columns = validated_columns(requested)
     row = OAuthConfiguration.objects.select_for_update(of=("self",)).filter(instance=instance).first()
-    before = None if row is None or row.is_removed else shown_oauth(row)
+    before = None if row is None or row.is_removed else audited_oauth_fields(row)
     row = row or OAuthConfiguration(instance=instance, revision=0)
     if "keys" in columns:
         columns |= {"fetched_at": None, "tried_at": None, "fetch_error": ""}
@@ -45,13 +45,13 @@ def configure_oauth(
     for name, value in columns.items():
         setattr(row, name, value)
     row.is_removed = False
-    after = shown_oauth(row)
+    after = audited_oauth_fields(row)
     if before == after:
         return row
     row.revision += 1
     row.save()
-    was, is_now = (None, after) if before is None else audit.difference(before, after)
-    audit.record(acting, "oauth.configured", oauth_ref(instance), was, is_now, tenant=instance.tenant)
+    before_changes, after_changes = (None, after) if before is None else audit.difference(before, after)
+    audit.record(acting, "oauth.configured", oauth_ref(instance), before_changes, after_changes, tenant=instance.tenant)
     _publish_on_commit(instance, dry_run=dry_run)
     return row
 
@@ -64,7 +64,7 @@ def remove_oauth(*, acting: Actor, instance: Instance, dry_run: bool = False) ->
     row = OAuthConfiguration.objects.select_for_update(of=("self",)).filter(instance=instance, is_removed=False).first()
     if row is None:
         raise NotFound
-    before = shown_oauth(row)
+    before = audited_oauth_fields(row)
     row.is_removed = True
     row.revision += 1
     row.save()
@@ -73,9 +73,9 @@ def remove_oauth(*, acting: Actor, instance: Instance, dry_run: bool = False) ->
 
 
 @transaction.atomic
-def note_fetched_keys(row: OAuthConfiguration, keys: tuple[PublicKey, ...], now: datetime) -> bool:
+def store_fetched_keys(row: OAuthConfiguration, keys: tuple[PublicKey, ...], now: datetime) -> bool:
     """Stores a fetched key set; returns True if brokers need it. A result for a replaced address is dropped."""
-    current = _row_with_same_address(row)
+    current = _lock_row_with_same_url(row)
     if current is None:
         return False
     bodies = [key.to_body() for key in keys]
@@ -87,16 +87,16 @@ def note_fetched_keys(row: OAuthConfiguration, keys: tuple[PublicKey, ...], now:
 
 
 @transaction.atomic
-def note_failed_fetch(row: OAuthConfiguration, reason: str, now: datetime) -> None:
+def store_failed_fetch(row: OAuthConfiguration, reason: str, now: datetime) -> None:
     """Stores the reason of a failed fetch. The keys that were fetched before stay in force."""
-    current = _row_with_same_address(row)
+    current = _lock_row_with_same_url(row)
     if current is not None:
         current.tried_at, current.fetch_error = now, reason
         current.save(update_fields=["tried_at", "fetch_error"])
 
 
-def note_published(row: OAuthConfiguration) -> None:
-    """Notes that the revision of `row` is published. The row of a removed configuration is deleted."""
+def mark_published(row: OAuthConfiguration) -> None:
+    """Records that the revision of `row` is published. The row of a removed configuration is deleted."""
     published = OAuthConfiguration.objects.filter(pk=row.pk, revision=row.revision)
     if row.is_removed:
         published.delete()
@@ -104,19 +104,19 @@ def note_published(row: OAuthConfiguration) -> None:
         published.update(published_revision=F("revision"))
 
 
-def shown_oauth(row: OAuthConfiguration) -> dict[str, Any]:
+def audited_oauth_fields(row: OAuthConfiguration) -> dict[str, Any]:
     """Returns the fields that the audit log records, with the identity of pinned keys instead of the keys."""
     return {
         "issuer": row.issuer,
         "audience": row.audience,
         "jwks_url": row.jwks_url or None,
-        "pinned_keys": None if row.jwks_url else [_named(key) for key in row.public_keys],
+        "pinned_keys": None if row.jwks_url else [_key_identity(key) for key in row.public_keys],
         "principal_claim": row.principal_claim,
         "clock_skew_seconds": row.clock_skew_s,
     }
 
 
-def _named(key: PublicKey) -> dict[str, Any]:
+def _key_identity(key: PublicKey) -> dict[str, Any]:
     return {"kid": key.id, "algorithms": list(key.algorithms), "sha256": key.fingerprint}
 
 
@@ -125,7 +125,7 @@ def oauth_ref(instance: Instance) -> tuple[str, str]:
     return "oauth", f"{instance.pk}/oauth"
 
 
-def _row_with_same_address(row: OAuthConfiguration) -> OAuthConfiguration | None:
+def _lock_row_with_same_url(row: OAuthConfiguration) -> OAuthConfiguration | None:
     return (
         OAuthConfiguration.objects.select_for_update(of=("self",))
         .filter(pk=row.pk, is_removed=False, jwks_url=row.jwks_url)

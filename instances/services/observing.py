@@ -14,20 +14,22 @@ from instances.models import Instance
 from tenants.actors import Actor, system_actor
 
 
-def observed_conditions(instance: Instance, seen: Observation) -> list[Condition]:
+def observed_conditions(instance: Instance, observation: Observation) -> list[Condition]:
     """Returns the conditions of a running instance after an observation, without writing them."""
-    mine = frozenset(number for number in seen.silent if str(number) in instance.endpoints)
-    return conditions.observed(instance.conditions, replace(seen, silent=mine), bought_bytes=instance.storage_bytes)
+    unresponsive = frozenset(number for number in observation.silent if str(number) in instance.endpoints)
+    return conditions.after_observation(
+        instance.conditions, replace(observation, silent=unresponsive), bought_bytes=instance.storage_bytes
+    )
 
 
 @transaction.atomic
-def note_health(instance_id: str, seen: Observation) -> bool:
+def record_health(instance_id: str, observation: Observation) -> bool:
     """Stores the conditions after an observation; returns True if any changed. Only brokers of the instance count."""
     rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
     instance = rows.filter(pk=instance_id).first()
     if instance is None or instance.current_phase not in REACHABLE:
         return False
-    result = observed_conditions(instance, seen)
+    result = observed_conditions(instance, observation)
     return store_conditions(system_actor("watcher", instance.tenant), instance, result)
 
 
@@ -40,5 +42,5 @@ def store_conditions(acting: Actor, instance: Instance, result: list[Condition])
     if result == before:
         return False
     Instance.objects.filter(pk=instance.pk).update(conditions=result)
-    interfaces.notify_conditions.it(acting, instance, conditions.changed(before, result))
+    interfaces.notify_conditions.it(acting, instance, conditions.transitions_between(before, result))
     return True

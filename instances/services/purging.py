@@ -15,15 +15,15 @@ from instances import interfaces
 from instances.access import require_reachable
 from instances.groups.interfaces import EARLIEST, LATEST, group_admin_client
 from instances.models import Instance
-from instances.services.common import hold_topic
-from instances.services.topics import show_at_once, topic_ref
-from instances.topics.presence import described
+from instances.services.common import lock_topic
+from instances.services.topics import refresh_topic_list_on_commit, topic_ref
+from instances.topics.presence import describe_topic
 from instances.topics.purging import (
     ERRORS_SHOWN_MAX,
     PartitionBounds,
-    PurgeLine,
+    PartitionPurge,
     PurgeTarget,
-    partitions_missing,
+    missing_partitions,
     plan,
     require_deletable,
 )
@@ -41,22 +41,24 @@ class Purge:
     """Plan or result of a purge of one topic. `errors` has the partitions that refused it while others did not."""
 
     topic: str
-    lines: tuple[PurgeLine, ...]
+    partitions: tuple[PartitionPurge, ...]
     errors: Mapping[int, DomainError] = field(default_factory=dict)
 
     @property
-    def purged(self) -> tuple[PurgeLine, ...]:
-        """Lines of partitions that lose messages."""
-        return tuple(line for line in self.lines if line.messages and line.partition not in self.errors)
+    def purged(self) -> tuple[PartitionPurge, ...]:
+        """Partitions that lose messages."""
+        return tuple(
+            partition for partition in self.partitions if partition.messages and partition.partition not in self.errors
+        )
 
     @property
     def messages(self) -> int:
-        return sum(line.messages for line in self.purged)
+        return sum(partition.messages for partition in self.purged)
 
     @property
     def offsets(self) -> dict[int, int]:
         """New first offset of each partition that loses messages."""
-        return {line.partition: line.first_offset for line in self.purged}
+        return {partition.partition: partition.first_offset for partition in self.purged}
 
 
 class _PartlyRefused(Exception):
@@ -75,9 +77,9 @@ def plan_purge(*, acting: Actor, instance: Instance, topic: str, target: PurgeTa
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    description = described(instance, topic)
-    present = [partition.index for partition in description.partitions]
-    missing = partitions_missing(target, present)
+    description = describe_topic(instance, topic)
+    existing = [partition.index for partition in description.partitions]
+    missing = missing_partitions(target, existing)
     if missing:
         raise Invalid(
             Message(gettext_noop("The topic has no such partition.")),
@@ -91,8 +93,8 @@ def plan_purge(*, acting: Actor, instance: Instance, topic: str, target: PurgeTa
             ],
         )
     require_deletable({entry.name: entry.value for entry in interfaces.data_plane.it.topic_config(instance.pk, topic)})
-    wanted = present if target.offsets is None else sorted(target.offsets)
-    return Purge(topic=topic, lines=plan(target, _bounds(instance, topic, wanted, target.at_ms)))
+    selected = existing if target.offsets is None else sorted(target.offsets)
+    return Purge(topic=topic, partitions=plan(target, _bounds(instance, topic, selected, target.at_ms)))
 
 
 @audit.atomic
@@ -101,20 +103,20 @@ def purge_topic(*, acting: Actor, instance: Instance, topic: str, target: PurgeT
 
     Raises the errors of `plan_purge`, and the first refusal if no partition was purged.
     """
-    hold_topic(instance, topic)
+    lock_topic(instance, topic)
     purge = plan_purge(acting=acting, instance=instance, topic=topic, target=target)
     if dry_run or not purge.offsets:
         return purge
-    show_at_once(instance)
+    refresh_topic_list_on_commit(instance)
     try:
-        with transaction.atomic():  # rolled back after a partial refusal, for an audit row of the part that was done
+        with transaction.atomic():  # rolled back after a partial refusal, for an audit row of what was deleted
             _purge(acting, instance, purge)
-    except _PartlyRefused as partly:
-        done = replace(purge, errors=dict(partly.errors))
-        if not done.purged:
-            raise next(iter(partly.errors.values())) from None
-        _record(acting, instance, done)
-        return done
+    except _PartlyRefused as refusal:
+        partial_purge = replace(purge, errors=dict(refusal.errors))
+        if not partial_purge.purged:
+            raise next(iter(refusal.errors.values())) from None
+        _record(acting, instance, partial_purge)
+        return partial_purge
     return purge
 
 
@@ -130,12 +132,12 @@ def _purge(acting: Actor, instance: Instance, purge: Purge) -> None:
 
 
 def _record(acting: Actor, instance: Instance, purge: Purge) -> AuditEntry:
-    lines = purge.purged
-    before = {"offsets": [[line.partition, line.start] for line in lines]}
+    purged = purge.purged
+    before = {"offsets": [[partition.partition, partition.start] for partition in purged]}
     after = {
-        "partitions": len(lines),
+        "partitions": len(purged),
         "messages": purge.messages,
-        "offsets": [[line.partition, line.first_offset] for line in lines],
+        "offsets": [[partition.partition, partition.first_offset] for partition in purged],
     }
     ref = topic_ref(instance, purge.topic)
     return audit.record(acting, RECORDS_DELETED, ref, before, after, tenant=instance.tenant)
@@ -143,15 +145,17 @@ def _record(acting: Actor, instance: Instance, purge: Purge) -> AuditEntry:
 
 def _bounds(instance: Instance, topic: str, partitions: Sequence[int], at_ms: int | None) -> dict[int, PartitionBounds]:
     """Returns the bounds of partitions from their leaders. Raises `Unavailable` if one does not answer."""
-    places = [(topic, index) for index in partitions]
+    topic_partitions = [(topic, index) for index in partitions]
     admin_client = group_admin_client.it
-    starts = admin_client.bounds(instance.pk, places, EARLIEST, fresh=True)
-    ends = admin_client.bounds(instance.pk, places, LATEST, fresh=True)
-    times = {} if at_ms is None else admin_client.bounds(instance.pk, places, at_ms, fresh=True)
+    starts = admin_client.bounds(instance.pk, topic_partitions, EARLIEST, fresh=True)
+    ends = admin_client.bounds(instance.pk, topic_partitions, LATEST, fresh=True)
+    times = {} if at_ms is None else admin_client.bounds(instance.pk, topic_partitions, at_ms, fresh=True)
     missing = [
-        place[1]
-        for place in places
-        if place not in starts or place not in ends or (at_ms is not None and place not in times)
+        topic_partition[1]
+        for topic_partition in topic_partitions
+        if topic_partition not in starts
+        or topic_partition not in ends
+        or (at_ms is not None and topic_partition not in times)
     ]
     if missing:
         raise Unavailable(
@@ -162,8 +166,10 @@ def _bounds(instance: Instance, topic: str, partitions: Sequence[int], at_ms: in
             retry_after_s=1,
         )
     return {
-        place[1]: PartitionBounds(
-            start=starts[place], end=ends[place], at_time=times.get(place) if at_ms is not None else None
+        topic_partition[1]: PartitionBounds(
+            start=starts[topic_partition],
+            end=ends[topic_partition],
+            at_time=times.get(topic_partition) if at_ms is not None else None,
         )
-        for place in places
+        for topic_partition in topic_partitions
     }

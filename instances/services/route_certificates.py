@@ -46,13 +46,13 @@ def set_client_ca(
     if row.client_ca_pem == client_ca.pem:
         return None
     row.client_ca_pem = client_ca.pem
-    shown: dict[str, Any] = {CLIENT_CA: client_ca.summary}
+    summaries: dict[str, Any] = {CLIENT_CA: client_ca.summary}
     if not client_ca.authorities & row.crl_numbers.keys():
-        _forget_lists(row)
+        _clear_revocation_lists(row)
     revocation = _revocation_of(row, client_ca.authorities)
     if revocation != route.revocation:
-        shown[REVOCATION] = revocation
-    return _apply(acting, instance, row, shown, "route.client_ca_set", dry_run=dry_run)
+        summaries[REVOCATION] = revocation
+    return _apply(acting, instance, row, summaries, "route.client_ca_set", dry_run=dry_run)
 
 
 def _revocation_of(row: RouteCertificates, authorities: frozenset[str]) -> dict[str, Any] | None:
@@ -65,7 +65,7 @@ def _revocation_of(row: RouteCertificates, authorities: frozenset[str]) -> dict[
     return checks.summary_of([part for key, part in row.crl_parts.items() if key in authorities])
 
 
-def _forget_lists(row: RouteCertificates) -> None:
+def _clear_revocation_lists(row: RouteCertificates) -> None:
     row.revoked, row.crl_numbers, row.crl_parts = b"", {}, {}
 
 
@@ -75,11 +75,11 @@ def remove_client_ca(*, acting: Actor, instance: Instance, route: Route, dry_run
 
     Raises `NotFound`.
     """
-    row = _begin(acting, instance, route, present=CLIENT_CA)
+    row = _begin(acting, instance, route, required_part=CLIENT_CA)
     row.client_ca_pem = ""
-    _forget_lists(row)
-    shown = {CLIENT_CA: None, REVOCATION: None}
-    return _apply(acting, instance, row, shown, "route.client_ca_removed", dry_run=dry_run)
+    _clear_revocation_lists(row)
+    summaries = {CLIENT_CA: None, REVOCATION: None}
+    return _apply(acting, instance, row, summaries, "route.client_ca_removed", dry_run=dry_run)
 
 
 @transaction.atomic
@@ -104,8 +104,8 @@ def set_revocation_list(
 @transaction.atomic
 def remove_revocation_list(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
     """Removes the revocation lists: revoked certificates are accepted again. Raises `NotFound`."""
-    row = _begin(acting, instance, route, present=REVOCATION)
-    _forget_lists(row)
+    row = _begin(acting, instance, route, required_part=REVOCATION)
+    _clear_revocation_lists(row)
     return _apply(acting, instance, row, {REVOCATION: None}, "route.revocation_list_removed", dry_run=dry_run)
 
 
@@ -133,16 +133,16 @@ def set_certificate(
 @transaction.atomic
 def remove_certificate(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
     """Returns to the certificates of this installation's own authority. Raises `NotFound`."""
-    row = _begin(acting, instance, route, present=CERTIFICATE)
+    row = _begin(acting, instance, route, required_part=CERTIFICATE)
     row.certificate_pem = row.private_key_pem = ""
     return _apply(acting, instance, row, {CERTIFICATE: None}, "route.certificate_removed", dry_run=dry_run)
 
 
 def _begin(
-    acting: Actor, instance: Instance, route: Route, *, mtls: bool = False, tls: bool = False, present: str = ""
+    acting: Actor, instance: Instance, route: Route, *, mtls: bool = False, tls: bool = False, required_part: str = ""
 ) -> RouteCertificates:
     """Returns the row to change. Raises `Conflict` if the route lacks the security that `mtls` or `tls` requires, and
-    `NotFound` if its part `present` is not set. A part can be removed whatever the security of the route is.
+    `NotFound` if its part `required_part` is not set. A part can be removed whatever the security of the route is.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
@@ -150,7 +150,7 @@ def _begin(
         raise Conflict("Only a route with security mtls asks clients for certificates.", code="not_mtls")
     if tls and route.security not in WITH_TLS:
         raise Conflict("Only a route with security tls, sasl_tls or mtls has a certificate.", code="not_tls")
-    if present and getattr(route, present) is None:
+    if required_part and getattr(route, required_part) is None:
         raise NotFound("The route has none.")
     row, _ = RouteCertificates.objects.get_or_create(route=route)
     row.route = route  # the caller shows this object afterwards
@@ -161,19 +161,19 @@ def _apply(
     acting: Actor,
     instance: Instance,
     row: RouteCertificates,
-    shown: Mapping[str, Any],
+    summaries: Mapping[str, Any],
     action: str,
     *,
     dry_run: bool,
 ) -> Operation:
     route = row.route
-    before = {"name": route.name} | {name: getattr(route, name) for name in shown}
-    for name, value in shown.items():
+    before = {"name": route.name} | {name: getattr(route, name) for name in summaries}
+    for name, value in summaries.items():
         setattr(route, name, value)
         row.warned.pop(name, None)
-    route.save(update_fields=list(shown))
+    route.save(update_fields=list(summaries))
     row.save()
-    changes = before, {"name": route.name, **shown}
+    changes = before, {"name": route.name, **summaries}
     return publish_change(acting, instance, OperationType.ROUTES, action, changes, dry_run=dry_run)
 
 

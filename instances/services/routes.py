@@ -12,7 +12,7 @@ from instances.access import require_changeable
 from instances.choices import OperationType
 from instances.models import Instance, Operation, Route
 from instances.routes.kinds import PLAINTEXT, ROUTES_MAX
-from instances.routes.wanted import CONFIRM_PLAINTEXT, checked, name_taken, shown_route
+from instances.routes.validation import CONFIRM_PLAINTEXT, audited_route_fields, name_taken_error, validated_columns
 from instances.services.changing import publish_change
 from tenants import access, audit
 from tenants.actors import Actor
@@ -29,13 +29,13 @@ def create_route(
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
-    present = instance.routes.all()
-    if len(present) >= ROUTES_MAX:
+    existing = instance.routes.all()
+    if len(existing) >= ROUTES_MAX:
         raise QuotaExceeded(Message(gettext_noop("An instance has at most %(n)s routes."), n=ROUTES_MAX))
-    if any(other.name == route["name"] for other in present):
-        raise name_taken("/name")
-    row = Route.objects.create(instance=instance, **checked(route, ""))
-    return row, _publish(acting, instance, "route.created", (None, shown_route(row)), dry_run=dry_run)
+    if any(other.name == route["name"] for other in existing):
+        raise name_taken_error("/name")
+    row = Route.objects.create(instance=instance, **validated_columns(route, ""))
+    return row, _publish(acting, instance, "route.created", (None, audited_route_fields(row)), dry_run=dry_run)
 
 
 @transaction.atomic
@@ -47,11 +47,11 @@ def update_route(
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
-    before = shown_route(route)
-    columns = checked(_confirmed(route, changes), "")
+    before = audited_route_fields(route)
+    columns = validated_columns(_confirmed(route, changes), "")
     for name, value in columns.items():
         setattr(route, name, value)
-    after = shown_route(route)
+    after = audited_route_fields(route)
     if before == after:
         return None
     route.save(update_fields=list(columns))
@@ -70,7 +70,7 @@ def delete_route(*, acting: Actor, instance: Instance, route: Route, dry_run: bo
     require_changeable(instance)
     if instance.routes.count() <= 1:
         raise Conflict("This is the instance's only route. Open another one first.", code="last_route")
-    before = shown_route(route)
+    before = audited_route_fields(route)
     route.delete()
     first = instance.routes.order_by("pk").first()
     assert first is not None, "the last route is not deleted"

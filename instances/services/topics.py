@@ -19,14 +19,14 @@ from instances.choices import TopicState
 from instances.interfaces import ConfigEntry
 from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
-from instances.services.common import bump_and_publish, hold_allow_lists, hold_topic
-from instances.services.deleted_topics import keep_aside, require_name_free
+from instances.services.common import bump_and_publish, lock_allow_lists, lock_topic
+from instances.services.deleted_topics import require_topic_name_free, soft_delete_topic
 from instances.topic_models import TopicSchema
 from instances.topics import allow_lists, pending, table
 from instances.topics.allow_lists import AllowLists
-from instances.topics.inherited import inherit
+from instances.topics.inherited import copy_schemas_and_masks
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX
-from instances.topics.presence import described, waiting
+from instances.topics.presence import describe_topic, not_ready_if_pending
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -52,11 +52,11 @@ def create_topic(
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    require_name_free(instance, name)
+    require_topic_name_free(instance, name)
     count = partitions or instance.settings["default_partitions"]
     factor = replication_factor or instance.settings["default_replication_factor"]
-    shown = replication_factor or instance.default_replication_factor
-    after: dict[str, Any] = {"partitions": count, "replication_factor": shown, "config": dict(config or {})}
+    factor_in_force = replication_factor or instance.default_replication_factor
+    after: dict[str, Any] = {"partitions": count, "replication_factor": factor_in_force, "config": dict(config or {})}
     if cloned_from:
         after["cloned_from"] = cloned_from
     entry = audit.record(acting, "topic.created", topic_ref(instance, name), None, after, tenant=instance.tenant)
@@ -71,10 +71,10 @@ def create_topic(
         )
     if not dry_run:
         pending_topic = pending.PendingTopic(
-            name, TopicState.BEING_CREATED.value, "", count, shown, pending.current_ms()
+            name, TopicState.BEING_CREATED.value, "", count, factor_in_force, pending.current_ms()
         )
-        transaction.on_commit(lambda: pending.note(instance.pk, pending_topic))
-        show_at_once(instance, created=[name])
+        transaction.on_commit(lambda: pending.add(instance.pk, pending_topic))
+        refresh_topic_list_on_commit(instance, created=[name])
 
 
 @audit.atomic
@@ -84,11 +84,11 @@ def clone_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    description = described(instance, topic)
-    with waiting(instance, topic):
+    description = describe_topic(instance, topic)
+    with not_ready_if_pending(instance, topic):
         entries = interfaces.data_plane.it.topic_config(instance.pk, topic)
     if not dry_run:
-        inherit_whole(instance, topic, name)
+        inherit_schemas_and_masks(instance, topic, name)
     create_topic(
         acting=acting,
         instance=instance,
@@ -101,13 +101,13 @@ def clone_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry
     )
 
 
-def inherit_whole(instance: Instance, topic: str, clone: str) -> None:
+def inherit_schemas_and_masks(instance: Instance, topic: str, clone: str) -> None:
     """Gives a clone the schemas and masks of its topic, with both topics locked: a mask that exists is inherited here,
     and a later one is passed on by `services.set_masks`. Raises `Conflict` and `QuotaExceeded`.
     """
     for name in sorted((topic, clone)):
-        hold_topic(instance, name)
-    inherit(instance, topic, clone)
+        lock_topic(instance, name)
+    copy_schemas_and_masks(instance, topic, clone)
 
 
 def own_settings(entries: Sequence[ConfigEntry]) -> dict[str, str]:
@@ -132,8 +132,8 @@ def update_topic(
     """Adds partitions (the number is the total) and sets configs (None removes one). Raises what the broker refuses."""
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    hold_topic(instance, name)
-    result = described(instance, name)
+    lock_topic(instance, name)
+    result = describe_topic(instance, name)
     grows = partitions is not None and partitions != len(result.partitions)
     if grows and partitions is not None and partitions < len(result.partitions):
         raise Invalid.at("/partitions", "A topic never loses partitions.", code="cannot_shrink")
@@ -142,16 +142,17 @@ def update_topic(
     if not after:
         return
     entry = audit.record(acting, "topic.changed", topic_ref(instance, name), before, after, tenant=instance.tenant)
-    more = partitions if grows else None
+    new_count = partitions if grows else None
     with audit.in_doubt(entry):
-        if config and more is not None:  # two calls: the second is validated first, so that a refusal changes nothing
-            interfaces.data_plane.it.grow_topic(instance.pk, name, more, validate_only=True)
+        # Of two calls the second one is validated first, so that a refusal changes nothing.
+        if config and new_count is not None:
+            interfaces.data_plane.it.grow_topic(instance.pk, name, new_count, validate_only=True)
         if config:
             interfaces.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
-        if more is not None:
-            _grow(instance, name, more, is_half_done=bool(config) and not dry_run, dry_run=dry_run)
+        if new_count is not None:
+            _grow(instance, name, new_count, settings_changed=bool(config) and not dry_run, dry_run=dry_run)
     if not dry_run:
-        show_at_once(instance)
+        refresh_topic_list_on_commit(instance)
 
 
 def check_topic_config(*, acting: Actor, instance: Instance, name: str, config: Mapping[str, str | None]) -> None:
@@ -161,14 +162,14 @@ def check_topic_config(*, acting: Actor, instance: Instance, name: str, config: 
     interfaces.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=True)
 
 
-def _grow(instance: Instance, name: str, partitions: int, *, is_half_done: bool, dry_run: bool) -> None:
-    """Adds partitions. After a change of settings (`is_half_done`) a refusal is raised as `OutcomeUnknown`, so that the
-    audit row stays.
+def _grow(instance: Instance, name: str, partitions: int, *, settings_changed: bool, dry_run: bool) -> None:
+    """Adds partitions. After a change of settings (`settings_changed`) a refusal is raised as `OutcomeUnknown`, so
+    that the audit row stays.
     """
     try:
         interfaces.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=dry_run)
     except DomainError as error:
-        if is_half_done:
+        if settings_changed:
             raise OutcomeUnknown from error
         raise
 
@@ -183,15 +184,15 @@ def delete_topic(
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    hold_topic(instance, name)
-    result = described(instance, name)
+    lock_topic(instance, name)
+    result = describe_topic(instance, name)
     before = {"partitions": len(result.partitions)}
     if not for_good:
-        kept = keep_aside(instance, result, now=timezone.now(), dry_run=dry_run)
-        after = {"restorable_until": kept.expires_at.isoformat()}
+        deleted_row = soft_delete_topic(instance, result, now=timezone.now(), dry_run=dry_run)
+        after = {"restorable_until": deleted_row.expires_at.isoformat()}
         audit.record(acting, "topic.deleted", topic_ref(instance, name), before, after, tenant=instance.tenant)
         if not dry_run:
-            show_at_once(instance, deleted=[name])
+            refresh_topic_list_on_commit(instance, deleted=[name])
         return
     entry = audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
     TopicSchema.objects.filter(instance=instance, topic=name).delete()
@@ -201,7 +202,7 @@ def delete_topic(
     if not dry_run:
         with audit.in_doubt(entry):
             interfaces.data_plane.it.delete_topic(instance.pk, name)
-        show_at_once(instance, deleted=[name])
+        refresh_topic_list_on_commit(instance, deleted=[name])
     if had_lists:
         bump_and_publish(instance, dry_run=dry_run)
 
@@ -213,7 +214,7 @@ def set_allow_list(
     instance: Instance,
     topic: str,
     lists: AllowLists,
-    at: str = "",
+    pointer_prefix: str = "",
     publishes: bool = True,
     dry_run: bool = False,
 ) -> bool:
@@ -221,30 +222,30 @@ def set_allow_list(
     list admits every address; to administer, those that may both produce and consume. Returns True if they changed.
 
     It takes effect within a second, on open connections too (CKA-12). Without `publishes` the caller publishes it after
-    its queries to brokers (`bump_and_publish`). Raises `Invalid` with a pointer (below `at`) for each wrong address,
-    and `NotFound` for an unknown topic.
+    its queries to brokers (`bump_and_publish`). Raises `Invalid` with a pointer (below `pointer_prefix`) for each
+    wrong address, and `NotFound` for an unknown topic.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    hold_topic(instance, topic)
-    described(instance, topic)
-    wanted = lists.columns(at)
-    hold_allow_lists(instance)
+    lock_topic(instance, topic)
+    describe_topic(instance, topic)
+    new_lists = lists.columns(pointer_prefix)
+    lock_allow_lists(instance)
     old = TopicAllowList.objects.filter(instance=instance, topic=topic).first()
     if old is None:
-        _require_room_for_a_list(instance)
-    _require_room_for_addresses(instance, topic, wanted)
-    before = {column: getattr(old, column) for column in wanted} if old else None
-    TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
-    if before == wanted:
+        _require_list_quota(instance)
+    _require_address_quota(instance, topic, new_lists)
+    before = {column: getattr(old, column) for column in new_lists} if old else None
+    TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=new_lists)
+    if before == new_lists:
         return False
-    audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
+    audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, new_lists, tenant=instance.tenant)
     if publishes:
         bump_and_publish(instance, dry_run=dry_run)
     return True
 
 
-def _require_room_for_a_list(instance: Instance) -> None:
+def _require_list_quota(instance: Instance) -> None:
     """Raises `QuotaExceeded` if the instance has its maximum of allow-lists, those of deleted topics included."""
     if TopicAllowList.objects.filter(instance=instance).count() >= ALLOW_LISTS_PER_INSTANCE_MAX:
         detail = Message(
@@ -254,17 +255,17 @@ def _require_room_for_a_list(instance: Instance) -> None:
         raise QuotaExceeded(detail)
 
 
-def _require_room_for_addresses(instance: Instance, topic: str, wanted: Mapping[str, Sequence[str]]) -> None:
+def _require_address_quota(instance: Instance, topic: str, new_lists: Mapping[str, Sequence[str]]) -> None:
     """Raises `QuotaExceeded` if the lists of an instance would become larger than brokers store. A list can be made
     shorter at any time.
     """
-    weights = {
-        name: allow_lists.weight(*lists)
+    bytes_by_topic = {
+        name: allow_lists.stored_bytes(*lists)
         for name, *lists in TopicAllowList.objects.filter(instance=instance).values_list("topic", *allow_lists.COLUMNS)
     }
-    before = weights.pop(topic, 0)
-    after = allow_lists.weight(*wanted.values())
-    if after > before and sum(weights.values()) + after > ALLOW_LIST_BYTES_MAX:
+    before = bytes_by_topic.pop(topic, 0)
+    after = allow_lists.stored_bytes(*new_lists.values())
+    if after > before and sum(bytes_by_topic.values()) + after > ALLOW_LIST_BYTES_MAX:
         detail = Message(
             gettext_noop("The allow-lists of an instance have at most %(n)s bytes together; use networks (CIDRs)."),
             n=ALLOW_LIST_BYTES_MAX,
@@ -272,12 +273,14 @@ def _require_room_for_addresses(instance: Instance, topic: str, wanted: Mapping[
         raise QuotaExceeded(detail)
 
 
-def show_at_once(instance: Instance, *, created: Sequence[str] = (), deleted: Sequence[str] = ()) -> None:
+def refresh_topic_list_on_commit(
+    instance: Instance, *, created: Sequence[str] = (), deleted: Sequence[str] = ()
+) -> None:
     """Makes the list of topics show a change as soon as it is committed."""
     instance_id = instance.pk
-    transaction.on_commit(lambda: table.forget(instance_id, created=created, deleted=deleted))
+    transaction.on_commit(lambda: table.invalidate(instance_id, created=created, deleted=deleted))
     if deleted:
-        transaction.on_commit(lambda: pending.forget(instance_id, deleted))
+        transaction.on_commit(lambda: pending.remove(instance_id, deleted))
 
 
 def topic_ref(instance: Instance, name: str) -> tuple[str, str]:

@@ -22,8 +22,8 @@ from instances.acls.interfaces import AclRule
 from instances.acls.presets import Preset, preset_rules
 from instances.models import DeletedUser, Instance
 from instances.services.acls import create_acls, missing_acls
-from instances.services.common import hold_user, user_ref
-from instances.services.deleted_users import keep_user_aside, require_user_name_free
+from instances.services.common import lock_user, user_ref
+from instances.services.deleted_users import require_user_name_free, soft_delete_user
 from instances.users import selectors
 from instances.users.interfaces import (
     NEVER,
@@ -35,7 +35,7 @@ from instances.users.interfaces import (
     user_admin_client,
 )
 from instances.users.limits import SECRETS_PER_USER_MAX
-from instances.users.naming import PRINCIPAL_PREFIX, fault_of, principal_of
+from instances.users.naming import PRINCIPAL_PREFIX, name_fault, principal_of
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -68,9 +68,9 @@ def create_user(
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    fault = fault_of(name)
-    if fault is not None:
-        raise Invalid.at("/name", fault, code="invalid_name")
+    name_error = name_fault(name)
+    if name_error is not None:
+        raise Invalid.at("/name", name_error, code="invalid_name")
     require_user_name_free(instance, name)
     now_ms = _now_ms()
     expires_at_ms = _expiry(expires_at, now_ms)
@@ -79,7 +79,7 @@ def create_user(
         _require_closed(instance)
         missing_acls(acting, instance, rules)  # refuses before the user is created
     secret = _new_secret()
-    wanted = UserChange(
+    change = UserChange(
         name=name,
         presence=Presence.FORBIDDEN,
         superuser=superuser,
@@ -90,12 +90,12 @@ def create_user(
     after = {"superuser": superuser, "expires_at": expires_at, "key_id": secret.id}
     entry = audit.record(acting, "user.created", user_ref(instance, name), None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
     if rules and not dry_run:
         _create_rules(acting, instance, rules, entry)
     user = UserDescription(
         name=name, superuser=superuser, disabled=False, expires_at_ms=expires_at_ms, created_at_ms=now_ms,
-        last_used_at_ms=None, connections=0, secrets=(_described(secret, now_ms),),
+        last_used_at_ms=None, connections=0, secrets=(_description_of_secret(secret, now_ms),),
     )  # fmt: skip
     return user, secret
 
@@ -142,22 +142,22 @@ def update_user(
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
-    present = selectors.user(instance, name)
+    lock_user(instance, name)
+    user = selectors.user(instance, name)
     expires_at_ms = NEVER if never_expires else _expiry(expires_at, _now_ms())
     after = replace(
-        present,
-        superuser=present.superuser if superuser is None else superuser,
-        disabled=present.disabled if disabled is None else disabled,
-        expires_at_ms=present.expires_at_ms if expires_at_ms is None else _none_if_never(expires_at_ms),
+        user,
+        superuser=user.superuser if superuser is None else superuser,
+        disabled=user.disabled if disabled is None else disabled,
+        expires_at_ms=user.expires_at_ms if expires_at_ms is None else _none_if_never(expires_at_ms),
     )
-    was, is_now = audit.difference(_shown(present), _shown(after))
-    if not is_now:
-        return present
-    wanted = UserChange(name=name, superuser=superuser, disabled=disabled, expires_at_ms=expires_at_ms)
-    entry = audit.record(acting, "user.changed", user_ref(instance, name), was, is_now, tenant=instance.tenant)
+    before, changes = audit.difference(_audited_fields(user), _audited_fields(after))
+    if not changes:
+        return user
+    change = UserChange(name=name, superuser=superuser, disabled=disabled, expires_at_ms=expires_at_ms)
+    entry = audit.record(acting, "user.changed", user_ref(instance, name), before, changes, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
     return after
 
 
@@ -172,17 +172,17 @@ def delete_user(
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
-    present = selectors.user(instance, name)
-    before = {**_shown(present), "key_ids": [secret.id for secret in present.secrets]}
-    kept, wanted, after = None, UserChange(name=name, is_deleted=True), None
+    lock_user(instance, name)
+    user = selectors.user(instance, name)
+    before = {**_audited_fields(user), "key_ids": [secret.id for secret in user.secrets]}
+    deleted_row, change, after = None, UserChange(name=name, is_deleted=True), None
     if not for_good and "\x00" not in name:  # no column holds U+0000
-        kept = keep_user_aside(instance, present, now=timezone.now())
-        wanted, after = UserChange(name=name, disabled=True), {"restorable_until": kept.expires_at.isoformat()}
+        deleted_row = soft_delete_user(instance, user, now=timezone.now())
+        change, after = UserChange(name=name, disabled=True), {"restorable_until": deleted_row.expires_at.isoformat()}
     entry = audit.record(acting, "user.deleted", user_ref(instance, name), before, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
-    return kept
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
+    return deleted_row
 
 
 @audit.atomic
@@ -193,9 +193,9 @@ def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = 
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
-    present = selectors.user(instance, name)
-    if len(present.secrets) >= SECRETS_PER_USER_MAX:
+    lock_user(instance, name)
+    user = selectors.user(instance, name)
+    if len(user.secrets) >= SECRETS_PER_USER_MAX:
         detail = Message(
             gettext_noop("A user has at most %(n)s passwords. Remove the old one first."), n=SECRETS_PER_USER_MAX
         )
@@ -205,8 +205,8 @@ def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = 
         acting, "user.secret_added", user_ref(instance, name), None, {"key_id": secret.id}, tenant=instance.tenant
     )
     with audit.in_doubt(entry):
-        wanted = UserChange(name=name, added_secrets=(secret,))
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+        change = UserChange(name=name, added_secrets=(secret,))
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
     return secret
 
 
@@ -218,11 +218,11 @@ def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: st
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
-    hold_user(instance, name)
-    present = selectors.user(instance, name)
-    if secret_id not in {secret.id for secret in present.secrets}:
+    lock_user(instance, name)
+    user = selectors.user(instance, name)
+    if secret_id not in {secret.id for secret in user.secrets}:
         raise NotFound
-    if len(present.secrets) == 1 and not present.disabled:
+    if len(user.secrets) == 1 and not user.disabled:
         raise Conflict(
             "This is the user's only password. Add another one first, or disable the user.", code="last_secret"
         )
@@ -230,15 +230,15 @@ def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: st
         acting, "user.secret_removed", user_ref(instance, name), {"key_id": secret_id}, None, tenant=instance.tenant
     )
     with audit.in_doubt(entry):
-        wanted = UserChange(name=name, removed_secrets=(secret_id,))
-        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+        change = UserChange(name=name, removed_secrets=(secret_id,))
+        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
 
 
 def _new_secret() -> NewSecret:
     return NewSecret(id=f"sec-{secrets.token_hex(SECRET_ID_BYTES)}", password=new_secret(PASSWORD_START))
 
 
-def _described(secret: NewSecret, now_ms: int) -> SecretDescription:
+def _description_of_secret(secret: NewSecret, now_ms: int) -> SecretDescription:
     return SecretDescription(id=secret.id, created_at_ms=now_ms, last_used_at_ms=None, mechanisms=MECHANISMS)
 
 
@@ -255,7 +255,7 @@ def _none_if_never(at_ms: int) -> int | None:
     return None if at_ms == NEVER else at_ms
 
 
-def _shown(user: UserDescription) -> dict[str, Any]:
+def _audited_fields(user: UserDescription) -> dict[str, Any]:
     """Returns the fields of a user that the audit log records."""
     return {
         "superuser": user.superuser,

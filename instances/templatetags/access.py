@@ -12,8 +12,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from instances.acls import words
-from instances.acls.forms import OPERATION_WORDS, PERMISSION_WORDS, RESOURCE_WORDS
+from instances.acls import constants
+from instances.acls.forms import OPERATION_LABELS, PERMISSION_LABELS, RESOURCE_LABELS
 from instances.acls.interfaces import AccessDecision, AclRule
 from instances.acls.selectors import ResourceRules
 from instances.templatetags.groups import state_pill
@@ -66,34 +66,34 @@ def user_pill(user: UserDescription) -> SafeString:
 def who(principal: str) -> str:
     """Returns a principal in words."""
     name = principal.removeprefix(PRINCIPAL_PREFIX)
-    return _("everybody") if name == words.WILDCARD else name
+    return _("everybody") if name == constants.WILDCARD else name
 
 
 @register.filter
 def operation(rule: AclRule) -> str:
-    return str(OPERATION_WORDS.get(rule.operation, rule.operation))
+    return str(OPERATION_LABELS.get(rule.operation, rule.operation))
 
 
 @register.filter
 def permission(rule: AclRule) -> str:
-    return str(PERMISSION_WORDS.get(rule.permission, rule.permission))
+    return str(PERMISSION_LABELS.get(rule.permission, rule.permission))
 
 
 @register.filter
 def origin(rule: AclRule) -> str:
     """Returns the address of a rule in words."""
-    return _("any address") if rule.host == words.WILDCARD else rule.host
+    return _("any address") if rule.host == constants.WILDCARD else rule.host
 
 
 @register.filter
 def resource(about: ResourceRules | AclRule) -> str:
     """Returns the resource of rules in words."""
-    kind = RESOURCE_WORDS.get(about.resource_type, about.resource_type)
-    if about.resource_type == words.CLUSTER:
+    kind = RESOURCE_LABELS.get(about.resource_type, about.resource_type)
+    if about.resource_type == constants.CLUSTER:
         return str(kind)
-    if about.pattern_type == words.PREFIXED:
+    if about.pattern_type == constants.PREFIXED:
         return _("%(kind)s: names that begin with %(name)s") % {"kind": kind, "name": about.resource_name}
-    if about.resource_name == words.WILDCARD:
+    if about.resource_name == constants.WILDCARD:
         return _("%(kind)s: every one") % {"kind": kind}
     return _("%(kind)s %(name)s") % {"kind": kind, "name": about.resource_name}
 

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from instances.groups.lag_history import SPAN_MS, Behind, Sample
+from instances.groups.lag_history import SPAN_MS, Sample, TimeLag
 from tenants import formatting
 from tenants.templatetags.console import PHASES
 from tenants.wording import localized
@@ -92,11 +92,11 @@ def spark(samples: Sequence[Sample]) -> SafeString | str:
 
 
 @register.filter
-def behind(value: Behind | None) -> str:
+def behind(value: TimeLag | None) -> str:
     """Returns the age of the next message to be read: `4 s`, `over 15 min`, or a dash if it is unknown."""
     if value is None:
         return formatting.UNKNOWN
-    words = formatting.span(round(value.seconds))
+    words = formatting.span(round(value.age_s))
     return _("over %(span)s") % {"span": words} if value.at_least else words
 
 

@@ -20,28 +20,28 @@ BRACKETS = {OBJECT: ("{", "}"), ARRAY: ("[", "]")}
 
 @register.simple_tag
 def message_time(timestamp_ms: int) -> SafeString | str:
-    """Local time with milliseconds, with the date unless it is today; UTC on hover."""
-    moment = formatting.from_ms(timestamp_ms)
-    if moment is None:
+    """Renders the local time with milliseconds, with the date unless it is today; UTC on hover."""
+    instant = formatting.from_ms(timestamp_ms)
+    if instant is None:
         return formatting.UNKNOWN
     return format_html(
         '<time datetime="{}" title="{}">{}.{}</time>',
-        moment.isoformat(), message_time_utc(timestamp_ms), formatting.clock(moment), f"{timestamp_ms % 1000:03}",
+        instant.isoformat(), message_time_utc(timestamp_ms), formatting.clock(instant), f"{timestamp_ms % 1000:03}",
     )  # fmt: skip
 
 
 @register.simple_tag
 def message_time_utc(timestamp_ms: int) -> str:
-    """The exact instant in UTC; a number that no calendar has is shown as it is."""
-    moment = formatting.from_ms(timestamp_ms)
-    if moment is None:
+    """Returns the exact instant in UTC; a number beyond the range of datetime is returned with its unit."""
+    instant = formatting.from_ms(timestamp_ms)
+    if instant is None:
         return f"{timestamp_ms} ms"
-    return f"{timezone.localtime(moment, UTC):%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03} UTC"
+    return f"{timezone.localtime(instant, UTC):%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03} UTC"
 
 
 @register.simple_tag
 def json_tree(node: Node, depth: int = 0) -> SafeString:
-    """A value with members that fold."""
+    """Renders a JSON value with members that fold."""
     name = format_html('<span class="name">"{}"</span>: ', node.name) if node.name is not None else ""
     if node.kind not in BRACKETS:
         return format_html('<div>{}<span class="{}">{}</span></div>', name, node.kind, node.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import template
 from django.utils.translation import gettext as _
 
-from instances.topics.words import span_words
+from instances.topics.value_formatting import format_duration
 
 register = template.Library()
 
@@ -14,7 +14,7 @@ UNLIMITED = -1
 
 @register.filter
 def retention(milliseconds: int | None) -> str:
-    """Retention in the largest unit that fits."""
+    """Returns the retention in the largest unit that fits."""
     if milliseconds is None:
         return _("by key")
-    return _("unlimited") if milliseconds == UNLIMITED else span_words(milliseconds)
+    return _("unlimited") if milliseconds == UNLIMITED else format_duration(milliseconds)

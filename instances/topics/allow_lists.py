@@ -1,4 +1,4 @@
-"""Checks and normal form of the address lists of topics. Pure."""
+"""Validation and normal form of the address lists of topics. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ class AllowLists(NamedTuple):
     # An empty list admits the addresses that both other lists admit.
     administer: Sequence[str] = ()
 
-    def columns(self, at: str) -> dict[str, list[str]]:
-        """Returns the checked lists by column of `TopicAllowList`. Raises `Invalid` with pointers below `at`."""
+    def columns(self, pointer_prefix: str) -> dict[str, list[str]]:
+        """Returns the checked lists by column of `TopicAllowList`. Raises `Invalid` with pointers that begin with
+        `pointer_prefix`.
+        """
         return {
-            column: normalised(addresses, f"{at}/{name}")
+            column: normalized_addresses(addresses, f"{pointer_prefix}/{name}")
             for column, name, addresses in zip(COLUMNS, self._fields, self, strict=True)
         }
 
@@ -33,7 +35,7 @@ SCOPED: Final = Message(gettext_noop("A scope is not part of an address here."))
 COLUMNS: Final = tuple(f"{name}_ips" for name in AllowLists._fields)
 
 
-def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
+def normalized_addresses(addresses: Sequence[str], pointer: str) -> list[str]:
     """Returns sorted IPs and CIDRs without duplicates; IPv4-mapped IPv6 becomes IPv4 (CKA-11).
 
     A network has to begin with its first address: `10.1.2.3/8` is refused as a probable mistake. Raises `Invalid` with
@@ -51,15 +53,15 @@ def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
         try:
             networks.add(_network(address))
         except ValueError as error:
-            detail = _sentence(address, error)
+            detail = _error_detail(address, error)
             errors.append(FieldError(pointer=f"{pointer}/{index}", detail=detail, code="invalid_address"))
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
     in_order = sorted(networks, key=lambda network: (network.version, network.network_address, network.prefixlen))
-    return [_written(network) for network in in_order]
+    return [_address_text(network) for network in in_order]
 
 
-def weight(*lists: Sequence[str]) -> int:
+def stored_bytes(*lists: Sequence[str]) -> int:
     """Returns the approximate size in bytes of a topic's lists in ZooKeeper."""
     addresses = sum(len(address) + len('"",') for addresses in lists for address in addresses)
     return ALLOW_LIST_BYTES_EACH + addresses
@@ -76,13 +78,13 @@ def _network(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     return network
 
 
-def _written(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> str:
+def _address_text(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> str:
     is_single = network.prefixlen == network.max_prefixlen
     return str(network.network_address) if is_single else str(network)
 
 
-def _sentence(address: str, error: ValueError) -> Message:
-    """Returns the fault of an address; `error` is that of `ipaddress`, or of a scope."""
+def _error_detail(address: str, error: ValueError) -> Message:
+    """Returns the error text for an address; `error` was raised by `ipaddress`, or for a scope."""
     text = str(error)
     if text == SCOPED:
         return SCOPED

@@ -1,4 +1,4 @@
-"""Forms of the acts on topics: they read what was typed; services and brokers decide."""
+"""Forms of the actions on topics: they parse the input; services and brokers decide."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class TopicListForm(forms.Form):
     page_token = forms.CharField(required=False, max_length=PAGE_TOKEN_CHARS_MAX)
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """Filter, order and token; those of the first page of all topics if one is invalid."""
+    def list_query(self) -> tuple[str, str, str]:
+        """Search text, order and page token; those of the first page of all topics if one is invalid."""
         if not self.is_valid():
             return "", DEFAULT_SORT, ""
         values = self.cleaned_data
@@ -38,7 +38,7 @@ class TopicListForm(forms.Form):
 
 
 class SelectedTopicsForm(forms.Form):
-    """Topics that were selected in the list, and the act on all of them."""
+    """Topics that were selected in the list, and the action on all of them."""
 
     act = forms.ChoiceField(choices=[(name, name) for name in ("purge", "delete", "config")])
     name = forms.MultipleChoiceField()
@@ -80,18 +80,18 @@ class PurgeForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        needed = {BEFORE_TIME: ("time",), BEFORE_OFFSET: ("partition", "offset")}.get(values.get("what", ""), ())
-        for name in needed:
+        required = {BEFORE_TIME: ("time",), BEFORE_OFFSET: ("partition", "offset")}.get(values.get("what", ""), ())
+        for name in required:
             if values.get(name) is None and name not in self.errors:
                 self.add_error(name, _("This is needed."))
-        moment = values.get("time")
-        if "time" in needed and moment is not None and moment.timestamp() < 0:
+        instant = values.get("time")
+        if "time" in required and instant is not None and instant.timestamp() < 0:
             self.add_error("time", _("Times begin with 1970."))
         return values
 
     @property
     def target(self) -> PurgeTarget:
-        """Where the purge ends, out of valid values."""
+        """Target of the purge, if the values are valid."""
         values = self.cleaned_data
         if values["what"] == BEFORE_TIME:
             return PurgeTarget(at_ms=round(values["time"].timestamp() * 1_000))
@@ -100,23 +100,23 @@ class PurgeForm(forms.Form):
         return PurgeTarget()
 
 
-class AgreedOffsetsForm(forms.Form):
-    """The offsets of a plan that a person agreed to, as JSON: what was shown is what goes."""
+class ConfirmedOffsetsForm(forms.Form):
+    """The offsets of a plan that a person confirmed, as JSON: exactly what was shown is deleted."""
 
     offsets = forms.CharField(max_length=OFFSETS_CHARS_MAX, widget=forms.HiddenInput)
 
     def clean_offsets(self) -> dict[int, int]:
-        wrong = forms.ValidationError(_("Look at the table again."))
+        error = forms.ValidationError(_("Look at the table again."))
         try:
             given = json.loads(self.cleaned_data["offsets"])
         except ValueError:
-            raise wrong from None
+            raise error from None
         if not isinstance(given, dict) or not 0 < len(given) <= PARTITIONS_PER_TOPIC_MAX:
-            raise wrong
+            raise error
         result: dict[int, int] = {}
         for name, offset in given.items():
             is_partition = name.isascii() and name.isdigit() and len(name) <= 4
             if not is_partition or type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
-                raise wrong
+                raise error
             result[int(name)] = offset
         return result

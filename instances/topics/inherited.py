@@ -26,13 +26,13 @@ def too_many_schemas(limit: int) -> QuotaExceeded:
     return QuotaExceeded(Message(detail, n=limit))
 
 
-def topics_being_filled(instance: Instance, topic: str) -> Sequence[str]:
+def running_copy_targets(instance: Instance, topic: str) -> Sequence[str]:
     """Returns the topics to which the records of a topic are being copied at the moment, in order."""
     running = TopicCopy.objects.filter(instance=instance, source=topic, state=CopyState.RUNNING)
     return sorted(running.values_list("target", flat=True))
 
 
-def pass_on(instance: Instance, masks: Collection[tuple[str, str]], clone: str) -> Sequence[tuple[str, str]]:
+def add_missing_masks(instance: Instance, masks: Collection[tuple[str, str]], clone: str) -> Sequence[tuple[str, str]]:
     """Gives a clone that is being filled the masks (part, path) that its topic has got meanwhile; returns new ones.
 
     Raises `QuotaExceeded` if the instance has no room for them.
@@ -47,22 +47,22 @@ def pass_on(instance: Instance, masks: Collection[tuple[str, str]], clone: str) 
     return missing
 
 
-def inherit(instance: Instance, topic: str, clone: str) -> None:
+def copy_schemas_and_masks(instance: Instance, topic: str, clone: str) -> None:
     """Gives a clone the schemas and masks of its topic, besides those that its name has already.
 
     Raises `QuotaExceeded` if the instance has no room for them.
     """
     masks = TopicMask.objects.filter(instance=instance)
-    kept = set(masks.filter(topic=clone).values_list("part", "path"))
+    existing_masks = set(masks.filter(topic=clone).values_list("part", "path"))
     new_masks = [
         TopicMask(instance=instance, topic=clone, part=part, path=path)
         for part, path in masks.filter(topic=topic).values_list("part", "path")
-        if (part, path) not in kept
+        if (part, path) not in existing_masks
     ]
     if masks.count() + len(new_masks) > MASKS_PER_INSTANCE_MAX:
         raise too_many_masks(MASKS_PER_INSTANCE_MAX)
     schemas = TopicSchema.objects.filter(instance=instance)
-    places = set(schemas.filter(topic=clone).values_list("part", "framing", "schema_id"))
+    existing_schemas = set(schemas.filter(topic=clone).values_list("part", "framing", "schema_id"))
     new_schemas = [
         TopicSchema(
             instance=instance,
@@ -75,7 +75,7 @@ def inherit(instance: Instance, topic: str, clone: str) -> None:
             text=schema.text,
         )
         for schema in schemas.filter(topic=topic)
-        if (schema.part, schema.framing, schema.schema_id) not in places
+        if (schema.part, schema.framing, schema.schema_id) not in existing_schemas
     ]
     if schemas.count() + len(new_schemas) > SCHEMAS_PER_INSTANCE_MAX:
         raise too_many_schemas(SCHEMAS_PER_INSTANCE_MAX)

@@ -1,4 +1,4 @@
-"""Figures of topics as instances needs them of the app above it, as ports `brokers` plugs."""
+"""Reports of brokers about topics, as interfaces that `brokers` implements."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from instances.interfaces import BrokerUnresponsive, RefusedTopic
 from tenants.interfaces import Interface
 
 
-class TopicLine(NamedTuple):
-    """A topic as one broker reports it. What stands behind `led_partitions` is of those partitions alone; traffic is
-    cumulative since the broker's start.
+class ReportedTopic(NamedTuple):
+    """A topic as one broker reports it. The fields after `led_partitions` count only the partitions that the broker
+    leads; traffic is cumulative since its start.
     """
 
     name: str
@@ -34,12 +34,12 @@ class BrokerTopics:
 
     now_ms: int
     alive_since_ms: int
-    lines: Sequence[TopicLine]
+    topics: Sequence[ReportedTopic]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """Reports by broker id, and the brokers that gave none."""
+    """Reports by broker id, and the brokers that did not answer."""
 
     brokers: Mapping[int, BrokerTopics]
     silent: tuple[BrokerUnresponsive, ...]

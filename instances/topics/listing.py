@@ -57,7 +57,7 @@ class ListedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Sums over all topics that match, not only those of the page. None where a part is not known."""
+    """Sums over all topics that match, not only those of the page. A sum is None if a part of it is unknown."""
 
     topics: int
     partitions: int
@@ -71,7 +71,7 @@ class Totals:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPage:
     """Rows of one page. `next_token` and `previous_token` are None at the ends; `FIRST` leads to the first page.
-    `first` is the place of the first row, from 1 on.
+    `first` is the position of the first row, counted from 1.
     """
 
     items: Sequence[ListedTopic]
@@ -97,43 +97,43 @@ def topic_page(
 ) -> TopicPage:
     """Returns one page.
 
-    Raises `DomainError(invalid_page_token)`, and `Unavailable` where no broker says which topics there are.
+    Raises `DomainError(invalid_page_token)`, and `Unavailable` if no broker answers.
     """
     table = topic_table(instance)
-    words = contains.lower()
-    waiting = _not_shown_yet(instance, table)
-    rows = [row for row in (*table.rows, *map(_pending_row, waiting.values())) if words in row.name.lower()]
+    search_text = contains.lower()
+    pending = _hidden_pending_topics(instance, table)
+    rows = [row for row in (*table.rows, *map(_pending_row, pending.values())) if search_text in row.name.lower()]
     totals = _totals(rows)
     page = sorted_page(
         rows, column=COLUMNS[sort.removeprefix("-")], name=lambda row: row.name, is_descending=sort.startswith("-"),
         page_token=page_token, page_size=page_size, binding=f"topics {instance.pk} {contains} {sort}",
     )  # fmt: skip
     return TopicPage(
-        items=_with_lists(instance, page.rows, waiting), totals=totals, table=table, first=page.first,
+        items=_with_lists(instance, page.rows, pending), totals=totals, table=table, first=page.first,
         next_token=page.next_token, previous_token=page.previous_token, here_token=page_token,
     )  # fmt: skip
 
 
-def _not_shown_yet(instance: Instance, table: TopicTable) -> Mapping[str, PendingTopic]:
-    waiting = pending_topics(instance)
-    if not waiting:
+def _hidden_pending_topics(instance: Instance, table: TopicTable) -> Mapping[str, PendingTopic]:
+    pending = pending_topics(instance)
+    if not pending:
         return {}
     shown = {row.name for row in table.rows}
-    return {name: topic for name, topic in waiting.items() if name not in shown}
+    return {name: topic for name, topic in pending.items() if name not in shown}
 
 
 def _pending_row(topic: PendingTopic) -> TopicRow:
     """Returns the row of a topic that brokers do not report yet."""
-    nothing = 0 if topic.state == TopicState.BEING_CREATED else None
+    empty_count = 0 if topic.state == TopicState.BEING_CREATED else None
     return TopicRow(
         name=topic.name, topic_id="", partition_count=topic.partition_count,
-        replication_factor=topic.replication_factor, message_count=nothing, size_bytes=nothing, produce_bps=nothing,
-        consume_bps=nothing, retention_ms=None, groups=0, lag=None,
+        replication_factor=topic.replication_factor, message_count=empty_count, size_bytes=empty_count,
+        produce_bps=empty_count, consume_bps=empty_count, retention_ms=None, groups=0, lag=None,
     )  # fmt: skip
 
 
 def _retention(row: TopicRow) -> int | None:
-    """Without a limit it is longer than any."""
+    """Returns the retention as a sort key: without a limit it is longer than any other."""
     return LONG_MAX if row.retention_ms == UNLIMITED else row.retention_ms
 
 
@@ -154,23 +154,25 @@ def _totals(rows: Sequence[TopicRow]) -> Totals:
     )
 
 
-def _with_lists(instance: Instance, rows: Sequence[TopicRow], waiting: Mapping[str, PendingTopic]) -> list[ListedTopic]:
+def _with_lists(instance: Instance, rows: Sequence[TopicRow], pending: Mapping[str, PendingTopic]) -> list[ListedTopic]:
     names = [row.name for row in rows]
-    lists = {kept.topic: kept for kept in TopicAllowList.objects.filter(instance=instance, topic__in=names)}
+    lists = {
+        allow_list.topic: allow_list for allow_list in TopicAllowList.objects.filter(instance=instance, topic__in=names)
+    }
     result = []
     for row in rows:
-        kept = lists.get(row.name)
-        state = waiting[row.name].state if row.name in waiting else TopicState.READY.value
-        if kept is None:
+        allow_list = lists.get(row.name)
+        state = pending[row.name].state if row.name in pending else TopicState.READY.value
+        if allow_list is None:
             result.append(ListedTopic(row=row, state=state))
         else:
             result.append(
                 ListedTopic(
                     row=row,
                     state=state,
-                    produce_ips=kept.produce_ips,
-                    consume_ips=kept.consume_ips,
-                    administer_ips=kept.administer_ips,
+                    produce_ips=allow_list.produce_ips,
+                    consume_ips=allow_list.consume_ips,
+                    administer_ips=allow_list.administer_ips,
                 )
             )
     return result

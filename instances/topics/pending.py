@@ -1,6 +1,6 @@
 """Topics that were created or restored a moment ago, and that brokers may not show yet.
 
-Kept in the cache and read as a hint: without an entry such a topic is not found until brokers hear of it.
+They are in the cache and only a hint: without an entry such a topic is not found until brokers have read of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MS_PER_S = 1_000
 
 
 class PendingTopic(NamedTuple):
-    """A topic that brokers do not show yet. `replication_factor` is None where it is not known."""
+    """A topic that brokers do not show yet. `replication_factor` is None if it is unknown."""
 
     name: str
     state: str
@@ -29,19 +29,19 @@ class PendingTopic(NamedTuple):
     at_ms: int
 
 
-def note(instance_id: str, topic: PendingTopic) -> None:
-    """Keeps a topic for a while. The oldest goes beyond `PENDING_TOPICS_KEPT_MAX`."""
-    kept = {**_read(instance_id), topic.name: topic}
-    latest = sorted(kept.values(), key=lambda entry: entry.at_ms)[-PENDING_TOPICS_KEPT_MAX:]
+def add(instance_id: str, topic: PendingTopic) -> None:
+    """Stores a topic for a while. Beyond `PENDING_TOPICS_KEPT_MAX` the oldest is removed."""
+    stored = {**_read(instance_id), topic.name: topic}
+    latest = sorted(stored.values(), key=lambda entry: entry.at_ms)[-PENDING_TOPICS_KEPT_MAX:]
     _write(instance_id, latest)
 
 
-def forget(instance_id: str, names: Iterable[str]) -> None:
-    """Forgets topics that were deleted."""
-    kept = _read(instance_id)
-    gone = kept.keys() & set(names)
-    if gone:
-        _write(instance_id, [entry for name, entry in kept.items() if name not in gone])
+def remove(instance_id: str, names: Iterable[str]) -> None:
+    """Removes topics that were deleted."""
+    stored = _read(instance_id)
+    removed = stored.keys() & set(names)
+    if removed:
+        _write(instance_id, [entry for name, entry in stored.items() if name not in removed])
 
 
 def pending_topics(instance: Instance, *, now_ms: int | None = None) -> Mapping[str, PendingTopic]:

@@ -14,7 +14,7 @@ from instances.models import DeletedTopic, Instance
 from instances.topics.pending import PendingTopic, pending_topics
 from tenants.errors import Conflict, Message, NotFound
 
-WORDS = {
+NOT_READY_DETAILS = {
     TopicState.BEING_CREATED: gettext_noop("Topic %(name)s is being created. Try again in a second."),
     TopicState.BEING_RESTORED: gettext_noop("Topic %(name)s is being restored. Try again in a second."),
 }
@@ -26,7 +26,7 @@ class TopicNotReady(Conflict):
     code = "topic_not_ready"
 
     def __init__(self, topic: PendingTopic) -> None:
-        super().__init__(Message(WORDS[TopicState(topic.state)], name=topic.name), retry_after_s=1)
+        super().__init__(Message(NOT_READY_DETAILS[TopicState(topic.state)], name=topic.name), retry_after_s=1)
         self.topic = topic
 
 
@@ -38,15 +38,15 @@ class TopicDeleted(NotFound):
         self.row = row
 
 
-def described(instance: Instance, name: str) -> TopicDescription:
+def describe_topic(instance: Instance, name: str) -> TopicDescription:
     """Returns a topic as brokers describe it.
 
-    Raises `TopicNotReady` for one that they do not show yet, `TopicDeleted` for one that can be restored (brokers hear
+    Raises `TopicNotReady` for one that they do not show yet, `TopicDeleted` for one that can be restored (brokers learn
     of a deletion a moment later), and `NotFound` for any other.
     """
     row = DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).first()
     try:
-        with waiting(instance, name):
+        with not_ready_if_pending(instance, name):
             description = interfaces.data_plane.it.topic(instance.pk, name)
     except NotFound as error:
         if row is not None:
@@ -58,7 +58,7 @@ def described(instance: Instance, name: str) -> TopicDescription:
 
 
 @contextmanager
-def waiting(instance: Instance, name: str) -> Iterator[None]:
+def not_ready_if_pending(instance: Instance, name: str) -> Iterator[None]:
     """Raises `TopicNotReady` instead of `NotFound` while brokers may not show the topic yet."""
     try:
         yield

@@ -16,8 +16,8 @@ CLEANUP_POLICY = "cleanup.policy"
 COMPACT = "compact"
 # Kafka's offset for "all records acknowledged so far".
 UP_TO_END = -1
-NO_MESSAGE_AS_YOUNG = -1
-# Bound on the wrong offsets that one answer names.
+NO_LATER_MESSAGE = -1
+# Maximum number of wrong offsets that one response names.
 ERRORS_SHOWN_MAX = 20
 
 
@@ -43,8 +43,8 @@ class PartitionBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PurgeLine:
-    """Effect of a purge on one partition. `first_offset` is the first one left."""
+class PartitionPurge:
+    """Effect of a purge on one partition. `first_offset` is the first offset after it."""
 
     partition: int
     start: int
@@ -57,14 +57,14 @@ class PurgeLine:
         return max(0, self.first_offset - self.start)
 
 
-def plan(target: PurgeTarget, bounds: Mapping[int, PartitionBounds]) -> tuple[PurgeLine, ...]:
+def plan(target: PurgeTarget, bounds: Mapping[int, PartitionBounds]) -> tuple[PartitionPurge, ...]:
     """Returns a line for each partition of `bounds` that the target names, in order.
 
     Raises `Invalid` for an offset past the end of its partition.
     """
-    wanted = sorted(bounds if target.offsets is None else target.offsets)
-    past = [index for index in wanted if _first_offset(target, index, bounds[index]) > bounds[index].end]
-    if past:
+    selected = sorted(bounds if target.offsets is None else target.offsets)
+    beyond_end = [index for index in selected if _first_offset(target, index, bounds[index]) > bounds[index].end]
+    if beyond_end:
         raise Invalid(
             Message(gettext_noop("An offset lies past the end of its partition.")),
             code="offset_out_of_range",
@@ -78,17 +78,17 @@ def plan(target: PurgeTarget, bounds: Mapping[int, PartitionBounds]) -> tuple[Pu
                     ),
                     code="offset_out_of_range",
                 )
-                for index in past[:ERRORS_SHOWN_MAX]
+                for index in beyond_end[:ERRORS_SHOWN_MAX]
             ],
         )
     return tuple(
-        PurgeLine(
+        PartitionPurge(
             partition=index,
             start=bounds[index].start,
             end=bounds[index].end,
             first_offset=max(bounds[index].start, _first_offset(target, index, bounds[index])),
         )
-        for index in wanted
+        for index in selected
     )
 
 
@@ -100,7 +100,7 @@ def require_deletable(config: Mapping[str, str | None]) -> None:
 
 
 def policy_violation() -> Conflict:
-    """Refusal of a purge of a topic that is only compacted."""
+    """Returns the error for a purge of a topic that is only compacted."""
     return Conflict(
         Message(
             gettext_noop(
@@ -112,16 +112,16 @@ def policy_violation() -> Conflict:
     )
 
 
-def partitions_missing(target: PurgeTarget, present: Iterable[int]) -> list[int]:
-    """Partitions that the target names and the topic does not have."""
-    return sorted(set(target.offsets or ()) - set(present))
+def missing_partitions(target: PurgeTarget, existing: Iterable[int]) -> list[int]:
+    """Returns the partitions that the target names and the topic does not have."""
+    return sorted(set(target.offsets or ()) - set(existing))
 
 
 def _first_offset(target: PurgeTarget, index: int, bounds: PartitionBounds) -> int:
     if target.offsets is not None:
-        wanted = target.offsets[index]
-        return bounds.end if wanted == UP_TO_END else wanted
-    if target.at_ms is None or bounds.at_time == NO_MESSAGE_AS_YOUNG:
+        offset = target.offsets[index]
+        return bounds.end if offset == UP_TO_END else offset
+    if target.at_ms is None or bounds.at_time == NO_LATER_MESSAGE:
         return bounds.end
     assert bounds.at_time is not None
     return bounds.at_time

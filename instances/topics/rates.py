@@ -15,7 +15,7 @@ from typing import Any
 
 from django.core.cache import cache
 
-from instances.limits import TOPIC_RATE_OVER_MAX_S, TOPIC_RATE_OVER_MIN_S, TOPIC_RATE_OVER_S
+from instances.limits import TOPIC_RATE_SPAN_MAX_S, TOPIC_RATE_SPAN_MIN_S, TOPIC_RATE_SPAN_S
 from instances.topics.interfaces import BrokerTopics, TopicReport
 
 MS_PER_S = 1_000
@@ -45,46 +45,46 @@ class Rates:
 
 
 def sample_topic_rates(instance_id: str, report: TopicReport) -> Rates:
-    """Takes a sample, and returns the rates since an earlier one."""
+    """Stores a sample of the counters, and returns the rates since an earlier one."""
     return sample_rates(_key(instance_id), {number: sample_of(broker) for number, broker in report.brokers.items()})
 
 
 def sample_rates(key: str, now: dict[int, CounterSample]) -> Rates:
-    """Takes a sample of any counters that are cumulative on each broker, kept in the cache under `key`."""
+    """Stores a sample of cumulative counters under the cache key `key`, and returns the rates since an earlier one."""
     older: Mapping[int, CounterSample]
     younger: Mapping[int, CounterSample]
     older, younger = _read(key)
-    rates = between(older, now)
+    rates = rates_between(older, now)
     if not now:
         return rates
-    # Brokers that do not answer now keep their last counters, else they would lack in a later rate.
+    # The last counters of brokers that do not answer now are kept, so that a later rate includes these brokers.
     now = _still_valid(older, now) | _still_valid(younger, now) | now
-    if not older or _age_s(older, now) > TOPIC_RATE_OVER_MAX_S:
+    if not older or _age_s(older, now) > TOPIC_RATE_SPAN_MAX_S:
         older, younger = now, {}
         _write(key, older, younger)
-    elif not younger and _age_s(older, now) >= TOPIC_RATE_OVER_S / 2:
+    elif not younger and _age_s(older, now) >= TOPIC_RATE_SPAN_S / 2:
         _write(key, older, now)
-    elif younger and _age_s(younger, now) >= TOPIC_RATE_OVER_S:
+    elif younger and _age_s(younger, now) >= TOPIC_RATE_SPAN_S:
         _write(key, younger, now)
     return rates
 
 
 def _still_valid(earlier: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> dict[int, CounterSample]:
     """Returns the counters of an earlier sample that are young enough for a rate."""
-    oldest_ms = max(sample.at_ms for sample in now.values()) - TOPIC_RATE_OVER_MAX_S * MS_PER_S
+    oldest_ms = max(sample.at_ms for sample in now.values()) - TOPIC_RATE_SPAN_MAX_S * MS_PER_S
     return {number: sample for number, sample in earlier.items() if sample.at_ms >= oldest_ms}
 
 
 def sample_of(broker: BrokerTopics) -> CounterSample:
     counters = {
-        line.name: (line.produced_bytes, line.consumed_bytes)
-        for line in broker.lines
-        if line.produced_bytes or line.consumed_bytes
+        topic.name: (topic.produced_bytes, topic.consumed_bytes)
+        for topic in broker.topics
+        if topic.produced_bytes or topic.consumed_bytes
     }
     return CounterSample(broker.now_ms, broker.alive_since_ms, counters)
 
 
-def between(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> Rates:
+def rates_between(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> Rates:
     """Returns the rates between two samples, summed over the brokers in both samples; one that restarted in between
     counts from its start. Pure.
     """
@@ -97,7 +97,7 @@ def between(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample
         is_same_process = earlier.alive_since_ms == sample.alive_since_ms
         since_ms = earlier.at_ms if is_same_process else sample.alive_since_ms
         span_s = (sample.at_ms - since_ms) / MS_PER_S
-        if not TOPIC_RATE_OVER_MIN_S <= span_s <= TOPIC_RATE_OVER_MAX_S:
+        if not TOPIC_RATE_SPAN_MIN_S <= span_s <= TOPIC_RATE_SPAN_MAX_S:
             continue
         spans_s.append(span_s)
         then = earlier.counters if is_same_process else {}
@@ -118,10 +118,10 @@ def _age_s(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]
 
 
 def _read(key: str) -> tuple[dict[int, CounterSample], dict[int, CounterSample]]:
-    kept = cache.get(key)
-    if kept is None:
+    cached = cache.get(key)
+    if cached is None:
         return {}, {}
-    older, younger = json.loads(zlib.decompress(base64.b64decode(kept)))
+    older, younger = json.loads(zlib.decompress(base64.b64decode(cached)))
     return _samples(older), _samples(younger)
 
 
@@ -139,8 +139,8 @@ def _write(key: str, older: Mapping[int, CounterSample], younger: Mapping[int, C
         {number: (sample.at_ms, sample.alive_since_ms, dict(sample.counters)) for number, sample in samples.items()}
         for samples in (older, younger)
     ]
-    packed = base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
-    cache.set(key, packed, TOPIC_RATE_OVER_MAX_S)
+    encoded = base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
+    cache.set(key, encoded, TOPIC_RATE_SPAN_MAX_S)
 
 
 def _key(instance_id: str) -> str:

@@ -1,6 +1,7 @@
-"""Settings of a topic as a person reads them: groups, words, units and bounds. Brokers have the last word on values.
+"""Settings of a topic as the console shows them: groups, labels, units and bounds. Brokers decide which values
+are valid.
 
-Values travel as Kafka writes them (milliseconds, bytes, `true`); here they get a number and a unit, or a choice.
+Requests have values as Kafka writes them (milliseconds, bytes, `true`); here they get a number and a unit, or a choice.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 NO_LIMIT = -1
 
-Words = str | Promise
+Text = str | Promise
 
 
 class ValueKind(StrEnum):
-    """Form that a value is typed in."""
+    """Kind of input for a value."""
 
     SPAN = "span"
     SIZE = "size"
@@ -33,10 +34,10 @@ class ValueKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit of a number, as a factor of Kafka's own."""
+    """A unit of a number. `factor` is its size in Kafka's unit of the setting."""
 
     name: str
-    words: Words
+    label: Text
     factor: int
 
 
@@ -56,19 +57,19 @@ UNITS: dict[ValueKind, tuple[Unit, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingWords:
-    """One setting. `least` and `most` bound it in Kafka's own unit; `no_limit` is the value that lifts the limit and
-    may lie outside of them. `choices` are values with their words.
+class SettingDescription:
+    """One setting. `minimum` and `maximum` bound it in Kafka's own unit; `no_limit` is the value that removes the
+    limit and may lie outside of them. `choices` are values with their labels.
     """
 
     name: str
     kind: ValueKind
-    label: Words
-    help: Words
-    least: int = 0
-    most: int = LONG_MAX
+    label: Text
+    help: Text
+    minimum: int = 0
+    maximum: int = LONG_MAX
     no_limit: int | None = None
-    choices: tuple[tuple[str, Words], ...] = ()
+    choices: tuple[tuple[str, Text], ...] = ()
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -77,26 +78,26 @@ class SettingWords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingGroup:
-    """Settings that are read together."""
+    """Settings that a page shows together."""
 
-    label: Words
-    settings: Sequence[SettingWords]
+    label: Text
+    settings: Sequence[SettingDescription]
 
 
 GROUPS: tuple[SettingGroup, ...] = (
     SettingGroup(
         label=_("How long messages are kept"),
         settings=(
-            SettingWords(
-                name="retention.ms", kind=ValueKind.SPAN, label=_("Keep messages for"), no_limit=NO_LIMIT, least=0,
+            SettingDescription(
+                name="retention.ms", kind=ValueKind.SPAN, label=_("Keep messages for"), no_limit=NO_LIMIT, minimum=0,
                 help=_("Then their segment goes, which may be later: a segment goes as a whole."),
             ),
-            SettingWords(
+            SettingDescription(
                 name="retention.bytes", kind=ValueKind.SIZE, label=_("Keep at most, in each partition"),
                 no_limit=NO_LIMIT,
                 help=_("The oldest segments go beyond it."),
             ),
-            SettingWords(
+            SettingDescription(
                 name="cleanup.policy", kind=ValueKind.CHOICE, label=_("Cleanup"),
                 help=_("By age and size, or all but the last message of each key."),
                 choices=(
@@ -110,23 +111,23 @@ GROUPS: tuple[SettingGroup, ...] = (
     SettingGroup(
         label=_("Limits and safety"),
         settings=(
-            SettingWords(
+            SettingDescription(
                 name="penstock.produce.byte.rate", kind=ValueKind.RATE, label=_("All producers together"),
-                no_limit=NO_LIMIT, least=1, help=_("They wait beyond it."),
+                no_limit=NO_LIMIT, minimum=1, help=_("They wait beyond it."),
             ),
-            SettingWords(
+            SettingDescription(
                 name="penstock.consume.byte.rate", kind=ValueKind.RATE, label=_("All consumers together"),
-                no_limit=NO_LIMIT, least=1, help=_("They wait beyond it."),
+                no_limit=NO_LIMIT, minimum=1, help=_("They wait beyond it."),
             ),
-            SettingWords(
-                name="max.message.bytes", kind=ValueKind.SIZE, label=_("Largest batch"), most=INT_MAX,
+            SettingDescription(
+                name="max.message.bytes", kind=ValueKind.SIZE, label=_("Largest batch"), maximum=INT_MAX,
                 help=_("As it is sent, compressed. A larger one is refused."),
             ),
-            SettingWords(
-                name="min.insync.replicas", kind=ValueKind.COUNT, label=_("Replicas that must have a message"), least=1,
-                most=INT_MAX, help=_("Before it is acknowledged to a producer with acks=all."),
+            SettingDescription(
+                name="min.insync.replicas", kind=ValueKind.COUNT, label=_("Replicas that must have a message"),
+                minimum=1, maximum=INT_MAX, help=_("Before it is acknowledged to a producer with acks=all."),
             ),
-            SettingWords(
+            SettingDescription(
                 name="unclean.leader.election.enable", kind=ValueKind.CHOICE, label=_("Replicas that lack messages"),
                 help=_("Where no other replica is left: wait for one, or lose what is missing."),
                 choices=(("false", _("never lead (safe)")), ("true", _("may lead, messages may be lost"))),
@@ -136,7 +137,7 @@ GROUPS: tuple[SettingGroup, ...] = (
     SettingGroup(
         label=_("What is stored"),
         settings=(
-            SettingWords(
+            SettingDescription(
                 name="compression.type", kind=ValueKind.CHOICE, label=_("Compression"),
                 help=_("A codec other than the producer's makes brokers compress again."),
                 choices=(
@@ -144,16 +145,16 @@ GROUPS: tuple[SettingGroup, ...] = (
                     ("snappy", "snappy"), ("lz4", "lz4"), ("zstd", "zstd"),
                 ),
             ),
-            SettingWords(
+            SettingDescription(
                 name="message.timestamp.type", kind=ValueKind.CHOICE, label=_("Timestamps"),
                 help=_("Whose clock they are of."),
                 choices=(("CreateTime", _("of the producer")), ("LogAppendTime", _("of the broker"))),
             ),
-            SettingWords(
+            SettingDescription(
                 name="message.timestamp.before.max.ms", kind=ValueKind.SPAN, label=_("Timestamps at most in the past"),
                 no_limit=LONG_MAX, help=_("Older ones are refused."),
             ),
-            SettingWords(
+            SettingDescription(
                 name="message.timestamp.after.max.ms", kind=ValueKind.SPAN, label=_("Timestamps at most in the future"),
                 no_limit=LONG_MAX, help=_("Later ones are refused."),
             ),
@@ -162,19 +163,19 @@ GROUPS: tuple[SettingGroup, ...] = (
     SettingGroup(
         label=_("Compaction"),
         settings=(
-            SettingWords(
-                name="min.cleanable.dirty.ratio", kind=ValueKind.RATIO, label=_("Share not compacted yet"), most=1,
+            SettingDescription(
+                name="min.cleanable.dirty.ratio", kind=ValueKind.RATIO, label=_("Share not compacted yet"), maximum=1,
                 help=_("From which on a log is worth compacting, 0 to 1."),
             ),
-            SettingWords(
+            SettingDescription(
                 name="min.compaction.lag.ms", kind=ValueKind.SPAN, label=_("Keep every message at least for"),
                 help=_("Younger ones are never compacted away."),
             ),
-            SettingWords(
-                name="max.compaction.lag.ms", kind=ValueKind.SPAN, label=_("Compact at the latest after"), least=1,
+            SettingDescription(
+                name="max.compaction.lag.ms", kind=ValueKind.SPAN, label=_("Compact at the latest after"), minimum=1,
                 no_limit=LONG_MAX, help=_("Whatever the share is."),
             ),
-            SettingWords(
+            SettingDescription(
                 name="delete.retention.ms", kind=ValueKind.SPAN, label=_("Keep tombstones for"),
                 help=_("So that readers that lag behind see that a key was deleted."),
             ),
@@ -183,26 +184,26 @@ GROUPS: tuple[SettingGroup, ...] = (
     SettingGroup(
         label=_("Segments"),
         settings=(
-            SettingWords(
-                name="segment.bytes", kind=ValueKind.SIZE, label=_("Size of a segment"), least=14, most=INT_MAX,
+            SettingDescription(
+                name="segment.bytes", kind=ValueKind.SIZE, label=_("Size of a segment"), minimum=14, maximum=INT_MAX,
                 help=_("Less than 1,048,576 bytes counts as that."),
             ),
-            SettingWords(
-                name="segment.ms", kind=ValueKind.SPAN, label=_("Begin another segment after"), least=1,
+            SettingDescription(
+                name="segment.ms", kind=ValueKind.SPAN, label=_("Begin another segment after"), minimum=1,
                 help=_("Whatever its size is. Retention waits for the end of a segment."),
             ),
         ),
     ),
 )  # fmt: skip
-SETTINGS: dict[str, SettingWords] = {setting.name: setting for group in GROUPS for setting in group.settings}
+SETTINGS: dict[str, SettingDescription] = {setting.name: setting for group in GROUPS for setting in group.settings}
 
 
 class InvalidSetting(ValueError):
-    """The typed text is no value of the setting; the message says why."""
+    """The text that was entered is not a value of the setting; the message has the reason."""
 
 
-def split_value(setting: SettingWords, value: str) -> tuple[str, str]:
-    """Number and unit that a form shows for a value: ("7", "d"). ("", "none") where nothing limits."""
+def number_and_unit(setting: SettingDescription, value: str) -> tuple[str, str]:
+    """Returns the number and the unit that a form shows for a value: ("7", "d"), or ("", "none") for no limit."""
     if not setting.units:
         return value, ""
     try:
@@ -220,8 +221,8 @@ def split_value(setting: SettingWords, value: str) -> tuple[str, str]:
 NO_LIMIT_UNIT = "none"
 
 
-def joined_value(setting: SettingWords, number: Decimal, unit_name: str) -> str:
-    """Kafka's value of a number and a unit. Raises `InvalidSetting`."""
+def value_of(setting: SettingDescription, number: Decimal, unit_name: str) -> str:
+    """Returns Kafka's value of a number and a unit. Raises `InvalidSetting`."""
     factor = next((unit.factor for unit in setting.units if unit.name == unit_name), 1)
     value = number * factor
     if value != value.to_integral_value():
@@ -229,7 +230,7 @@ def joined_value(setting: SettingWords, number: Decimal, unit_name: str) -> str:
     return str(int(value))
 
 
-def is_no_limit(setting: SettingWords, value: int) -> bool:
+def is_no_limit(setting: SettingDescription, value: int) -> bool:
     if setting.no_limit is None:
         return False
     return value == setting.no_limit or (setting.no_limit == NO_LIMIT and value < 0)

@@ -22,13 +22,13 @@ from instances.topics.settings import (
     NO_LIMIT_UNIT,
     SETTINGS,
     InvalidSetting,
-    SettingWords,
+    SettingDescription,
     ValueKind,
     is_no_limit,
-    joined_value,
-    split_value,
+    number_and_unit,
+    value_of,
 )
-from instances.topics.words import value_words
+from instances.topics.value_formatting import format_value
 
 UNIT_SUFFIX = ":unit"
 CHANGES_CHARS_MAX = 50_000
@@ -37,10 +37,12 @@ DIGITS_MAX = 24
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One setting as the page shows it. `unit` is None where its value has none."""
+    """One setting as the page shows it. `unit` is None for a value without a unit; `setting` is None for a setting
+    without a description here.
+    """
 
     entry: ConfigEntry
-    words: SettingWords | None
+    setting: SettingDescription | None
     value: BoundField | None
     unit: BoundField | None
     in_force: str
@@ -57,7 +59,7 @@ class SettingRows:
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One line of the difference. `after` None: back to the default."""
+    """Change of one setting. `after_value` None: back to the default."""
 
     name: str
     label: str | Promise
@@ -67,47 +69,54 @@ class SettingChange:
 
 
 class TopicSettingsForm(forms.Form):
-    """Fields for what brokers describe. `most` bounds some settings further than they are anywhere."""
+    """Form with a field for each setting that brokers describe. `maximums` has lower maximums for some settings."""
 
     def __init__(
-        self, data: Any = None, *, entries: Sequence[ConfigEntry], most: Mapping[str, int] | None = None, **kwargs: Any
+        self,
+        data: Any = None,
+        *,
+        entries: Sequence[ConfigEntry],
+        maximums: Mapping[str, int] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(data, **kwargs)
         self.entries = {entry.name: entry for entry in entries}
-        self._most = most or {}
+        self._maximums = maximums or {}
         for entry in entries:
             if not entry.is_read_only:
                 self._add(entry)
 
     def _add(self, entry: ConfigEntry) -> None:
-        words = SETTINGS.get(entry.name)
-        own = None if entry.is_default else entry.value
-        if words is None:
+        setting = SETTINGS.get(entry.name)
+        own_value = None if entry.is_default else entry.value
+        if setting is None:
             self.fields[entry.name] = forms.CharField(
-                label=entry.name, required=False, max_length=CONFIG_VALUE_CHARS_MAX, initial=own or "",
+                label=entry.name, required=False, max_length=CONFIG_VALUE_CHARS_MAX, initial=own_value or "",
                 widget=forms.TextInput(attrs={"placeholder": _default_of(entry) or "", "class": "mono"}),
             )  # fmt: skip
             return
         default = _default_of(entry) or ""
-        if words.kind is ValueKind.CHOICE:
-            known = list(words.choices)
-            if own and own not in {value for value, _words in known}:
-                known.append((own, own))
-            shown = value_words(words, default)
-            first = ("", self._empty_words(shown))
+        if setting.kind is ValueKind.CHOICE:
+            options = list(setting.choices)
+            if own_value and own_value not in {value for value, _label in options}:
+                options.append((own_value, own_value))
+            default_text = format_value(setting, default)
+            first = ("", self._unset_label(default_text))
             self.fields[entry.name] = forms.ChoiceField(
-                label=str(words.label), required=False, choices=[first, *known], initial=own or ""
+                label=str(setting.label), required=False, choices=[first, *options], initial=own_value or ""
             )
             return
-        number, unit = split_value(words, own) if own is not None else ("", split_value(words, default)[1])
-        placeholder = split_value(words, default)[0] if own is None else ""
+        number, unit = (
+            number_and_unit(setting, own_value) if own_value is not None else ("", number_and_unit(setting, default)[1])
+        )
+        placeholder = number_and_unit(setting, default)[0] if own_value is None else ""
         self.fields[entry.name] = forms.DecimalField(
-            label=str(words.label), required=False, min_value=0, max_digits=DIGITS_MAX, initial=number or None,
+            label=str(setting.label), required=False, min_value=0, max_digits=DIGITS_MAX, initial=number or None,
             widget=forms.TextInput(attrs={"inputmode": "decimal", "placeholder": placeholder}),
         )  # fmt: skip
-        if words.units:
-            choices: list[tuple[str, Any]] = [(item.name, item.words) for item in words.units]
-            if words.no_limit is not None:
+        if setting.units:
+            choices: list[tuple[str, Any]] = [(setting_unit.name, setting_unit.label) for setting_unit in setting.units]
+            if setting.no_limit is not None:
                 choices.append((NO_LIMIT_UNIT, _("no limit")))
             if not default:
                 unit = choices[0][0]
@@ -115,118 +124,122 @@ class TopicSettingsForm(forms.Form):
                 label=gettext_lazy("Unit"), choices=choices, initial=unit, required=False
             )
 
-    def _empty_words(self, default: str) -> str:
-        """Words of the choice that sets nothing."""
+    def _unset_label(self, default: str) -> str:
+        """Returns the label of the choice that sets nothing."""
         return _("default: %(value)s") % {"value": default}
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        self._wanted: dict[str, str | None] = {}
+        self._entered: dict[str, str | None] = {}
         for name, entry in self.entries.items():
             if name in self.fields and name not in self.errors:
                 try:
-                    self._wanted[name] = self._value(entry, values)
+                    self._entered[name] = self._value(entry, values)
                 except InvalidSetting as error:
                     self.add_error(name, str(error))
         return values
 
     def _value(self, entry: ConfigEntry, values: Mapping[str, Any]) -> str | None:
-        """Kafka's value of what was typed, None for the default. Raises `InvalidSetting`."""
-        words, given = SETTINGS.get(entry.name), values.get(entry.name)
-        if words is None or words.kind is ValueKind.CHOICE:
-            return given or None
+        """Returns Kafka's value of the entered text, None for the default. Raises `InvalidSetting`."""
+        setting, entered_value = SETTINGS.get(entry.name), values.get(entry.name)
+        if setting is None or setting.kind is ValueKind.CHOICE:
+            return entered_value or None
         unit = values.get(entry.name + UNIT_SUFFIX) or ""
         if unit == NO_LIMIT_UNIT:
-            if given is not None:
+            if entered_value is not None:
                 raise InvalidSetting(_("Choose a unit, or leave the number empty: it has no limit."))
-            return str(words.no_limit)
-        if given is None:
+            return str(setting.no_limit)
+        if entered_value is None:
             return None
-        if words.kind is ValueKind.RATIO:
-            self._require_between(words, given, "")
-            return f"{given:f}"
+        if setting.kind is ValueKind.RATIO:
+            self._require_within_bounds(setting, entered_value, "")
+            return f"{entered_value:f}"
         try:
-            value = joined_value(words, given, unit)
+            value = value_of(setting, entered_value, unit)
         except InvalidSetting:
             raise InvalidSetting(_("This is finer than the setting is.")) from None
-        self._require_between(words, Decimal(value), unit)
+        self._require_within_bounds(setting, Decimal(value), unit)
         return value
 
-    def _require_between(self, words: SettingWords, value: Decimal, unit: str) -> None:
-        most = min(words.most, self._most.get(words.name, words.most))
-        if value < words.least:
-            raise InvalidSetting(_("At least %(value)s.") % {"value": value_words(words, str(words.least))})
-        if value > most:
-            raise InvalidSetting(_("At most %(value)s.") % {"value": value_words(words, str(most))})
+    def _require_within_bounds(self, setting: SettingDescription, value: Decimal, unit: str) -> None:
+        maximum = min(setting.maximum, self._maximums.get(setting.name, setting.maximum))
+        if value < setting.minimum:
+            raise InvalidSetting(_("At least %(value)s.") % {"value": format_value(setting, str(setting.minimum))})
+        if value > maximum:
+            raise InvalidSetting(_("At most %(value)s.") % {"value": format_value(setting, str(maximum))})
 
     @property
     def changes(self) -> list[SettingChange]:
-        """Differences from the values in force, out of valid values; the default's own value is the default."""
+        """Differences of the valid values from those in force. A value equal to the default resets the setting."""
         result = []
-        for name, wanted in self._wanted.items():
+        for name, entered in self._entered.items():
             entry = self.entries[name]
-            words, default = SETTINGS.get(name), _default_of(entry)
-            own = None if entry.is_default else entry.value
-            after = None if wanted is not None and _is_same(words, wanted, default) else wanted
-            if _is_same(words, after, own) or (after is None and own is None):
+            setting, default = SETTINGS.get(name), _default_of(entry)
+            own_value = None if entry.is_default else entry.value
+            after = None if entered is not None and _is_equal(setting, entered, default) else entered
+            if _is_equal(setting, after, own_value) or (after is None and own_value is None):
                 continue
             result.append(
                 SettingChange(
                     name=name,
-                    label=words.label if words else name,
-                    before=_shown(words, entry.value),
+                    label=setting.label if setting else name,
+                    before=_formatted(setting, entry.value),
                     after_value=after,
-                    after=_shown(words, after if after is not None else default),
+                    after=_formatted(setting, after if after is not None else default),
                 )
             )
         return result
 
     def groups(self) -> Iterator[SettingRows]:
-        """Groups that have settings, then what has no words of its own."""
-        left = dict(self.entries)
+        """Yields the groups that have settings, then the settings that no group has."""
+        remaining = dict(self.entries)
         for group in GROUPS:
-            rows = [self._row(left.pop(words.name)) for words in group.settings if words.name in left]
+            rows = [self._row(remaining.pop(setting.name)) for setting in group.settings if setting.name in remaining]
             if rows:
                 yield SettingRows(group.label, rows)
-        if left:
-            yield SettingRows(gettext_lazy("Others, as Kafka has them"), [self._row(left[name]) for name in left], True)
+        if remaining:
+            yield SettingRows(
+                gettext_lazy("Others, as Kafka has them"),
+                [self._row(remaining[name]) for name in remaining],
+                is_folded=True,
+            )
 
     def _row(self, entry: ConfigEntry) -> SettingRow:
-        words = SETTINGS.get(entry.name)
+        setting = SETTINGS.get(entry.name)
         unit = entry.name + UNIT_SUFFIX
         return SettingRow(
-            entry, words, self[entry.name] if entry.name in self.fields else None,
-            self[unit] if unit in self.fields else None, _shown(words, entry.value),
+            entry, setting, self[entry.name] if entry.name in self.fields else None,
+            self[unit] if unit in self.fields else None, _formatted(setting, entry.value),
         )  # fmt: skip
 
 
 class SharedSettingsForm(TopicSettingsForm):
     """Form of settings for several topics at once: an empty field changes nothing."""
 
-    def __init__(self, data: Any = None, *, most: Mapping[str, int] | None = None) -> None:
+    def __init__(self, data: Any = None, *, maximums: Mapping[str, int] | None = None) -> None:
         entries = [ConfigEntry(name=name, value="", is_default=True, is_read_only=False) for name in SETTINGS]
-        super().__init__(data, entries=entries, most=most)
+        super().__init__(data, entries=entries, maximums=maximums)
 
-    def _empty_words(self, default: str) -> str:
+    def _unset_label(self, default: str) -> str:
         return _("as it is")
 
     @property
     def config(self) -> dict[str, str]:
-        """Typed values by setting, out of valid ones."""
-        return {name: wanted for name, wanted in self._wanted.items() if wanted is not None}
+        """Entered values by setting, if they are valid."""
+        return {name: entered for name, entered in self._entered.items() if entered is not None}
 
     @property
     def changes(self) -> list[SettingChange]:
         return [
             SettingChange(
                 name=name, label=SETTINGS[name].label, before="", after_value=value,
-                after=value_words(SETTINGS[name], value),
+                after=format_value(SETTINGS[name], value),
             )
             for name, value in self.config.items()
         ]  # fmt: skip
 
 
-class AgreedChangesForm(forms.Form):
+class ConfirmedChangesForm(forms.Form):
     """The changes that a person confirmed, as JSON, and the fingerprint of the settings that they apply to."""
 
     changes = forms.CharField(max_length=CHANGES_CHARS_MAX, widget=forms.HiddenInput)
@@ -235,38 +248,38 @@ class AgreedChangesForm(forms.Form):
     def clean_changes(self) -> dict[str, str | None]:
         wrong = forms.ValidationError(_("Look at the changes again."))
         try:
-            given = json.loads(self.cleaned_data["changes"])
+            entered_value = json.loads(self.cleaned_data["changes"])
         except ValueError:
             raise wrong from None
-        if not isinstance(given, dict) or not 0 < len(given) <= TOPIC_CONFIGS_MAX:
+        if not isinstance(entered_value, dict) or not 0 < len(entered_value) <= TOPIC_CONFIGS_MAX:
             raise wrong
-        if not all(value is None or isinstance(value, str) for value in given.values()):
+        if not all(value is None or isinstance(value, str) for value in entered_value.values()):
             raise wrong
-        return given
+        return entered_value
 
 
 def fingerprint(entries: Sequence[ConfigEntry]) -> str:
     """Returns a digest that is the same for the same settings."""
-    lines = sorted((entry.name, entry.value, entry.is_default) for entry in entries)
-    return hashlib.sha256(repr(lines).encode()).hexdigest()[:32]
+    settings = sorted((entry.name, entry.value, entry.is_default) for entry in entries)
+    return hashlib.sha256(repr(settings).encode()).hexdigest()[:32]
 
 
 def _default_of(entry: ConfigEntry) -> str | None:
     return entry.value if entry.is_default else entry.default
 
 
-def _shown(words: SettingWords | None, value: str | None) -> str:
+def _formatted(setting: SettingDescription | None, value: str | None) -> str:
     if value is None:
         return _("default")
-    return value if words is None else value_words(words, value)
+    return value if setting is None else format_value(setting, value)
 
 
-def _is_same(words: SettingWords | None, first: str | None, second: str | None) -> bool:
-    """Equal, or two spellings of no limit or of one number."""
-    if first is None or second is None or words is None or not words.units:
+def _is_equal(setting: SettingDescription | None, first: str | None, second: str | None) -> bool:
+    """True for equal values, and for two spellings of no limit or of one number."""
+    if first is None or second is None or setting is None or not setting.units:
         return first == second
     try:
         numbers = int(first), int(second)
     except ValueError:
         return first == second
-    return numbers[0] == numbers[1] or all(is_no_limit(words, number) for number in numbers)
+    return numbers[0] == numbers[1] or all(is_no_limit(setting, number) for number in numbers)

@@ -27,7 +27,7 @@ from instances.limits import (
     TOPIC_TABLE_KEPT_S,
     TOPIC_TABLE_QUICK_MS,
     TOPIC_TABLE_REFRESH_EVERY_S,
-    TOPIC_TABLE_REST,
+    TOPIC_TABLE_REFRESH_FACTOR,
 )
 from instances.models import Instance
 from instances.topics import rates
@@ -36,7 +36,7 @@ from tenants.errors import Unavailable
 
 MS_PER_S = 1_000
 # Tables that a process remembers unpacked: ten thousand rows take some megabytes.
-UNPACKED_KEPT = 2
+TABLES_DECODED_MAX = 2
 DELETE = "delete"
 
 
@@ -64,7 +64,7 @@ class TopicTable:
 
     rows: tuple[TopicRow, ...]
     at_ms: int
-    made_in_ms: int = 0
+    build_ms: int = 0
     rates_over_s: float | None = None
     silent: tuple[BrokerUnresponsive, ...] = ()
     refused: tuple[RefusedTopic, ...] = ()
@@ -75,16 +75,16 @@ def topic_table(instance: Instance) -> TopicTable:
     now_ms = _now_ms()
     if instance.current_phase not in REACHABLE:
         return TopicTable(rows=(), at_ms=now_ms)
-    kept = _read(instance.pk)
-    if kept is not None:
-        age_s = (now_ms - kept.at_ms) / MS_PER_S
+    cached = _read(instance.pk)
+    if cached is not None:
+        age_s = (now_ms - cached.at_ms) / MS_PER_S
         if age_s <= TOPIC_TABLE_FRESH_S:
-            return kept
-        if kept.made_in_ms > TOPIC_TABLE_QUICK_MS and age_s <= TOPIC_TABLE_KEPT_S:
-            rest_s = kept.made_in_ms * TOPIC_TABLE_REST / MS_PER_S
+            return cached
+        if cached.build_ms > TOPIC_TABLE_QUICK_MS and age_s <= TOPIC_TABLE_KEPT_S:
+            rest_s = cached.build_ms * TOPIC_TABLE_REFRESH_FACTOR / MS_PER_S
             if age_s >= rest_s and cache.add(f"topics:{instance.pk}:refreshing", 1, TOPIC_TABLE_REFRESH_EVERY_S):
                 refresh_topics.it(instance.pk)
-            return kept
+            return cached
     return rebuild(instance.pk)
 
 
@@ -96,20 +96,20 @@ def rebuild(instance_id: str) -> TopicTable:
     if not report.brokers:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
     traffic = rates.sample_topic_rates(instance_id, report)
-    table = made(report, traffic, lag_history.latest(instance_id, now_ms), at_ms=now_ms)
+    table = build_table(report, traffic, lag_history.latest(instance_id, now_ms), at_ms=now_ms)
     deleted = cache.get(_deleted_key(instance_id)) or {}
     if deleted:
         table = _without(table, deleted)
-    made_in_ms = round((time.monotonic() - began_s) * MS_PER_S)
+    build_ms = round((time.monotonic() - began_s) * MS_PER_S)
     table = TopicTable(
-        rows=table.rows, at_ms=now_ms, made_in_ms=made_in_ms, rates_over_s=traffic.over_s, silent=report.silent,
+        rows=table.rows, at_ms=now_ms, build_ms=build_ms, rates_over_s=traffic.over_s, silent=report.silent,
         refused=table.refused,
     )  # fmt: skip
-    cache.set(_key(instance_id), _packed(table), TOPIC_TABLE_KEPT_S)
+    cache.set(_key(instance_id), _encoded(table), TOPIC_TABLE_KEPT_S)
     return table
 
 
-def made(
+def build_table(
     report: TopicReport, traffic: rates.Rates, lags: Mapping[str, lag_history.Latest], *, at_ms: int
 ) -> TopicTable:
     """Returns the rows from reports of brokers and samples. Pure."""
@@ -121,23 +121,23 @@ def made(
             groups_of[topic] = groups_of.get(topic, 0) + 1
     sums: dict[str, list[Any]] = {}
     for broker in report.brokers.values():
-        for line in broker.lines:
-            known = sums.get(line.name)
-            if known is None:
-                sums[line.name] = [line, line.led_partitions, line.size_bytes, line.message_count]
+        for reported in broker.topics:
+            totals = sums.get(reported.name)
+            if totals is None:
+                sums[reported.name] = [reported, reported.led_partitions, reported.size_bytes, reported.message_count]
             else:
-                known[1] += line.led_partitions
-                known[2] += line.size_bytes
-                known[3] += line.message_count
+                totals[1] += reported.led_partitions
+                totals[2] += reported.size_bytes
+                totals[3] += reported.message_count
     rows = []
-    for name, (line, led, size_bytes, message_count) in sorted(sums.items()):
-        is_whole = led >= line.partition_count
+    for name, (reported, led, size_bytes, message_count) in sorted(sums.items()):
+        is_whole = led >= reported.partition_count
         produce_bps, consume_bps = traffic.of(name)
-        keeps_by_time = DELETE in line.cleanup_policy
+        keeps_by_time = DELETE in reported.cleanup_policy
         row = TopicRow(
-            name, line.topic_id, line.partition_count, line.replication_factor,
+            name, reported.topic_id, reported.partition_count, reported.replication_factor,
             message_count if is_whole else None, size_bytes if is_whole else None, produce_bps, consume_bps,
-            line.retention_ms if keeps_by_time else None, groups_of.get(name, 0), lag_of.get(name),
+            reported.retention_ms if keeps_by_time else None, groups_of.get(name, 0), lag_of.get(name),
         )  # fmt: skip
         rows.append(row)
     shown = {row.name for row in rows}
@@ -145,51 +145,51 @@ def made(
     return TopicTable(rows=tuple(rows), at_ms=at_ms, silent=report.silent, refused=refused)
 
 
-def forget(instance_id: str, *, deleted: Iterable[str] = (), created: Iterable[str] = ()) -> None:
+def invalidate(instance_id: str, *, deleted: Iterable[str] = (), created: Iterable[str] = ()) -> None:
     """Drops the cached table, so that the next page shows a change through the control plane.
 
     Deleted topics stay out of the table for a moment, even if a broker still reports them.
     """
-    gone = {**(cache.get(_deleted_key(instance_id)) or {})}
-    before = dict(gone)
-    gone.update(dict.fromkeys(deleted, _now_ms()))
+    removed = {**(cache.get(_deleted_key(instance_id)) or {})}
+    before = dict(removed)
+    removed.update(dict.fromkeys(deleted, _now_ms()))
     for name in created:
-        gone.pop(name, None)
-    if gone != before:
-        cache.set(_deleted_key(instance_id), gone, TOPIC_TABLE_DELETED_KEPT_S)
+        removed.pop(name, None)
+    if removed != before:
+        cache.set(_deleted_key(instance_id), removed, TOPIC_TABLE_DELETED_KEPT_S)
     cache.delete(_key(instance_id))
 
 
 def _without(table: TopicTable, deleted: Mapping[str, int]) -> TopicTable:
     oldest_ms = table.at_ms - TOPIC_TABLE_DELETED_KEPT_S * MS_PER_S
-    gone = {name for name, at_ms in deleted.items() if at_ms >= oldest_ms}
-    rows = tuple(row for row in table.rows if row.name not in gone)
+    removed = {name for name, at_ms in deleted.items() if at_ms >= oldest_ms}
+    rows = tuple(row for row in table.rows if row.name not in removed)
     return TopicTable(rows=rows, at_ms=table.at_ms, refused=table.refused)
 
 
-def _packed(table: TopicTable) -> str:
+def _encoded(table: TopicTable) -> str:
     """Returns a compressed table for the cache: ten thousand rows are a third of a megabyte."""
     body = [
-        table.rows, table.at_ms, table.made_in_ms, table.rates_over_s,
-        [(silence.broker_id, silence.reason) for silence in table.silent],
+        table.rows, table.at_ms, table.build_ms, table.rates_over_s,
+        [(broker.broker_id, broker.reason) for broker in table.silent],
         [(item.name, item.reason, item.last_ms) for item in table.refused],
     ]  # fmt: skip
     return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
 
 
 def _read(instance_id: str) -> TopicTable | None:
-    kept = cache.get(_key(instance_id))
-    return None if kept is None else _unpacked(kept)
+    cached = cache.get(_key(instance_id))
+    return None if cached is None else _decoded(cached)
 
 
-@lru_cache(maxsize=UNPACKED_KEPT)
-def _unpacked(kept: str) -> TopicTable:
+@lru_cache(maxsize=TABLES_DECODED_MAX)
+def _decoded(cached: str) -> TopicTable:
     """Returns the table of a cached text; memoised for pages that follow each other."""
-    rows, at_ms, made_in_ms, rates_over_s, silent, refused = json.loads(zlib.decompress(base64.b64decode(kept)))
+    rows, at_ms, build_ms, rates_over_s, silent, refused = json.loads(zlib.decompress(base64.b64decode(cached)))
     return TopicTable(
         rows=tuple(map(TopicRow._make, rows)),
         at_ms=at_ms,
-        made_in_ms=made_in_ms,
+        build_ms=build_ms,
         rates_over_s=rates_over_s,
         silent=tuple(BrokerUnresponsive(broker_id=number, reason=reason) for number, reason in silent),
         refused=tuple(RefusedTopic(name=name, reason=reason, last_ms=last_ms) for name, reason, last_ms in refused),

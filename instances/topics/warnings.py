@@ -27,10 +27,10 @@ class TopicWarning:
 
 def topic_warnings(config: Mapping[str, str | None], replicas: int) -> tuple[TopicWarning, ...]:
     """Returns all warnings about a topic with these settings; none where they are not known."""
-    found = [min_insync_above_replicas(config.get(MIN_INSYNC_REPLICAS), replicas)]
+    candidates = [min_insync_above_replicas(config.get(MIN_INSYNC_REPLICAS), replicas)]
     batch_bytes = config.get(MAX_MESSAGE_BYTES, DEFAULT_MAX_MESSAGE_BYTES)
-    found += [limit_below_one_batch(name, config.get(name), batch_bytes) for name in BYTE_RATES]
-    return tuple(warning for warning in found if warning is not None)
+    candidates += [limit_below_one_batch(name, config.get(name), batch_bytes) for name in BYTE_RATES]
+    return tuple(warning for warning in candidates if warning is not None)
 
 
 def limit_below_one_batch(name: str, value: str | None, batch_bytes: str | None) -> TopicWarning | None:

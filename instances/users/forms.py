@@ -1,4 +1,4 @@
-"""Forms of users: they read what was typed; services and brokers decide."""
+"""Forms of users: they parse the input; services and brokers decide."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from instances.acls.presets import Preset
 from instances.users.limits import USER_NAME_BYTES_MAX
-from instances.users.naming import fault_of
+from instances.users.naming import name_fault
 from tenants.wording import localized
 
 DAYS = (("", _("Never")), ("30", _("30 days")), ("90", _("90 days")), ("365", _("1 year")))
@@ -56,7 +56,7 @@ class UserForm(forms.Form):
         return Preset.NOTHING if chosen in ("", FULL_ACCESS) else Preset(chosen)
 
     def clean_name(self) -> str:
-        fault = fault_of(self.cleaned_data["name"])
+        fault = name_fault(self.cleaned_data["name"])
         if fault is not None:
             raise forms.ValidationError(localized(fault))
         return str(self.cleaned_data["name"])

@@ -14,10 +14,11 @@ from instances.users.limits import USER_NAME_BYTES_MAX
 RESERVED: Final = frozenset({"ANONYMOUS", "*"})
 PRINCIPAL_PREFIX: Final = "User:"
 # Clients resolve these path segments before they send a request.
-FOLDERS: Final = frozenset({".", ".."})
+DOT_SEGMENTS: Final = frozenset({".", ".."})
 NORMAL_FORM: Final = "NFKC"
-# Alphabets that are used together and whose letters are not confused: the first words of Unicode's names of letters.
-WRITTEN_TOGETHER: Final = frozenset({"LATIN", "CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})
+# Alphabets that one name may mix, because their letters do not look alike: the first words of Unicode's
+# names of letters.
+COMBINABLE_ALPHABETS: Final = frozenset({"LATIN", "CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})
 
 
 def name_bytes(name: str) -> int:
@@ -25,11 +26,11 @@ def name_bytes(name: str) -> int:
     return len(quote(name, safe="-_.").replace("~", "%7E"))
 
 
-def fault_of(name: str) -> str | None:
+def name_fault(name: str) -> str | None:
     """Returns the reason why no user may have this name, or None."""
     if name in RESERVED:
         return "This name means something else to Kafka. Choose another."
-    if name in FOLDERS:
+    if name in DOT_SEGMENTS:
         return "The names . and .. mean a folder in an address. Choose another."
     if not name or name != name.strip() or not name.isprintable():
         return "Use printable characters, without spaces around them."
@@ -37,7 +38,7 @@ def fault_of(name: str) -> str | None:
         return "The name is too long."
     if unicodedata.normalize(NORMAL_FORM, name) != name:
         return "The name is not in Unicode's normal form NFKC, so another name looks the same. Type it anew."
-    if not alphabets_of(name) <= WRITTEN_TOGETHER and len(alphabets_of(name)) > 1:
+    if not alphabets_of(name) <= COMBINABLE_ALPHABETS and len(alphabets_of(name)) > 1:
         return "The name mixes letters of several alphabets, which may look alike. Use one alphabet."
     return None
 

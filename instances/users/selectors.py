@@ -44,8 +44,8 @@ def state_of(user: UserDescription, now_ms: int | None = None) -> UserState:
     if user.disabled:
         return UserState.DISABLED
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    is_over = user.expires_at_ms is not None and user.expires_at_ms <= at_ms
-    return UserState.EXPIRED if is_over else UserState.ACTIVE
+    has_expired = user.expires_at_ms is not None and user.expires_at_ms <= at_ms
+    return UserState.EXPIRED if has_expired else UserState.ACTIVE
 
 
 def user_page(
@@ -53,8 +53,8 @@ def user_page(
 ) -> UserPage:
     """Returns one page of users. Raises `Conflict` while the instance has no brokers, and `Unavailable`."""
     require_reachable(instance)
-    found = user_admin_client.it.users(instance.pk)
-    present = _without_deleted(instance, found.users)
+    listing = user_admin_client.it.users(instance.pk)
+    present = _without_deleted(instance, listing.users)
     rows, token = pages.page_of_items(
         [user for user in present if contains.lower() in user.name.lower()],
         key=lambda user: user.name,
@@ -62,16 +62,16 @@ def user_page(
         page_token=page_token,
         binding=f"users {instance.pk} {contains}",
     )
-    return UserPage(rows=tuple(rows), next_token=token, silent=found.silent)
+    return UserPage(rows=tuple(rows), next_token=token, silent=listing.silent)
 
 
 def user(instance: Instance, name: str) -> UserDescription:
     """Returns one user. Raises `NotFound`, `Conflict` while the instance has no brokers, and `Unavailable`."""
     require_reachable(instance)
-    found = user_admin_client.it.user(instance.pk, name)
-    if not _without_deleted(instance, [found]):
+    description = user_admin_client.it.user(instance.pk, name)
+    if not _without_deleted(instance, [description]):
         raise NotFound(Message(gettext_noop("User %(name)s was deleted. It can be restored."), name=name))
-    return found
+    return description
 
 
 def user_names(instance: Instance, *, contains: str = "", limit: int = USERS_OFFERED_MAX) -> Sequence[str]:
@@ -79,8 +79,8 @@ def user_names(instance: Instance, *, contains: str = "", limit: int = USERS_OFF
     if instance.current_phase not in REACHABLE:
         return ()
     try:
-        found = _without_deleted(instance, user_admin_client.it.users(instance.pk).users)
-        names = sorted(user.name for user in found)
+        present = _without_deleted(instance, user_admin_client.it.users(instance.pk).users)
+        names = sorted(user.name for user in present)
         return tuple(islice((name for name in names if contains.lower() in name.lower()), limit))
     except DomainError:
         return ()

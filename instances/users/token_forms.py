@@ -58,6 +58,6 @@ class TokensForm(forms.Form):
             self.add_error("jwks_url", _("Give either an address or the key set."))
         return values
 
-    def wanted(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Returns the valid values as the argument of the service."""
         return {**self.cleaned_data, "jwks_url": self.cleaned_data["jwks_url"] or None}

@@ -33,8 +33,8 @@ from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.views.base import add_errors, wording
 
 # Fields of the forms by the pointers of services.
-FIELDS = {"/principal": "user", "/resource_name": "resource_name", "/operation": "operation", "/host": "host"}
-FIELDS_OF_ACCESS = {"/principal": "user", "/resource_name": "topic"}
+RULE_FORM_FIELDS = {"/principal": "user", "/resource_name": "resource_name", "/operation": "operation", "/host": "host"}
+ACCESS_FORM_FIELDS = {"/principal": "user", "/resource_name": "topic"}
 
 
 @instance_page(Scope.ACLS_READ)
@@ -42,27 +42,35 @@ FIELDS_OF_ACCESS = {"/principal": "user", "/resource_name": "topic"}
 def acls_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows rules by resource; a POST creates rules, `?ask` tests a permission, `?user` shows the rules of one user."""
     part = request.POST.get("part", "") if request.method == "POST" else ""
-    about = "" if "ask" in request.GET else request.GET.get("user", "")
-    initial = {"user": about}  # three forms on a page need different ids
-    giving = AccessForm(request.POST if part == "access" else None, initial=initial, auto_id="give-%s")
-    adding = RuleForm(request.POST if part == "rule" else None, initial=initial, auto_id="rule-%s")
-    if part == "access" and giving.is_valid() and _made(request, instance, giving, giving.rules(), FIELDS_OF_ACCESS):
+    user_name = "" if "ask" in request.GET else request.GET.get("user", "")
+    initial = {"user": user_name}  # three forms on a page need different ids
+    access_form = AccessForm(request.POST if part == "access" else None, initial=initial, auto_id="give-%s")
+    rule_form = RuleForm(request.POST if part == "rule" else None, initial=initial, auto_id="rule-%s")
+    if (
+        part == "access"
+        and access_form.is_valid()
+        and _create_rules(request, instance, access_form, access_form.rules(), ACCESS_FORM_FIELDS)
+    ):
         return redirect("page-acls", instance.pk)
-    if part == "rule" and adding.is_valid() and _made(request, instance, adding, [adding.rule()], FIELDS):
+    if (
+        part == "rule"
+        and rule_form.is_valid()
+        and _create_rules(request, instance, rule_form, [rule_form.rule()], RULE_FORM_FIELDS)
+    ):
         return redirect("page-acls", instance.pk)
     is_reachable = instance.current_phase in REACHABLE
     question_form = QuestionForm(request.GET if "ask" in request.GET else None, initial=initial, auto_id="test-%s")
     context: dict[str, Any] = {
-        "giving": giving,
-        "adding": adding,
+        "giving": access_form,
+        "adding": rule_form,
         "ask": question_form,
         "part": part,
-        "about": about,
+        "about": user_name,
         "everyone": selectors.allows_everyone(instance),
         "user_names": user_names(instance) if access.permits(request.actor, Scope.USERS_READ) else (),  # type: ignore[attr-defined]
     }
     if is_reachable:
-        context |= _listed(request, instance, about)
+        context |= _resources_context(request, instance, user_name)
         if question_form.is_valid():
             context["decision"] = selectors.access_decision(instance, question_form.question())
     return render_instance(
@@ -71,33 +79,33 @@ def acls_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )  # fmt: skip
 
 
-def _made(
+def _create_rules(
     request: HttpRequest, instance: Instance, form: AccessForm | RuleForm, rules: list[AclRule], fields: dict[str, str]
 ) -> bool:
     """Creates the rules; returns False if they are refused, with the error in the form."""
     acting = request.actor  # type: ignore[attr-defined]
     access.require(acting, Scope.ACLS_WRITE)
     try:
-        new = services.create_acls(acting=acting, instance=instance, rules=rules)
+        created = services.create_acls(acting=acting, instance=instance, rules=rules)
     except DomainError as error:
         add_errors(form, error, fields)
         return False
-    if new:
-        words = ngettext("%(n)s access rule is in force.", "%(n)s access rules are in force.", len(new))
-        messages.success(request, words % {"n": len(new)})
+    if created:
+        words = ngettext("%(n)s access rule is in force.", "%(n)s access rules are in force.", len(created))
+        messages.success(request, words % {"n": len(created)})
     else:
         messages.success(request, _("That was in force already."))
     return True
 
 
-def _listed(request: HttpRequest, instance: Instance, about: str) -> dict[str, Any]:
+def _resources_context(request: HttpRequest, instance: Instance, user_name: str) -> dict[str, Any]:
     """Returns one page of resources with their rules, of one user or all."""
-    wanted = AclFilter(principal=principal_of(about)) if about else AclFilter()
+    rule_filter = AclFilter(principal=principal_of(user_name)) if user_name else AclFilter()
     search = AuditFilterForm(request.GET)
     token = search.cleaned_data["page_token"] if search.is_valid() else ""
     rows, next_token = page_of_items(
-        selectors.by_resource(selectors.acl_list(instance, wanted)),
-        key=_key, page_size=PAGE_SIZE_DEFAULT, page_token=token or None, binding=f"acls {instance.pk} {about}",
+        selectors.by_resource(selectors.acl_list(instance, rule_filter)),
+        key=_key, page_size=PAGE_SIZE_DEFAULT, page_token=token or None, binding=f"acls {instance.pk} {user_name}",
     )  # fmt: skip
     return {"resources": rows, "next_token": next_token, "is_first": not token}
 
@@ -118,7 +126,7 @@ def delete_rule(request: HttpRequest, instance: Instance) -> HttpResponse:
         return redirect("page-acls", instance.pk)
     try:
         _rules, entry = services.delete_acls(
-            acting=request.actor, instance=instance, wanted=selectors.exactly(form.rule())  # type: ignore[attr-defined]
+            acting=request.actor, instance=instance, rule_filter=selectors.exact_filter(form.rule())  # type: ignore[attr-defined]
         )  # fmt: skip
     except DomainError as error:
         messages.error(request, wording(error))

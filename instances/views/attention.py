@@ -26,7 +26,7 @@ from tenants.message_field import entry
 from tenants.wording import localized
 
 # Conditions by the kind of alert rule that has the same cause.
-ALERTS_ABOUT = {
+CONDITION_OF_ALERT = {
     "storage_used": ConditionType.STORAGE_AVAILABLE.value,
     "brokers_silent": ConditionType.BROKERS_ANSWER.value,
 }
@@ -57,26 +57,26 @@ class LeaderlessPartitions:
     names: str
 
 
-def needs_of(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[InstanceNotice]:
+def notices_of(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[InstanceNotice]:
     """Returns all notices about one instance, suspension and failure first. `alerts` are its firing alerts."""
-    result = [need for need in (_suspended(instance), _failed(instance)) if need]
+    result = [notice for notice in (_suspended(instance), _failed(instance)) if notice]
     return result + faults(instance, alerts)
 
 
 def faults(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[InstanceNotice]:
     """Returns notices about faults and alerts of an instance that clients may use, one for each cause."""
-    known = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
-    by_type = {fault.type: fault for fault in known}
+    current_faults = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
+    by_type = {fault.type: fault for fault in current_faults}
     leaderless = by_type.get(ConditionType.PARTITIONS_LED)
     if leaderless is not None and ConditionType.BROKERS_ANSWER in by_type:
-        known = [fault for fault in known if fault is not leaderless]
+        current_faults = [fault for fault in current_faults if fault is not leaderless]
     result = []
     included: list[FiringAlert] = []
-    for fault in known:
-        about = tuple(alert for alert in alerts if ALERTS_ABOUT.get(alert.kind) == fault.type)
-        included += about
-        result.append(replace(_fault(instance, fault, leaderless), alerts=about))
-    return result + [alert_need(instance, alert) for alert in alerts if alert not in included]
+    for fault in current_faults:
+        fault_alerts = tuple(alert for alert in alerts if CONDITION_OF_ALERT.get(alert.kind) == fault.type)
+        included += fault_alerts
+        result.append(replace(_fault(instance, fault, leaderless), alerts=fault_alerts))
+    return result + [alert_notice(instance, alert) for alert in alerts if alert not in included]
 
 
 def alerts_of(alerts: Iterable[FiringAlert]) -> dict[str, list[FiringAlert]]:
@@ -87,19 +87,23 @@ def alerts_of(alerts: Iterable[FiringAlert]) -> dict[str, list[FiringAlert]]:
     return result
 
 
-def firing(acting: Actor, instance: Instance) -> Sequence[FiringAlert]:
+def firing_alerts_of(acting: Actor, instance: Instance) -> Sequence[FiringAlert]:
     """Returns the firing alerts of one instance."""
     return interfaces.firing_alerts.it(acting, instance.pk)
 
 
 def leaderless_of(instance: Instance) -> LeaderlessPartitions | None:
     """Returns the partitions without a leader, which are unavailable; None if there are none."""
-    known = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
-    fault = next((fault for fault in known if fault.type == ConditionType.PARTITIONS_LED), None)
-    return None if fault is None else LeaderlessPartitions(count=int(fault.data.get("count", 0)), names=_places(fault))
+    current_faults = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
+    fault = next((fault for fault in current_faults if fault.type == ConditionType.PARTITIONS_LED), None)
+    return (
+        None
+        if fault is None
+        else LeaderlessPartitions(count=int(fault.data.get("count", 0)), names=_partition_names(fault))
+    )
 
 
-def alert_need(instance: Instance, alert: FiringAlert) -> InstanceNotice:
+def alert_notice(instance: Instance, alert: FiringAlert) -> InstanceNotice:
     """Returns the notice of an alert that belongs to no fault."""
     return InstanceNotice(
         instance=instance,
@@ -113,15 +117,15 @@ def alert_need(instance: Instance, alert: FiringAlert) -> InstanceNotice:
 
 
 def _suspended(instance: Instance) -> InstanceNotice | None:
-    why = suspension(instance)
-    if why is None:
+    suspended = suspension(instance)
+    if suspended is None:
         return None
     return InstanceNotice(
         instance=instance,
-        title=_("Suspended: %(reason)s") % {"reason": why.reason},
+        title=_("Suspended: %(reason)s") % {"reason": suspended.reason},
         meaning=_("Produce is refused, not delayed. Reads work, and messages are kept."),
-        advice=why.note or _("Ask the operator what ends it."),
-        since=why.since,
+        advice=suspended.note or _("Ask the operator what ends it."),
+        since=suspended.since,
     )
 
 
@@ -147,19 +151,19 @@ def _fault(instance: Instance, fault: Fault, leaderless: Fault | None) -> Instan
     if fault.type == ConditionType.STORAGE_GROWS:
         return _not_growing(instance, fault)
     brokers: list[int] = list(fault.data.get("brokers", ()))
-    words = {"ids": ", ".join(map(str, brokers)), "of": len(instance.endpoints)}
+    values = {"ids": ", ".join(map(str, brokers)), "of": len(instance.endpoints)}
     title = ngettext(
         "Broker %(ids)s of your %(of)d does not answer",
         "Brokers %(ids)s of your %(of)d do not answer",
         len(brokers),
     )
     if leaderless is not None:
-        parts = {"broker": title % words, "partitions": _leaderless_title(leaderless)}
-        title, words = _("%(broker)s: %(partitions)s"), parts
+        parts = {"broker": title % values, "partitions": _leaderless_title(leaderless)}
+        title, values = _("%(broker)s: %(partitions)s"), parts
     return InstanceNotice(
         instance=instance,
         badge=_("Broker silent"),
-        title=title % words,
+        title=title % values,
         meaning=_(
             "Partitions with another replica in sync go on there within seconds. Those with one replica wait until the"
             " broker is back; what is stored is kept."
@@ -201,7 +205,7 @@ def _storage(instance: Instance, fault: Fault) -> InstanceNotice:
 
 
 def _shortened(instance: Instance, fault: Fault) -> InstanceNotice:
-    kept = [
+    oldest_records = [
         _("%(topic)s from %(time)s") % {"topic": name, "time": clock(from_ms(oldest_ms))}
         for name, oldest_ms in fault.data.get("topics", ())
     ]
@@ -211,7 +215,7 @@ def _shortened(instance: Instance, fault: Fault) -> InstanceNotice:
         is_storage=True,
         title=_("Oldest records were deleted before their time"),
         meaning=_("The storage was nearly used up, and the settings let records go for it. Kept: %(kept)s.")
-        % {"kept": _(", ").join(kept)},
+        % {"kept": _(", ").join(oldest_records)},
         advice=_("Shorten retention, or buy more storage, if consumers need older records."),
         since=fault.since,
     )
@@ -229,7 +233,7 @@ def _not_growing(instance: Instance, fault: Fault) -> InstanceNotice:
     )
 
 
-def _places(fault: Fault) -> str:
+def _partition_names(fault: Fault) -> str:
     count, names = int(fault.data.get("count", 0)), list(fault.data.get("partitions", ()))
     return _(", ").join(names) + (" …" if count > len(names) else "")
 
@@ -237,7 +241,7 @@ def _places(fault: Fault) -> str:
 def _leaderless_title(fault: Fault) -> str:
     count = int(fault.data.get("count", 0))
     text = ngettext("%(n)d partition has no leader: %(names)s", "%(n)d partitions have no leader: %(names)s", count)
-    return text % {"n": count, "names": _places(fault)}
+    return text % {"n": count, "names": _partition_names(fault)}
 
 
 def _leaderless(instance: Instance, fault: Fault) -> InstanceNotice:

@@ -1,5 +1,5 @@
-"""Pages and actions that change an instance: settings, delete, restore, purge, close, resume and retry; and the live
-steps of an operation.
+"""Pages and actions that change an instance: settings, deletion, restoration, purge, closing, resumption and retry; and
+the live steps of an operation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.topics.table import topic_table
 from instances.views.common import instance_page, render_instance
-from instances.views.steps import elapsed_s, steps_of
+from instances.views.operation_steps import elapsed_s, steps_of
 from tenants.choices import Scope
 from tenants.errors import ConfirmationNeeded, DomainError
 from tenants.formatting import clock
@@ -63,8 +63,8 @@ def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
                 messages.warning(request, _("The instance is open now: what has no access rule is everybody's to use."))
             return _saved(request, instance)
         if part == "protect":
-            wanted = request.POST.get("protected") == "on"
-            services.protect_instance(acting=acting, instance=instance, protected=wanted)
+            protected = request.POST.get("protected") == "on"
+            services.protect_instance(acting=acting, instance=instance, protected=protected)
             return _saved(request, instance)
     except DomainError as error:
         if part == "protect":
@@ -99,11 +99,11 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     never_ran = instance.current_phase is Phase.FAILED and instance.first_running_at is None
     if request.method == "POST" and (never_ran or request.POST.get("typed") == instance.name):
         acting = request.actor  # type: ignore[attr-defined]
-        shows_no_topic = services.shows_no_topic(instance)
+        has_no_visible_topic = services.has_no_visible_topic(instance)
         try:
             with transaction.atomic():
                 instance = access.instance(acting, instance.pk, lock=True)
-                services.delete_instance(acting=acting, instance=instance, shows_no_topic=shows_no_topic)
+                services.delete_instance(acting=acting, instance=instance, has_no_visible_topic=has_no_visible_topic)
         except ConfirmationNeeded:
             raise
         except DomainError as error:
@@ -131,7 +131,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     context = {
         "topics": topics,
         "stored_bytes": sum(topic.size_bytes or 0 for topic in topics or ()),
-        "has_nothing_to_restore": services.has_nothing_to_restore(instance, shows_no_topic=topics == ()),
+        "has_nothing_to_restore": services.has_nothing_to_restore(instance, has_no_visible_topic=topics == ()),
     }
     crumbs = [(_("Delete"), None)]
     return render_instance(

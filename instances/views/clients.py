@@ -40,7 +40,7 @@ class ClientListForm(forms.Form):
     page_token = forms.CharField(required=False, max_length=PAGE_TOKEN_CHARS_MAX)
 
     @property
-    def place(self) -> tuple[str, str, str]:
+    def list_query(self) -> tuple[str, str, str]:
         """Filter, order and page token; those of the first page of all connections if one of them is invalid."""
         if not self.is_valid():
             return "", DEFAULT_SORT, ""
@@ -52,17 +52,17 @@ class ClientListForm(forms.Form):
 @require_GET
 def clients_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows one page of connections, latest first; filter, order and page are in the URL."""
-    words, sort, page_token = ClientListForm(request.GET).place
-    page, trouble = None, ""
+    search_text, sort, page_token = ClientListForm(request.GET).list_query
+    page, error_text = None, ""
     if instance.current_phase in REACHABLE:
         try:
             page = connection_page(
-                instance, contains=words, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT
+                instance, contains=search_text, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT
             )
         except Unavailable as error:
-            trouble = wording(error)
-    columns = [column_link(column, words, sort) for column in COLUMNS]
-    context = {"page": page, "words": words, "sort": sort, "columns": columns, "trouble": trouble}
+            error_text = wording(error)
+    columns = [column_link(column, search_text, sort) for column in COLUMNS]
+    context = {"page": page, "words": search_text, "sort": sort, "columns": columns, "trouble": error_text}
     template = "instances/client_rows.html" if request.headers.get("HX-Request") else "instances/clients.html"
     return render_instance(request, template, instance, context, section="clients", crumbs=[(_("Clients"), None)])
 

@@ -49,10 +49,10 @@ TOPIC_COLUMNS = (
 def column_link(column: SortableColumn, search_text: str, sort: str) -> ColumnLink:
     """Returns the header of a column: text sorts ascending at first, numbers descending; a second click reverses."""
     first = column.name if column.is_text else f"-{column.name}"
-    other = f"-{column.name}" if column.is_text else column.name
-    wanted = other if sort == first else first
+    second = f"-{column.name}" if column.is_text else column.name
+    next_sort = second if sort == first else first
     order = ""
     if sort.removeprefix("-") == column.name:
         order = DESCENDING if sort.startswith("-") else ASCENDING
-    query = {name: value for name, value in (("q", search_text), ("sort", wanted)) if value}
+    query = {name: value for name, value in (("q", search_text), ("sort", next_sort)) if value}
     return ColumnLink(column, f"?{urlencode(query)}", order)

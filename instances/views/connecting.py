@@ -15,7 +15,7 @@ from instances.routes.kinds import WITH_SASL
 from instances.services import Quickstart
 from instances.users.interfaces import UserDescription
 from instances.users.selectors import user_page
-from instances.views.looked_at import topic_looked_at
+from instances.views.last_viewed_topic import last_viewed_topic
 from instances.views.snippet_security import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login, client_security, properties
 from instances.views.snippets import BootstrapAddress, Snippet, snippets, topic_for
 from tenants import access
@@ -32,15 +32,15 @@ def ca_url() -> str:
 
 
 def connect_context(
-    request: HttpRequest, instance: Instance, route: Route | None, place: BootstrapAddress
+    request: HttpRequest, instance: Instance, route: Route | None, address: BootstrapAddress
 ) -> dict[str, Any]:
-    """Returns the template context of "Connect". `place` is the instance or route whose address is shown."""
+    """Returns the template context of "Connect". `address` is the instance or route whose address is shown."""
     users = _users(request, instance, route)
     login = Login(users[0].name if users else PLACEHOLDER_USER, PLACEHOLDER_PASSWORD)
     security = client_security(route, login, ca_url())
     return {
         "lacks_user": users is not None and not users,
-        "snippets": snippets(place, _some_topic(request, instance), security),
+        "snippets": snippets(address, _snippet_topic(request, instance), security),
         "ca_command": security.ca_command,
         "has_client_certificate": security.has_client_certificate,
     }
@@ -58,24 +58,24 @@ class QuickstartCode:
 
 def quickstart_code(instance: Instance, created: Quickstart) -> QuickstartCode:
     """Returns the code snippets for the route, user and topic of a quickstart."""
-    place: BootstrapAddress = instance if created.route is None else created.route
+    address: BootstrapAddress = instance if created.route is None else created.route
     password = created.secret.password if created.secret is not None else PLACEHOLDER_PASSWORD
     security = client_security(created.route, Login(created.user or PLACEHOLDER_USER, password), ca_url())
     return QuickstartCode(
-        bootstrap_servers=place.bootstrap_servers,
+        bootstrap_servers=address.bootstrap_servers,
         ca_command=security.ca_command,
         properties=properties(security) if created.secret is not None else "",
-        snippets=snippets(place, created.topic, security),
+        snippets=snippets(address, created.topic, security),
     )
 
 
-def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
+def _snippet_topic(request: HttpRequest, instance: Instance) -> str | None:
     """Returns a topic for the snippets from the brokers' recent reports; None without topics or the permission."""
     if not access.permits(request.actor, Scope.TOPICS_READ) or instance.current_phase not in REACHABLE:  # type: ignore[attr-defined]
         return None
     return topic_for(
         interfaces.observation.it.topic_sizes(instance.pk).topics,
-        looked_at=topic_looked_at(request, instance),
+        last_viewed=last_viewed_topic(request, instance),
         created=selectors.topics_created(instance),
     )
 

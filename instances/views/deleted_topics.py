@@ -18,7 +18,7 @@ from tenants.views.asking import Question, ask_first
 from tenants.views.base import wording
 
 
-def shown_deleted(instance: Instance) -> list[tuple[DeletedTopic, int | None]]:
+def deleted_topics_with_bytes(instance: Instance) -> list[tuple[DeletedTopic, int | None]]:
     """Returns the deleted topics with the bytes of all their replicas, None if brokers do not report them."""
     rows = list(services.deleted_topics(instance))
     if not rows:

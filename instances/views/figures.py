@@ -29,7 +29,7 @@ class InstanceFigures:
     storage: Utilization
 
 
-def unknown(instance: Instance) -> InstanceFigures | None:
+def figures_without_values(instance: Instance) -> InstanceFigures | None:
     """Returns the limits without values, for a page that must not wait for brokers; None as in `figures`."""
     if instance.current_phase not in REACHABLE:
         return None

@@ -15,13 +15,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from instances import services
-from instances.groups import holding, selectors
+from instances.groups import blocking_transactions, selectors
 from instances.groups.selectors import GroupDetail, GroupRow, PartitionLag
 from instances.lifecycle.phases import REACHABLE
-from instances.limits import GROUP_LINES_PER_PAGE
+from instances.limits import GROUP_PARTITIONS_PER_PAGE
 from instances.models import Instance
 from instances.templatetags.groups import group_url
-from instances.views.attention import alert_need, firing
+from instances.views.attention import alert_notice, firing_alerts_of
 from instances.views.common import instance_page, render_instance
 from tenants.api.pages import page_of_items
 from tenants.choices import Scope
@@ -31,7 +31,7 @@ from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.models import AuditEntry
 from tenants.views.base import Crumb, wording
 
-PERIOD_S = 3
+REFRESH_PERIOD_S = 3
 MEMBERS_SHOWN_MAX = 100
 GROUPS_SHOWN = 5
 GROUPS_COMPARED_MAX = 50
@@ -48,7 +48,7 @@ FILTERS: Mapping[str, tuple[str, ...]] = {
 class PartitionLagPage:
     """One page of a group's partitions: those with the largest lag, or all by name with a token for the next page."""
 
-    lines: tuple[PartitionLag, ...]
+    partitions: tuple[PartitionLag, ...]
     sort: str
     next_token: str | None
     is_first: bool
@@ -63,13 +63,19 @@ def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     the live part.
     """
     form = AuditFilterForm(request.GET)
-    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
-    chosen = request.GET.get("state", "")
+    search_text, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
+    state_filter = request.GET.get("state", "")
     is_part = bool(request.headers.get("HX-Request"))
-    context: dict[str, Any] = {"words": words, "state": chosen, "is_part": is_part, "period_s": PERIOD_S, "rows": ()}
+    context: dict[str, Any] = {
+        "words": search_text,
+        "state": state_filter,
+        "is_part": is_part,
+        "period_s": REFRESH_PERIOD_S,
+        "rows": (),
+    }
     if instance.current_phase in REACHABLE:
         page = selectors.group_page(
-            instance, contains=words, states=FILTERS.get(chosen, ()), page_token=page_token or None,
+            instance, contains=search_text, states=FILTERS.get(state_filter, ()), page_token=page_token or None,
             page_size=PAGE_SIZE_DEFAULT,
         )  # fmt: skip
         rows = selectors.with_lags(instance, page.rows) if is_part else page.rows
@@ -79,7 +85,7 @@ def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             "is_first": not page_token,
             "silent": page.silent,
             "biggest": max((row.lag or 0 for row in rows), default=0),
-            "filters": _filters(page.counts, chosen),
+            "filters": _filters(page.counts, state_filter),
             "total": sum(page.counts.values()),
         }
     template = "instances/group_rows.html" if is_part else "instances/groups.html"
@@ -95,8 +101,10 @@ def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     page = selectors.group_page(instance, page_size=GROUPS_COMPARED_MAX)
     compared: Sequence[GroupRow] = page.rows
     if page.next_token is not None:
-        every = selectors.group_page(instance, page_size=sum(page.counts.values()))
-        compared = selectors.worst_sampled(instance, every.rows, GROUPS_SHOWN, now_ms=time.time_ns() // 1_000_000)
+        all_groups = selectors.group_page(instance, page_size=sum(page.counts.values()))
+        compared = selectors.largest_sampled_lags(
+            instance, all_groups.rows, GROUPS_SHOWN, now_ms=time.time_ns() // 1_000_000
+        )
     rows = selectors.with_lags(instance, compared) if compared else ()
     worst = sorted(rows, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)[:GROUPS_SHOWN]
     context = {
@@ -110,13 +118,15 @@ def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     return render_instance(request, "instances/groups_part.html", instance, context, section="overview")
 
 
-def _filters(counts: Mapping[str, int], chosen: str) -> list[tuple[str, str, int, bool]]:
+def _filters(counts: Mapping[str, int], state_filter: str) -> list[tuple[str, str, int, bool]]:
     """Returns the filters by state as `(word in the URL, label, number of groups, is chosen)`."""
     labels = {
         "": _("All"), "stable": _("Stable"), "rebalancing": _("Rebalancing"), "empty": _("No members"),
     }  # fmt: skip
     counted = {name: sum(counts.get(state, 0) for state in states) for name, states in FILTERS.items()}
-    return [(name, label, counted.get(name, sum(counts.values())), name == chosen) for name, label in labels.items()]
+    return [
+        (name, label, counted.get(name, sum(counts.values())), name == state_filter) for name, label in labels.items()
+    ]
 
 
 def crumbs_of(instance: Instance, group: str, *more: Crumb) -> list[Crumb]:
@@ -133,7 +143,7 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """
     group = request.GET.get("group", "")
     is_part = bool(request.headers.get("HX-Request"))
-    context: dict[str, Any] = {"group": group, "period_s": PERIOD_S}
+    context: dict[str, Any] = {"group": group, "period_s": REFRESH_PERIOD_S}
     try:
         detail = selectors.group_detail(instance, group)
     except Unavailable as error:
@@ -141,15 +151,15 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     else:
         context |= {
             "detail": detail,
-            "page": _lines(request, instance, detail),
+            "page": _partition_page(request, instance, detail),
             "members": _members(detail),
             "members_more": max(0, len(detail.description.members) - MEMBERS_SHOWN_MAX),
-            "topics": len({line.topic for line in detail.lines}),
-            "moved": _undoable(instance, detail),
-            "held": holding.held_by(instance, detail.lines),
+            "topics": len({line.topic for line in detail.partitions}),
+            "moved": _undoable_entry(instance, detail),
+            "held": blocking_transactions.blocking_transactions(instance, detail.partitions),
             "needs": [
-                alert_need(instance, alert)
-                for alert in firing(request.actor, instance)  # type: ignore[attr-defined]
+                alert_notice(instance, alert)
+                for alert in firing_alerts_of(request.actor, instance)  # type: ignore[attr-defined]
                 if alert.group == group
             ],
         }
@@ -160,34 +170,36 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )  # fmt: skip
 
 
-def _lines(request: HttpRequest, instance: Instance, detail: GroupDetail) -> PartitionLagPage:
+def _partition_page(request: HttpRequest, instance: Instance, detail: GroupDetail) -> PartitionLagPage:
     sort = "name" if request.GET.get("sort") == "name" else "lag"
     token = request.GET.get("page_token", "")
-    following = None
+    next_token = None
     if sort == "name":
-        lines, following = page_of_items(
-            detail.lines,
+        lines, next_token = page_of_items(
+            detail.partitions,
             key=lambda line: f"{line.topic}/{line.partition:010}",
-            page_size=GROUP_LINES_PER_PAGE,
+            page_size=GROUP_PARTITIONS_PER_PAGE,
             page_token=token or None,
             binding=f"lines {instance.pk} {detail.id}",
         )
     else:
-        worst_first = sorted(detail.lines, key=lambda line: -1 if line.lag is None else line.lag, reverse=True)
-        lines = worst_first[:GROUP_LINES_PER_PAGE]
+        largest_lag_first = sorted(
+            detail.partitions, key=lambda line: -1 if line.lag is None else line.lag, reverse=True
+        )
+        lines = largest_lag_first[:GROUP_PARTITIONS_PER_PAGE]
     return PartitionLagPage(
-        lines=tuple(lines),
+        partitions=tuple(lines),
         sort=sort,
-        next_token=following,
+        next_token=next_token,
         is_first=not token,
-        total=len(detail.lines) + detail.left_out,
-        biggest=max((line.lag or 0 for line in detail.lines), default=0),
+        total=len(detail.partitions) + detail.left_out,
+        biggest=max((line.lag or 0 for line in detail.partitions), default=0),
     )
 
 
 def _members(detail: GroupDetail) -> list[tuple[Any, list[tuple[str, str]] | None, int | None]]:
     """Returns members with their assignment by topic, written as `0-3, 7`, and their lag (None if it is unknown)."""
-    lags = {line.place: line.lag for line in detail.lines}
+    lags = {line.topic_partition: line.lag for line in detail.partitions}
     result: list[tuple[Any, list[tuple[str, str]] | None, int | None]] = []
     for member in detail.description.members[:MEMBERS_SHOWN_MAX]:
         if member.assignment is None:
@@ -196,7 +208,7 @@ def _members(detail: GroupDetail) -> list[tuple[Any, list[tuple[str, str]] | Non
         by_topic: dict[str, list[int]] = {}
         for topic, index in member.assignment:
             by_topic.setdefault(topic, []).append(index)
-        own = [lags.get(place) for place in member.assignment]
+        own = [lags.get(partition) for partition in member.assignment]
         lag = sum(value for value in own if value is not None) if any(value is not None for value in own) else None
         result.append((member, [(topic, ranges(indexes)) for topic, indexes in sorted(by_topic.items())], lag))
     return result
@@ -213,11 +225,15 @@ def ranges(indexes: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def _undoable(instance: Instance, detail: GroupDetail) -> AuditEntry | None:
+def _undoable_entry(instance: Instance, detail: GroupDetail) -> AuditEntry | None:
     """Returns the audit row of the last change of offsets, if it can still be undone."""
-    entry = selectors.last_move(instance, services.group_ref(instance, detail.id))
+    entry = selectors.last_undoable_change(instance, services.group_ref(instance, detail.id))
     if entry is None or not detail.is_empty or timezone.now() - entry.time > UNDO_OFFERED_FOR:
         return None
-    became = services.offsets_of(entry.after)
-    now = {line.place: line.committed for line in detail.lines}
-    return entry if became and all(now.get(place) == offset for place, offset in became.items()) else None
+    offsets_after = services.offsets_from_audit(entry.after)
+    now = {line.topic_partition: line.committed for line in detail.partitions}
+    return (
+        entry
+        if offsets_after and all(now.get(partition) == offset for partition, offset in offsets_after.items())
+        else None
+    )

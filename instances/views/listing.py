@@ -12,9 +12,9 @@ from django.views.decorators.http import require_GET
 from instances import interfaces, selectors
 from instances.lifecycle.phases import MOVING, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
-from instances.views.attention import alerts_of, faults, needs_of
+from instances.views.attention import alerts_of, faults, notices_of
 from instances.views.common import refresh_soon
-from instances.views.figures import InstanceFigures, figures, unknown
+from instances.views.figures import InstanceFigures, figures, figures_without_values
 from tenants import access
 from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
@@ -23,8 +23,8 @@ from tenants.forms import AuditFilterForm
 from tenants.views.base import console_page, render_page
 
 OPERATIONS_SHOWN = 8
-UNWELL_NAMED = 3
-UNWELL_SHOWN = 10
+ATTENTION_NAMED_MAX = 3
+ATTENTION_SHOWN_MAX = 10
 # Each row queries the brokers of its instance: pages are short, and longer ones are refreshed less often.
 ROWS_PER_PAGE = 25
 PERIOD_S_MIN = 2
@@ -44,38 +44,49 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     tenant = access.tenant_of(acting)
     form = AuditFilterForm(request.GET)
-    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
+    search_text, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
     group = request.GET.get("group", "")
-    rows = named = selectors.instance_list(tenant, contains=words)
+    rows = matching_rows = selectors.instance_list(tenant, contains=search_text)
     if group in GROUPS:
         rows = rows.filter(phase__in=[phase.value for phase in GROUPS[group]])
     result, next_token = page_of_rows(
-        rows, order=ORDER, page_size=ROWS_PER_PAGE, page_token=page_token or None, binding=f"instances {words} {group}"
+        rows,
+        order=ORDER,
+        page_size=ROWS_PER_PAGE,
+        page_token=page_token or None,
+        binding=f"instances {search_text} {group}",
     )
     is_part = bool(request.headers.get("HX-Request"))
     alerts = alerts_of(interfaces.firing_alerts.it(acting, ""))
-    shown = [(row, figures(row) if is_part else unknown(row), faults(row, alerts.get(row.pk, ()))) for row in result]
-    unwell = selectors.unwell(tenant, also=list(alerts))
-    unwell_count = unwell.count()
+    shown = [
+        (row, figures(row) if is_part else figures_without_values(row), faults(row, alerts.get(row.pk, ())))
+        for row in result
+    ]
+    needing_attention = selectors.needing_attention(tenant, include_ids=list(alerts))
+    needing_attention_count = needing_attention.count()
     phases = Counter(selectors.instance_list(tenant).values_list("phase", flat=True))
-    matching = Counter(named.values_list("phase", flat=True)) if words else phases
-    bought = selectors.bought(tenant)
-    is_whole = not (words or group or next_token or page_token)
+    matching = Counter(matching_rows.values_list("phase", flat=True)) if search_text else phases
+    bought = selectors.purchased_totals(tenant)
+    is_whole = not (search_text or group or next_token or page_token)
     context = {
         "rows": shown,
-        "sums": _sums([known for _row, known, _faults in shown if known]) if is_whole else None,
+        "sums": _sums([current for _row, current, _faults in shown if current]) if is_whole else None,
         "total": phases.total(),
         "groups": _groups(matching, group),
         "group": group,
-        "words": words,
+        "words": search_text,
         "next_token": next_token,
         "is_first": not page_token,
         "bought": bought,
         "counts": {"instances": bought["instances"]},
-        "needs": [need for row in unwell[:UNWELL_SHOWN] for need in needs_of(row, alerts.get(row.pk, ()))],
-        "needs_more": max(0, unwell_count - UNWELL_SHOWN),
-        "unwell": unwell[:UNWELL_NAMED],
-        "unwell_count": unwell_count,
+        "needs": [
+            notice
+            for row in needing_attention[:ATTENTION_SHOWN_MAX]
+            for notice in notices_of(row, alerts.get(row.pk, ()))
+        ],
+        "needs_more": max(0, needing_attention_count - ATTENTION_SHOWN_MAX),
+        "unwell": needing_attention[:ATTENTION_NAMED_MAX],
+        "unwell_count": needing_attention_count,
         "notices": interfaces.account_notices.it(acting),
         "watched_count": phases.total() - phases[Phase.DELETING.value],
         "now": timezone.now(),
@@ -84,21 +95,21 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     }
     template = "instances/rows.html" if is_part else "instances/list.html"
     response = render_page(request, template, context, section="instances", crumbs=[(_("Instances"), None)])
-    if unwell_count:
+    if needing_attention_count:
         refresh_soon(response)
     return response
 
 
-def _sums(known: list[InstanceFigures]) -> dict[str, str]:
+def _sums(figures_list: list[InstanceFigures]) -> dict[str, str]:
     """Returns the sums over all instances in MB/s and GB; a dash if one of them is unknown."""
 
     def total(values: list[int | None], unit: int) -> str:
         return UNKNOWN if None in values else f"{sum(value or 0 for value in values) / unit:,.1f}"
 
     return {
-        "produce": total([row.produce_bytes_per_s for row in known], BYTES_PER_MB),
-        "consume": total([row.consume_bytes_per_s for row in known], BYTES_PER_MB),
-        "storage": total([row.stored_bytes for row in known], BYTES_PER_GB),
+        "produce": total([row.produce_bytes_per_s for row in figures_list], BYTES_PER_MB),
+        "consume": total([row.consume_bytes_per_s for row in figures_list], BYTES_PER_MB),
+        "storage": total([row.stored_bytes for row in figures_list], BYTES_PER_GB),
     }
 
 

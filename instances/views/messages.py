@@ -26,7 +26,7 @@ from instances.selectors import TopicView
 from instances.services import MessagePage, ShownMessage
 from instances.views.common import instance_page
 from instances.views.read_commands import ReadCommands
-from instances.views.topics import partitions_of, render_topic
+from instances.views.topics import partitions_tab, render_topic
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError, Invalid, NotFound
@@ -57,7 +57,7 @@ class MessageRow:
 def topic_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """Shows the messages of a topic, or its partitions to members who may not read messages."""
     if not access.permits(request.actor, Scope.MESSAGES_READ):  # type: ignore[attr-defined]
-        return partitions_of(request, instance, name)
+        return partitions_tab(request, instance, name)
     topic = selectors.topic_detail(instance, name)
     form = _form(request, topic)
     context: dict[str, Any] = {"form": form, "query": _query(request), "rows": (), "page": None}

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from instances import services
 from instances.groups import selectors
-from instances.groups.forms import ForgetForm, ResetForm
+from instances.groups.forms import DeleteOffsetsForm, ResetForm
 from instances.groups.selectors import GroupDetail
 from instances.models import Instance
 from instances.services import Reset
@@ -35,47 +35,48 @@ POINTERS = {"/topics": "topic", "/topics/0/name": "topic", "/topics/0/partitions
 def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows a form, then the plan, then applies it; a plan that changed meanwhile is shown again first."""
     detail = _detail(request, instance)
-    form = ResetForm(request.POST or None, topics=sorted({line.topic for line in detail.lines}))
-    shown: Reset | None = None
-    note = ""
+    form = ResetForm(request.POST or None, topics=sorted({line.topic for line in detail.partitions}))
+    plan: Reset | None = None
+    conflict = ""
     if form.is_valid():
-        asked: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "acting": request.actor,  # type: ignore[attr-defined]
-            "instance": instance, "group": detail.id, "target": form.target, "wanted": form.wanted,
+            "instance": instance, "group": detail.id, "target": form.target, "selection": form.selection,
         }  # fmt: skip
         try:
             if request.POST.get("act") == "apply":
-                done = services.reset_offsets(**asked, expected=request.POST.get("expected") or "none")
-                return _message(request, instance, done)
+                result = services.reset_offsets(**arguments, expected=request.POST.get("expected") or "none")
+                return _redirect_with_result(request, instance, result)
         except Conflict as error:
-            note = wording(error)
+            conflict = wording(error)
         except DomainError as error:
             add_errors(form, error, POINTERS)
         try:
-            shown = services.plan_reset(**asked) if form.is_valid() else None
+            plan = services.plan_reset(**arguments) if form.is_valid() else None
         except DomainError as error:
             add_errors(form, error, POINTERS)
-    context = {"group": detail.id, "detail": detail, "form": form, "shown": shown, "note": note}
+    context = {"group": detail.id, "detail": detail, "form": form, "shown": plan, "note": conflict}
     return render_instance(
         request, "instances/group_reset.html", instance, context, section="groups",
-        crumbs=crumbs_of(instance, detail.id, (_("Reset offsets"), None)), status=422 if form.errors or note else 200,
+        crumbs=crumbs_of(instance, detail.id, (_("Reset offsets"), None)),
+        status=422 if form.errors or conflict else 200,
     )  # fmt: skip
 
 
-def _message(request: HttpRequest, instance: Instance, done: Reset) -> HttpResponse:
+def _redirect_with_result(request: HttpRequest, instance: Instance, result: Reset) -> HttpResponse:
     """Returns to the group with a message and an undo."""
-    n = len(done.changed)
+    n = len(result.changed)
     if not n:
         messages.success(request, _("Every offset was there already."))
     else:
-        words = ngettext("The offset of %(n)s partition is reset.", "The offsets of %(n)s partitions are reset.", n)
-        _offer_undo(request, instance, done.group, done.entry_id, words % {"n": count(n)})
-    return redirect(group_url("page-group", instance.pk, done.group))
+        text = ngettext("The offset of %(n)s partition is reset.", "The offsets of %(n)s partitions are reset.", n)
+        _offer_undo(request, instance, result.group, result.entry_id, text % {"n": count(n)})
+    return redirect(group_url("page-group", instance.pk, result.group))
 
 
-def _offer_undo(request: HttpRequest, instance: Instance, group: str, entry_id: str, words: str) -> None:
-    back = f"{group_url('page-group-undo', instance.pk, group)}&entry={entry_id}"
-    messages.info(request, words, extra_tags=f"undo {back}")
+def _offer_undo(request: HttpRequest, instance: Instance, group: str, entry_id: str, text: str) -> None:
+    undo_url = f"{group_url('page-group-undo', instance.pk, group)}&entry={entry_id}"
+    messages.info(request, text, extra_tags=f"undo {undo_url}")
 
 
 @instance_page(Scope.GROUPS_WRITE)
@@ -90,7 +91,7 @@ def undo(request: HttpRequest, instance: Instance) -> HttpResponse:
         messages.success(request, _("The earlier offsets are back."))
     except DomainError as error:
         messages.error(request, wording(error))
-        return redirect(_page_of(instance, group, _left(instance, group)))
+        return redirect(_page_of(instance, group, _current_detail(instance, group)))
     return redirect(group_url("page-group", instance.pk, group))
 
 
@@ -100,39 +101,41 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Deletes a group after its name was typed, or only its offsets of one topic."""
     detail = _detail(request, instance)
     part = request.POST.get("part", "")
-    read = sorted({line.topic for line in detail.lines if line.committed is not None})
-    form = ForgetForm(request.POST if part == "topic" else None, topics=read)
+    topics_with_offsets = sorted({line.topic for line in detail.partitions if line.committed is not None})
+    form = DeleteOffsetsForm(request.POST if part == "topic" else None, topics=topics_with_offsets)
     acting = request.actor  # type: ignore[attr-defined]
     try:
         if part == "topic" and form.is_valid():
             topic = form.cleaned_data["topic"]
             entry = services.delete_offsets(acting=acting, instance=instance, group=detail.id, topic=topic)
-            return _forgotten(request, instance, detail.id, topic, entry)
+            return _redirect_after_offsets_deletion(request, instance, detail.id, topic, entry)
         if part == "group" and request.POST.get("typed") == detail.id:
-            return _deleted(
+            return _redirect_after_group_deletion(
                 request, instance, detail, services.delete_group(acting=acting, instance=instance, group=detail.id)
             )
     except DomainError as error:
         messages.error(request, wording(error))
-    context = {"group": detail.id, "detail": detail, "form": form, "read": read}
+    context = {"group": detail.id, "detail": detail, "form": form, "read": topics_with_offsets}
     return render_instance(
         request, "instances/group_delete.html", instance, context, section="groups",
         crumbs=crumbs_of(instance, detail.id, (_("Delete"), None)),
     )  # fmt: skip
 
 
-def _forgotten(request: HttpRequest, instance: Instance, group: str, topic: str, entry: AuditEntry) -> HttpResponse:
+def _redirect_after_offsets_deletion(
+    request: HttpRequest, instance: Instance, group: str, topic: str, entry: AuditEntry
+) -> HttpResponse:
     """Redirects to what is left of the group. Offers an undo unless the group has members: brokers would refuse it."""
-    words = _("%(group)s has forgotten what it read of %(topic)s.") % {"group": group, "topic": topic}
-    left = _left(instance, group)
-    if left is None or left.is_empty:
-        _offer_undo(request, instance, group, entry.pk, words)
+    text = _("%(group)s has forgotten what it read of %(topic)s.") % {"group": group, "topic": topic}
+    remaining = _current_detail(instance, group)
+    if remaining is None or remaining.is_empty:
+        _offer_undo(request, instance, group, entry.pk, text)
     else:
-        messages.success(request, words)
-    return redirect(_page_of(instance, group, left))
+        messages.success(request, text)
+    return redirect(_page_of(instance, group, remaining))
 
 
-def _left(instance: Instance, group: str) -> GroupDetail | None:
+def _current_detail(instance: Instance, group: str) -> GroupDetail | None:
     """Returns the current state of the group; None if it is gone or unknown."""
     try:
         return selectors.group_detail(instance, group, fresh=True)
@@ -140,19 +143,21 @@ def _left(instance: Instance, group: str) -> GroupDetail | None:
         return None
 
 
-def _page_of(instance: Instance, group: str, left: GroupDetail | None) -> str:
+def _page_of(instance: Instance, group: str, remaining: GroupDetail | None) -> str:
     """Returns the URL of the group's page, or of the list: brokers remove a group without members and offsets."""
-    if left is None or (left.is_empty and all(line.committed is None for line in left.lines)):
+    if remaining is None or (remaining.is_empty and all(line.committed is None for line in remaining.partitions)):
         return reverse("page-groups", args=[instance.pk])
     return group_url("page-group", instance.pk, group)
 
 
-def _deleted(request: HttpRequest, instance: Instance, detail: GroupDetail, entry: AuditEntry) -> HttpResponse:
-    words = _("Group %(group)s deleted.") % {"group": detail.id}
-    if services.offsets_of(entry.before):
-        _offer_undo(request, instance, detail.id, entry.pk, words)
+def _redirect_after_group_deletion(
+    request: HttpRequest, instance: Instance, detail: GroupDetail, entry: AuditEntry
+) -> HttpResponse:
+    text = _("Group %(group)s deleted.") % {"group": detail.id}
+    if services.offsets_from_audit(entry.before):
+        _offer_undo(request, instance, detail.id, entry.pk, text)
     else:
-        messages.success(request, words)
+        messages.success(request, text)
     return redirect(reverse("page-groups", args=[instance.pk]))
 
 

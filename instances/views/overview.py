@@ -14,16 +14,16 @@ from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.topics.table import topic_table
 from instances.users.routes import first_route, needs_user
-from instances.views.attention import faults, firing, is_full, leaderless_of
+from instances.views.attention import faults, firing_alerts_of, is_full, leaderless_of
 from instances.views.common import instance_page, render_instance
 from instances.views.connecting import connect_context
 from instances.views.figures import figures
-from instances.views.past import past_context
+from instances.views.operation_steps import elapsed_s, steps_of
+from instances.views.past_throttles import past_context
 from instances.views.series import SPAN_MS, series
-from instances.views.steps import elapsed_s, steps_of
 from instances.views.suspension import suspension
-from instances.views.throttle_words import policy_words, share_words
-from instances.views.why import Rule, ledger_rows, rules_now
+from instances.views.throttle_rules import Rule, ledger_rows, rules_now
+from instances.views.throttle_texts import policy_text, share_reason_text
 from tenants.choices import Scope
 from tenants.errors import Unavailable
 
@@ -51,7 +51,7 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
         "operation": open_operations.first(),
         "suspension": suspension(instance),
         "is_open": allows_everyone(instance),
-        "needs": faults(instance, firing(request.actor, instance)),  # type: ignore[attr-defined]
+        "needs": faults(instance, firing_alerts_of(request.actor, instance)),  # type: ignore[attr-defined]
         **connect_context(request, instance, first_route(instance), instance),
         "signs_in": needs_user(instance),
         "is_fresh": _is_fresh(instance),
@@ -102,7 +102,7 @@ def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
         "active": [rule for rule in rules if rule.active],
         "silent": ledger.silent,
         "suspension": suspension(instance),
-        "needs": faults(instance, firing(request.actor, instance)),  # type: ignore[attr-defined]
+        "needs": faults(instance, firing_alerts_of(request.actor, instance)),  # type: ignore[attr-defined]
         "is_full": is_full(instance),
         "leaderless": leaderless_of(instance),
     }
@@ -122,14 +122,19 @@ def bandwidth_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Renders the share, use and demand of bandwidth by broker."""
     known = selectors.bandwidth(instance).brokers
     rows = [
-        {"broker_id": number, "part": part, "flows": (part.produce, part.consume), "reason": share_words(part.reason)}
+        {
+            "broker_id": number,
+            "part": part,
+            "flows": (part.produce, part.consume),
+            "reason": share_reason_text(part.reason),
+        }
         if part
         else {"broker_id": number, "part": None}
         for number, part in sorted(known.items())
     ]
     context = {
         "rows": rows if any(known.values()) else [],
-        "policy": policy_words(next((part.policy for part in known.values() if part), "")),
+        "policy": policy_text(next((part.policy for part in known.values() if part), "")),
     }
     return render_instance(request, "instances/bandwidth_part.html", instance, context, section="overview")
 
@@ -159,9 +164,9 @@ def throttle_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     context = {
         "rules": _rules(instance, ledger) if ledger else [],
         "needs": [
-            need
-            for need in faults(instance, firing(request.actor, instance))  # type: ignore[attr-defined]
-            if any(alert.kind == "throttled_share" for alert in need.alerts)
+            notice
+            for notice in faults(instance, firing_alerts_of(request.actor, instance))  # type: ignore[attr-defined]
+            if any(alert.kind == "throttled_share" for alert in notice.alerts)
         ],
         "rows": ledger_rows(ledger, instance.bandwidth_bytes_per_s) if ledger else [],
         "silent": ledger.silent if ledger else [],

@@ -1,7 +1,7 @@
 """Sources of the search palette for instances: their pages and actions, and their topics and groups by name.
 
 Names of topics and groups come from brokers: of the instance whose page is open, else of a few instances, and for at
-most `NAMES_WITHIN_S`.
+most `NAMES_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from tenants.errors import DomainError
 from tenants.views.palette import Entry, NotAnswered, Search, add_source, entry_of, permitted
 
 INSTANCES_MAX = 8
-INSTANCES_ASKED_MAX = 5
+INSTANCES_QUERIED_MAX = 5
 NAMES_PER_INSTANCE_MAX = 8
-NAMES_WITHIN_S = 1.5
+NAMES_TIMEOUT_S = 1.5
 
 
 def register() -> None:
     """Registers both sources with the palette."""
-    add_source(places)
-    add_source(names, "names")
+    add_source(page_entries)
+    add_source(name_entries, "names")
 
 
-def places(search: Search) -> Iterable[Entry]:
+def page_entries(search: Search) -> Iterable[Entry]:
     """Yields pages and actions of the instance whose page is open, other instances, and their pages in a search."""
     acting = search.actor
     if acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return
     for instance in _instances(search):
         is_open = instance.pk == search.instance_id
-        yield from _places_of(search, instance, is_whole=is_open or bool(search.words))
+        yield from _entries_of_instance(search, instance, is_whole=is_open or bool(search.words))
     account = (
         (_("Instances"), _("Page"), "page-instances", Scope.INSTANCES_READ),
         (_("Create instance"), _("Action"), "page-instance-create", Scope.INSTANCES_WRITE),
@@ -51,17 +51,17 @@ def places(search: Search) -> Iterable[Entry]:
     yield from permitted(acting, account)
 
 
-def names(search: Search) -> list[Entry]:
+def name_entries(search: Search) -> list[Entry]:
     """Returns topics and groups by name. Raises `NotAnswered` if brokers do not answer in time."""
     acting = search.actor
     if not search.words or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return []
     result: list[Entry] = []
     is_whole = True
-    until_s = time.monotonic() + NAMES_WITHIN_S
+    deadline_s = time.monotonic() + NAMES_TIMEOUT_S
     reachable = [instance for instance in _queried(search) if instance.current_phase in REACHABLE]
     for source, instance in [(source, instance) for instance in reachable for source in (_topics, _groups)]:
-        if time.monotonic() > until_s:
+        if time.monotonic() > deadline_s:
             is_whole = False
             break
         try:
@@ -77,8 +77,8 @@ def _instances(search: Search) -> list[Instance]:
     """Returns the instance whose page is open, some with one of the words in name or id, and the latest ones."""
     assert search.actor.tenant is not None
     rows = selectors.instance_list(search.actor.tenant)
-    named = reduce(Q.__or__, (Q(name__icontains=word) | Q(pk__icontains=word) for word in search.words), Q(pk=""))
-    kinds = (rows.filter(pk=search.instance_id), rows.filter(named)[:INSTANCES_MAX], rows[:INSTANCES_MAX])
+    matching = reduce(Q.__or__, (Q(name__icontains=word) | Q(pk__icontains=word) for word in search.words), Q(pk=""))
+    kinds = (rows.filter(pk=search.instance_id), rows.filter(matching)[:INSTANCES_MAX], rows[:INSTANCES_MAX])
     return list({instance.pk: instance for kind in kinds for instance in kind}.values())
 
 
@@ -86,18 +86,18 @@ def _queried(search: Search) -> list[Instance]:
     """Returns the instances whose brokers are queried for names: that of the open page, else the latest few."""
     assert search.actor.tenant is not None
     rows = selectors.instance_list(search.actor.tenant)
-    return list(rows.filter(pk=search.instance_id)) or list(rows[:INSTANCES_ASKED_MAX])
+    return list(rows.filter(pk=search.instance_id)) or list(rows[:INSTANCES_QUERIED_MAX])
 
 
-def _places_of(search: Search, instance: Instance, *, is_whole: bool) -> Iterable[Entry]:
+def _entries_of_instance(search: Search, instance: Instance, *, is_whole: bool) -> Iterable[Entry]:
     page, act = _("Page"), _("Action")
     is_reachable, is_changeable = instance.current_phase in REACHABLE, instance.current_phase in CHANGEABLE
-    own = entry_of(instance.name, f"{_('Instance')} {instance.pk}", "page-instance", instance.pk)
-    if own is not None:
-        yield own
+    overview_entry = entry_of(instance.name, f"{_('Instance')} {instance.pk}", "page-instance", instance.pk)
+    if overview_entry is not None:
+        yield overview_entry
     if not is_whole:
         return
-    listed = [
+    pages = [
         (_("Topics"), page, "page-topics", Scope.TOPICS_READ, is_reachable),
         (_("Create topic"), act, "page-topic-create", Scope.TOPICS_WRITE, is_reachable),
         (_("Groups"), page, "page-groups", Scope.GROUPS_READ, is_reachable),
@@ -112,38 +112,40 @@ def _places_of(search: Search, instance: Instance, *, is_whole: bool) -> Iterabl
         (_("Instance settings"), page, "page-instance-settings", Scope.INSTANCES_READ, is_changeable),
         (_("Delete"), act, "page-instance-delete", Scope.INSTANCES_WRITE, is_changeable),
     ]
-    shown = [
-        (f"{instance.name}: {label}", hint, name, scope) for label, hint, name, scope, is_there in listed if is_there
+    available = [
+        (f"{instance.name}: {label}", hint, name, scope)
+        for label, hint, name, scope, is_available in pages
+        if is_available
     ]
-    yield from permitted(search.actor, shown, instance.pk)
+    yield from permitted(search.actor, available, instance.pk)
 
 
 def _topics(search: Search, instance: Instance) -> list[Entry]:
     if not access.permits(search.actor, Scope.TOPICS_READ):
         return []
     hint = f"{_('Topic')} {instance.name}"
-    lines = (
+    entries = (
         Entry(label=name, hint=hint, url=reverse("page-topic", args=[instance.pk, name]))
-        for name in _likely(search, selectors.topic_names(instance))
+        for name in _names_with_any_word(search, selectors.topic_names(instance))
     )
-    return _best(search, lines)
+    return _best(search, entries)
 
 
 def _groups(search: Search, instance: Instance) -> list[Entry]:
     if not access.permits(search.actor, Scope.GROUPS_READ):
         return []
     hint = f"{_('Group')} {instance.name}"
-    lines = (
+    entries = (
         Entry(label=name, hint=hint, url=group_url("page-group", instance.pk, name))
-        for name in _likely(search, groups_selectors.group_names(instance))
+        for name in _names_with_any_word(search, groups_selectors.group_names(instance))
     )
-    return _best(search, lines)
+    return _best(search, entries)
 
 
-def _likely(search: Search, names: Iterable[str]) -> Iterable[str]:
+def _names_with_any_word(search: Search, names: Iterable[str]) -> Iterable[str]:
     """Yields names with one of the words; `Search.matches` checks for all words in these only."""
     return (name for name in names if any(word in name.lower() for word in search.words))
 
 
-def _best(search: Search, lines: Iterable[Entry]) -> list[Entry]:
-    return sorted(filter(search.matches, lines), key=search.rank)[:NAMES_PER_INSTANCE_MAX]
+def _best(search: Search, entries: Iterable[Entry]) -> list[Entry]:
+    return sorted(filter(search.matches, entries), key=search.rank)[:NAMES_PER_INSTANCE_MAX]

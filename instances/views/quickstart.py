@@ -13,7 +13,7 @@ from instances import services
 from instances.models import Instance
 from instances.views.common import instance_page, render_instance
 from instances.views.connecting import quickstart_code
-from instances.views.looked_at import note_topic
+from instances.views.last_viewed_topic import remember_topic
 from tenants.choices import Scope
 from tenants.errors import DomainError
 from tenants.formatting import quota_limit
@@ -31,7 +31,7 @@ def quickstart_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             raise
         messages.error(request, wording(error))
         return redirect("page-instance", instance.pk)
-    note_topic(request, instance, created.topic)
+    remember_topic(request, instance, created.topic)
     code = quickstart_code(instance, created)
     context = {
         "quickstart": created,
@@ -53,7 +53,7 @@ def quickstart_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 def push_limit(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Starts the demonstration of a quota on the instance's page."""
     try:
-        pushed = services.push_limit(
+        run = services.push_limit(
             acting=request.actor,  # type: ignore[attr-defined]
             instance=instance,
             topic=request.POST.get("topic", services.QUICKSTART_TOPIC),
@@ -63,7 +63,7 @@ def push_limit(request: HttpRequest, instance: Instance) -> HttpResponse:
             raise
         messages.error(request, wording(error))
         return redirect("page-instance", instance.pk)
-    words = {"client": pushed.client_id, "limit": quota_limit(pushed.limit_bytes_per_s, "producer_byte_rate")}
+    words = {"client": run.client_id, "limit": quota_limit(run.limit_bytes_per_s, "producer_byte_rate")}
     messages.success(
         request,
         _("Client %(client)s may produce %(limit)s and sends three times as much. Its quota is taken back by itself.")

@@ -16,7 +16,7 @@ from instances.limits import BYTES_PER_MB
 from instances.models import Instance
 from instances.users.selectors import user_names
 from instances.views.common import instance_page, render_instance
-from instances.views.throttle_words import ANONYMOUS, entity_words, level_words
+from instances.views.throttle_texts import ANONYMOUS, entity_text, level_text
 from quotas import selectors, services
 from quotas.addresses import CONNECTION_CREATION_RATE
 from quotas.explain import Effective
@@ -29,17 +29,17 @@ from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, wording
 
 # Fields of the form by the quota that they set, in MB/s.
-RATES = {"producer_byte_rate": "produce_mb_s", "consumer_byte_rate": "consume_mb_s"}
+BYTE_RATES = {"producer_byte_rate": "produce_mb_s", "consumer_byte_rate": "consume_mb_s"}
 # Fields of quotas that are not in bytes.
-OTHERS = {"request_percentage": "request_percent", "controller_mutation_rate": "partitions_per_s"}
-SHOWN_KEYS = {
+OTHER_QUOTAS = {"request_percentage": "request_percent", "controller_mutation_rate": "partitions_per_s"}
+QUOTA_LABELS = {
     "producer_byte_rate": gettext_lazy("Produce"),
     "consumer_byte_rate": gettext_lazy("Consume"),
     "request_percentage": gettext_lazy("Request time"),
     "controller_mutation_rate": gettext_lazy("Partition changes"),
 }
 ADDRESS_FIELDS = {"/entity/ip": "ip", f"/limits/{CONNECTION_CREATION_RATE}": "connections_per_s"}
-FIELDS = {f"/limits/{key}": field for key, field in (RATES | OTHERS).items()} | {"/entity": "user_kind"}
+FIELDS = {f"/limits/{key}": field for key, field in (BYTE_RATES | OTHER_QUOTAS).items()} | {"/entity": "user_kind"}
 
 
 @instance_page(Scope.QUOTAS_READ)
@@ -53,36 +53,41 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         user, client_id = form.part("user"), form.part("client_id")
         limits: dict[str, float | None] = {
             key: None if form.cleaned_data[field] is None else float(round(form.cleaned_data[field] * BYTES_PER_MB))
-            for key, field in RATES.items()
+            for key, field in BYTE_RATES.items()
         }
-        others = {key: form.cleaned_data[field] for key, field in OTHERS.items()}
+        others = {key: form.cleaned_data[field] for key, field in OTHER_QUOTAS.items()}
         try:
-            present = selectors.quota_of(instance, user, client_id)
+            existing = selectors.quota_of(instance, user, client_id)
             # Other limits that are empty in the form keep their values.
-            kept = {key: value for key, value in present.limits.items() if key not in RATES} if present else {}
-            given = {key: float(value) for key, value in others.items() if value is not None}
+            unchanged = (
+                {key: value for key, value in existing.limits.items() if key not in BYTE_RATES} if existing else {}
+            )
+            entered = {key: float(value) for key, value in others.items() if value is not None}
             services.set_quota(
-                acting=acting, instance=instance, user=user, client_id=client_id, limits=kept | given | limits
+                acting=acting, instance=instance, user=user, client_id=client_id, limits=unchanged | entered | limits
             )
         except DomainError as error:
             add_errors(form, error, FIELDS)
         else:
-            messages.success(request, _("The quota of %(who)s is in force.") % {"who": _who(user, client_id)})
-            _warn(request, ClientQuota(user=user, client_id=client_id, limits=kept | given | _set(limits)))
+            messages.success(request, _("The quota of %(who)s is in force.") % {"who": _entity_text(user, client_id)})
+            _warn(
+                request,
+                ClientQuota(user=user, client_id=client_id, limits=unchanged | entered | _without_unset(limits)),
+            )
             return redirect("page-quotas", instance.pk)
     return _render(request, instance, form, AddressQuotaForm())
 
 
-def _set(limits: dict[str, float | None]) -> dict[str, float]:
+def _without_unset(limits: dict[str, float | None]) -> dict[str, float]:
     return {key: value for key, value in limits.items() if value is not None}
 
 
 def _warn(request: HttpRequest, quota: ClientQuota) -> None:
     """Warns of a limit that one batch may exceed."""
-    seconds = selectors.seconds_of_one_batch(quota)
-    if seconds:
+    wait_s = selectors.seconds_of_one_batch(quota)
+    if wait_s:
         text = _("One batch of 1 MiB passes whole under it, and what follows waits up to %(span)s.")
-        messages.warning(request, text % {"span": span(seconds)})
+        messages.warning(request, text % {"span": span(wait_s)})
 
 
 def _render(request: HttpRequest, instance: Instance, form: QuotaForm, address_form: AddressQuotaForm) -> HttpResponse:
@@ -94,11 +99,11 @@ def _render(request: HttpRequest, instance: Instance, form: QuotaForm, address_f
         "form": form,
         "address_form": address_form,
         "ask": explain_form,
-        "answers": _answers(instance, explain_form) if is_reachable and explain_form.is_valid() else [],
+        "answers": _explanations(instance, explain_form) if is_reachable and explain_form.is_valid() else [],
         "quotas": [_row(quota) for quota in quotas],
         "addresses": selectors.address_quota_list(instance) if is_reachable else [],
         "user_names": user_names(instance) if access.permits(acting, Scope.USERS_READ) else (),
-        "levels": [(level, level_words(level)) for level in range(1, 9)],
+        "levels": [(level, level_text(level)) for level in range(1, 9)],
     }
     return render_instance(
         request,
@@ -128,7 +133,7 @@ def addresses_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         except DomainError as error:
             add_errors(form, error, ADDRESS_FIELDS)
         else:
-            messages.success(request, _("The limit of %(who)s is in force.") % {"who": _address(form.address)})
+            messages.success(request, _("The limit of %(who)s is in force.") % {"who": _address_text(form.address)})
             return redirect("page-quotas", instance.pk)
     return _render(request, instance, QuotaForm(), form)
 
@@ -141,19 +146,19 @@ def delete_address_quota(request: HttpRequest, instance: Instance) -> HttpRespon
     if not form.is_valid():
         messages.error(request, _("There is no such quota."))
         return redirect("page-quotas", instance.pk)
-    lost = _("It may open as many connections a second as the limit of each address allows.")
-    question_page = _ask(request, instance, _address(form.address), lost)
+    consequence = _("It may open as many connections a second as the limit of each address allows.")
+    question_page = _confirm_removal(request, instance, _address_text(form.address), consequence)
     if question_page is not None:
         return question_page
     try:
         services.delete_address_quota(acting=request.actor, instance=instance, address=form.address)  # type: ignore[attr-defined]
-        messages.success(request, _("The limit of %(who)s is removed.") % {"who": _address(form.address)})
+        messages.success(request, _("The limit of %(who)s is removed.") % {"who": _address_text(form.address)})
     except DomainError as error:
         messages.error(request, wording(error))
     return redirect("page-quotas", instance.pk)
 
 
-def _address(address: str | None) -> str:
+def _address_text(address: str | None) -> str:
     return _("each address") if address is None else _("address %(name)s") % {"name": address}
 
 
@@ -166,31 +171,34 @@ def delete_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
         messages.error(request, _("There is no such quota."))
         return redirect("page-quotas", instance.pk)
     user, client_id = form.part("user"), form.part("client_id")
-    lost = _("Its clients fall to the next of the eight levels that applies, or have no limit of their own.")
-    question_page = _ask(request, instance, _who(user, client_id), lost)
+    consequence = _("Its clients fall to the next of the eight levels that applies, or have no limit of their own.")
+    question_page = _confirm_removal(request, instance, _entity_text(user, client_id), consequence)
     if question_page is not None:
         return question_page
     try:
         services.delete_quota(acting=request.actor, instance=instance, user=user, client_id=client_id)  # type: ignore[attr-defined]
-        messages.success(request, _("The quota of %(who)s is removed.") % {"who": _who(user, client_id)})
+        messages.success(request, _("The quota of %(who)s is removed.") % {"who": _entity_text(user, client_id)})
     except DomainError as error:
         messages.error(request, wording(error))
     return redirect("page-quotas", instance.pk)
 
 
-def _ask(request: HttpRequest, instance: Instance, who: str, lost: str) -> HttpResponse | None:
+def _confirm_removal(request: HttpRequest, instance: Instance, entity: str, consequence: str) -> HttpResponse | None:
     """Returns the question before a limit is removed; None if it is answered."""
     back = reverse("page-quotas", args=[instance.pk])
     question = Question(
-        title=_("Remove the quota of %(who)s?") % {"who": who}, consequence=lost, action_label=_("Remove"), back=back
+        title=_("Remove the quota of %(who)s?") % {"who": entity},
+        consequence=consequence,
+        action_label=_("Remove"),
+        back=back,
     )
     crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (_("Quotas"), back)]
     return ask_first(request, question, section="quotas", crumbs=crumbs, context={"instance": instance})
 
 
-def _who(user: EntityPart | None, client_id: EntityPart | None) -> str:
-    named = {"user": user, "client_id": client_id}
-    return entity_words({kind: part.name for kind, part in named.items() if part is not None})
+def _entity_text(user: EntityPart | None, client_id: EntityPart | None) -> str:
+    parts = {"user": user, "client_id": client_id}
+    return entity_text({kind: part.name for kind, part in parts.items() if part is not None})
 
 
 def _kind(part: EntityPart | None) -> str:
@@ -201,10 +209,12 @@ def _row(quota: ClientQuota) -> dict[str, object]:
     parts = {"user": quota.user, "client_id": quota.client_id}
     values: dict[str, object] = {
         "level": selectors.level_of(quota),
-        "who": _who(quota.user, quota.client_id),
+        "who": _entity_text(quota.user, quota.client_id),
         "produce": quota.limits.get("producer_byte_rate"),
         "consume": quota.limits.get("consumer_byte_rate"),
-        "others": [(SHOWN_KEYS[key], quota_limit(quota.limits[key], key)) for key in OTHERS if key in quota.limits],
+        "others": [
+            (QUOTA_LABELS[key], quota_limit(quota.limits[key], key)) for key in OTHER_QUOTAS if key in quota.limits
+        ],
     }
     for kind, part in parts.items():
         values[f"{kind}_kind"] = _kind(part)
@@ -212,14 +222,14 @@ def _row(quota: ClientQuota) -> dict[str, object]:
     return values
 
 
-def _answers(instance: Instance, explain_form: ExplainForm) -> list[dict[str, object]]:
+def _explanations(instance: Instance, explain_form: ExplainForm) -> list[dict[str, object]]:
     user, client_id = explain_form.cleaned_data["user"] or ANONYMOUS, explain_form.cleaned_data["client_id"]
     result = selectors.effective_quota(instance, user=user, client_id=client_id)
-    return [_answer(effective) for effective in result]
+    return [_explanation(effective) for effective in result]
 
 
-def _answer(effective: Effective) -> dict[str, object]:
-    lines = []
+def _explanation(effective: Effective) -> dict[str, object]:
+    rows = []
     for view in effective.levels:
         words = {
             "applies": _("%(limit)s applies") % {"limit": quota_limit(view.limit, effective.quota)},
@@ -227,7 +237,7 @@ def _answer(effective: Effective) -> dict[str, object]:
             "not_set": _("not set"),
             "not_asked": _("needs a client id"),
         }[view.verdict]
-        lines.append(
-            {"level": view.level, "name": level_words(view.level), "value": words, "wins": view.verdict == "applies"}
+        rows.append(
+            {"level": view.level, "name": level_text(view.level), "value": words, "wins": view.verdict == "applies"}
         )
-    return {"title": SHOWN_KEYS[effective.quota], "limit": effective.limit, "lines": lines}
+    return {"title": QUOTA_LABELS[effective.quota], "limit": effective.limit, "lines": rows}

@@ -39,16 +39,16 @@ class ReadCommands:
         """Returns the command that reads from the start of a page on, without its filters."""
         values = form.cleaned_data
         kind = values["start"] or NEWEST
-        place = {NEWEST: f"-{limits.PAGE_MESSAGES_DEFAULT}", OFFSET: str(values["offset"])}.get(kind, "beginning")
+        start = {NEWEST: f"-{limits.PAGE_MESSAGES_DEFAULT}", OFFSET: str(values["offset"])}.get(kind, "beginning")
         if values["time"] is not None and kind == TIME:
-            place = f"s@{int(values['time'].timestamp() * _MS)}"
+            start = f"s@{int(values['time'].timestamp() * _MS)}"
         partition = "" if values["partition"] is None else f" -p {values['partition']}"
-        return f"{self._kcat}{partition} -o {place} -e -f '%T %p@%o %k %s\\n'"
+        return f"{self._kcat}{partition} -o {start} -e -f '%T %p@%o %k %s\\n'"
 
     def curl_of_page(self, form: ReadForm) -> str:
-        place = {"start": form.start_words, "partition": form.cleaned_data["partition"]}
-        return self._get({**place, **form.filters.given})
+        start = {"start": form.start_words, "partition": form.cleaned_data["partition"]}
+        return self._get({**start, **form.filters.given})
 
     def _get(self, query: dict[str, object]) -> str:
-        given = urlencode({name: value for name, value in query.items() if value is not None})
-        return f'curl -H "Authorization: Bearer $TOKEN" {shlex.quote(f"{self._url}?{given}")}'
+        query_string = urlencode({name: value for name, value in query.items() if value is not None})
+        return f'curl -H "Authorization: Bearer $TOKEN" {shlex.quote(f"{self._url}?{query_string}")}'

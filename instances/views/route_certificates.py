@@ -17,7 +17,7 @@ from instances.routes.kinds import MTLS, WITH_TLS
 from tenants.errors import DomainError, NotFound
 from tenants.views.base import add_errors, wording
 
-INSTANTS: Final = ("not_before", "not_after", "this_update", "next_update")
+DATETIME_FACTS: Final = ("not_before", "not_after", "this_update", "next_update")
 
 
 class Part(NamedTuple):
@@ -43,18 +43,18 @@ REMOVE: Final = "remove_"
 
 
 def change_certificates(
-    request: HttpRequest, instance: Instance, route: Route, asked: str
+    request: HttpRequest, instance: Instance, route: Route, action: str
 ) -> dict[str, forms.Form] | None:
     """Sets or removes a part. Returns None when it is done, else the form with its errors by the name of the part.
 
     Raises `NotFound` for an unknown part.
     """
-    name = asked.removeprefix(REMOVE)
+    name = action.removeprefix(REMOVE)
     part = PARTS.get(name)
     if part is None:
         raise NotFound
     target = {"acting": request.actor, "instance": instance, "route": route}  # type: ignore[attr-defined]
-    if asked.startswith(REMOVE):
+    if action.startswith(REMOVE):
         try:
             getattr(services, part.remover)(**target)
             messages.success(request, _("Saved. It is in force within a second."))
@@ -73,24 +73,24 @@ def change_certificates(
     return {name: form}
 
 
-def certificate_context(route: Route, wrong: dict[str, forms.Form]) -> dict[str, Any]:
+def certificate_context(route: Route, invalid_forms: dict[str, forms.Form]) -> dict[str, Any]:
     """Returns the summary and the form of each part that a route of this security has."""
-    shown = {
+    parts = {
         name: {
             "is_set": getattr(route, part.attribute) is not None,
-            "facts": _with_instants(getattr(route, part.attribute) or {}),
-            "form": wrong.get(name) or part.form(auto_id=f"{name}-%s"),
-            "is_wrong": name in wrong,
+            "facts": _parse_datetimes(getattr(route, part.attribute) or {}),
+            "form": invalid_forms.get(name) or part.form(auto_id=f"{name}-%s"),
+            "is_wrong": name in invalid_forms,
         }
         for name, part in PARTS.items()
         if route.security in part.securities
     }
-    return {"parts": shown}
+    return {"parts": parts}
 
 
-def _with_instants(facts: dict[str, Any]) -> dict[str, Any]:
+def _parse_datetimes(facts: dict[str, Any]) -> dict[str, Any]:
     """Parses instants, which a row stores as text."""
     return {
-        name: parse_datetime(value) if name in INSTANTS and isinstance(value, str) else value
+        name: parse_datetime(value) if name in DATETIME_FACTS and isinstance(value, str) else value
         for name, value in facts.items()
     }

@@ -19,8 +19,8 @@ from instances.routes.forms import RouteForm
 from instances.routes.kinds import ROUTES_MAX, WITH_SASL, WITH_TLS
 from instances.views.common import instance_page, render_instance
 from instances.views.connecting import CA_PATH, connect_context
+from instances.views.operation_steps import elapsed_s, steps_of
 from instances.views.route_certificates import certificate_context, change_certificates
-from instances.views.steps import elapsed_s, steps_of
 from tenants.access import require
 from tenants.choices import Scope
 from tenants.errors import DomainError
@@ -39,7 +39,7 @@ def routes_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         acting = request.actor  # type: ignore[attr-defined]
         try:
             require(acting, Scope.INSTANCES_WRITE)
-            route, _operation = services.create_route(acting=acting, instance=instance, route=form.wanted())
+            route, _operation = services.create_route(acting=acting, instance=instance, route=form.arguments())
         except DomainError as error:
             add_errors(form, error, FIELDS)
         else:
@@ -48,12 +48,12 @@ def routes_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     routes = instance.routes_in_order
     context = {
         "form": form,
-        "routes": [_shown(route) for route in routes],
+        "routes": [_route_context(route) for route in routes],
         "routes_max": ROUTES_MAX,
         "is_full": len(routes) >= ROUTES_MAX,
         "has_tls": any(route.security in WITH_TLS for route in routes),
         "ca_path": CA_PATH,
-        **_progress(instance),
+        **_operation_context(instance),
     }
     return render_instance(
         request, "instances/routes.html", instance, context,
@@ -71,17 +71,17 @@ def route_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
     form = RouteForm(request.POST if part == "change" else None, route=route)
     if part:
         require(request.actor, Scope.INSTANCES_WRITE)  # type: ignore[attr-defined]
-    if part == "change" and form.is_valid() and _changed(request, instance, route, form):
+    if part == "change" and form.is_valid() and _update_route(request, instance, route, form):
         return redirect("page-route", instance.pk, route.name)
     certificates = {} if part in ("", "change") else change_certificates(request, instance, route, part)
     if certificates is None:
         return redirect("page-route", instance.pk, route.name)
     route.refresh_from_db()  # without changes that were refused
     context = {
-        "route": _shown(route),
+        "route": _route_context(route),
         "form": form,
         "ca_path": CA_PATH,
-        **_progress(instance),
+        **_operation_context(instance),
         **certificate_context(route, certificates),
         **connect_context(request, instance, route, route),
     }
@@ -91,10 +91,10 @@ def route_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
     )  # fmt: skip
 
 
-def _changed(request: HttpRequest, instance: Instance, route: Route, form: RouteForm) -> bool:
+def _update_route(request: HttpRequest, instance: Instance, route: Route, form: RouteForm) -> bool:
     try:
         operation = services.update_route(
-            acting=request.actor, instance=instance, route=route, changes=form.wanted()  # type: ignore[attr-defined]
+            acting=request.actor, instance=instance, route=route, changes=form.arguments()  # type: ignore[attr-defined]
         )  # fmt: skip
     except DomainError as error:
         add_errors(form, error, FIELDS)
@@ -121,7 +121,7 @@ def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
         messages.success(request, _("Route %(route)s is being closed.") % {"route": name})
         return redirect("page-routes", instance.pk)
     context = {
-        "route": _shown(route),
+        "route": _route_context(route),
         "others": others,
         "next_first": others[0] if others and others[0].pk > route.pk else None,
         "is_last_for_users": route.security in WITH_SASL and not any(other.security in WITH_SASL for other in others),
@@ -135,7 +135,7 @@ def _crumbs(instance: Instance, route: Route, *more: Crumb) -> list[Crumb]:
     return [(_("Routes"), reverse("page-routes", args=[instance.pk])), (route.name, own), *more]
 
 
-def _shown(route: Route) -> dict[str, Any]:
+def _route_context(route: Route) -> dict[str, Any]:
     """Returns a route with values for its page. `is_open`: every client that reaches it has all rights of ANONYMOUS."""
     addresses = [address for _broker, address in sorted(route.endpoints.items(), key=lambda item: int(item[0]))]
     return {
@@ -149,7 +149,7 @@ def _shown(route: Route) -> dict[str, Any]:
     }
 
 
-def _progress(instance: Instance) -> dict[str, Any]:
+def _operation_context(instance: Instance) -> dict[str, Any]:
     """Returns the last change of routes with its steps, while it is running or if it failed."""
     operation: Operation | None = (
         selectors.operation_list(instance.tenant, instance_id=instance.pk).filter(type=OperationType.ROUTES).first()

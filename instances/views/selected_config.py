@@ -14,7 +14,7 @@ from django.utils.translation import ngettext
 
 from instances import services
 from instances.models import Instance
-from instances.topics.settings_form import AgreedChangesForm, SharedSettingsForm
+from instances.topics.settings_form import ConfirmedChangesForm, SharedSettingsForm
 from instances.views.common import render_instance
 from tenants.errors import DomainError
 from tenants.formatting import count
@@ -24,22 +24,22 @@ REFUSALS_SHOWN_MAX = 5
 PREVIEW, SAVE = "preview", "save"
 
 
-def config_of_selected(request: HttpRequest, instance: Instance, names: Sequence[str]) -> HttpResponse:
+def selected_config_page(request: HttpRequest, instance: Instance, names: Sequence[str]) -> HttpResponse:
     """Handles the posted step: shows the form, shows the changes with the topics that refuse them, or applies them."""
     step = request.POST.get("step", "")
     if step == SAVE:
         return _save(request, instance, names)
-    most = {"max.message.bytes": instance.message_bytes_max}
-    form = SharedSettingsForm(request.POST if step == PREVIEW else None, most=most)
+    maximums = {"max.message.bytes": instance.message_bytes_max}
+    form = SharedSettingsForm(request.POST if step == PREVIEW else None, maximums=maximums)
     refusals: list[tuple[str, str]] = []
     config: Mapping[str, str] = {}
     if form.is_valid():
         config = form.config
         refusals = _refusals(request, instance, names, config) if config else []
-    refused = {name for name, _words in refusals}
-    taking = [name for name in names if name not in refused]
+    refused = {name for name, _reason in refusals}
+    accepting = [name for name in names if name not in refused]
     context = {
-        "form": form, "groups": list(form.groups()), "names": names, "taking": taking, "refusals": refusals,
+        "form": form, "groups": list(form.groups()), "names": names, "taking": accepting, "refusals": refusals,
         "changes": form.changes if config else (), "agreed": json.dumps(config),
         "note": _("Nothing is changed.") if form.is_bound and not form.errors and not config else "",
     }  # fmt: skip
@@ -66,24 +66,24 @@ def _refusals(
 
 def _save(request: HttpRequest, instance: Instance, names: Sequence[str]) -> HttpResponse:
     """Applies the settings to each topic with an audit row of its own; a refusal does not stop the others."""
-    agreed = AgreedChangesForm({"changes": request.POST.get("changes", ""), "expected": "-"})
-    if not agreed.is_valid() or None in agreed.cleaned_data["changes"].values():
+    confirmed = ConfirmedChangesForm({"changes": request.POST.get("changes", ""), "expected": "-"})
+    if not confirmed.is_valid() or None in confirmed.cleaned_data["changes"].values():
         messages.error(request, _("Look at the changes again."))
         return redirect("page-topics", instance.pk)
     refusals: list[str] = []
-    done = 0
+    changed = 0
     for name in names:
         try:
             services.update_topic(
                 acting=request.actor, instance=instance, name=name,  # type: ignore[attr-defined]
-                config=agreed.cleaned_data["changes"],
+                config=confirmed.cleaned_data["changes"],
             )  # fmt: skip
-            done += 1
+            changed += 1
         except DomainError as error:
             refusals.append(f"{name}: {wording(error)}")
-    if done:
-        words = ngettext("The settings of %(n)s topic are saved.", "The settings of %(n)s topics are saved.", done)
-        messages.success(request, words % {"n": count(done)})
+    if changed:
+        text = ngettext("The settings of %(n)s topic are saved.", "The settings of %(n)s topics are saved.", changed)
+        messages.success(request, text % {"n": count(changed)})
     for refusal in refusals[:REFUSALS_SHOWN_MAX]:
         messages.error(request, refusal)
     if len(refusals) > REFUSALS_SHOWN_MAX:

@@ -19,7 +19,7 @@ from instances.topics.forms import SelectedTopicsForm
 from instances.topics.purging import PurgeTarget
 from instances.topics.table import TopicRow, topic_table
 from instances.views.common import instance_page, render_instance
-from instances.views.selected_config import config_of_selected
+from instances.views.selected_config import selected_config_page
 from tenants.choices import Scope
 from tenants.errors import DomainError
 from tenants.formatting import count
@@ -45,21 +45,21 @@ def selected_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows topics and amounts, and does the action when the instance's name was typed."""
     form = SelectedTopicsForm(request.POST)
     if not form.is_valid():
-        complaints = [str(complaint) for errors in form.errors.values() for complaint in errors]
-        messages.error(request, complaints[0] if request.POST.getlist("name") else _("Select topics first."))
+        error_texts = [str(error) for errors in form.errors.values() for error in errors]
+        messages.error(request, error_texts[0] if request.POST.getlist("name") else _("Select topics first."))
         return redirect("page-topics", instance.pk)
     act, names = form.cleaned_data["act"], form.cleaned_data["name"]
     if act == CONFIG:
-        return config_of_selected(request, instance, names)
+        return selected_config_page(request, instance, names)
     if request.POST.get("typed") == instance.name:
         return _carry_out(request, instance, act, names)
     rows = {row.name: row for row in topic_table(instance).rows}
     topics = [_selected(request, instance, act, name, rows.get(name)) for name in names]
-    taking = [topic for topic in topics if not topic.refusal]
+    accepting = [topic for topic in topics if not topic.refusal]
     context = {
-        "act": act, "topics": topics, "taking": taking,
-        "message_count": _sum([topic.message_count for topic in taking]),
-        "size_bytes": _sum([topic.size_bytes for topic in taking]),
+        "act": act, "topics": topics, "taking": accepting,
+        "message_count": _sum([topic.message_count for topic in accepting]),
+        "size_bytes": _sum([topic.size_bytes for topic in accepting]),
     }  # fmt: skip
     crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (_("Selected topics"), None)]
     template = "instances/topics_selected.html"
@@ -82,18 +82,18 @@ def _selected(request: HttpRequest, instance: Instance, act: str, name: str, row
 
 def _carry_out(request: HttpRequest, instance: Instance, act: str, names: Sequence[str]) -> HttpResponse:
     """Does the action on each topic with an audit row of its own; a refusal does not stop the others."""
-    do = _purge if act == PURGE else _delete
+    apply = _purge if act == PURGE else _delete
     refusals: list[str] = []
-    done = 0
+    changed = 0
     for name in names:
         try:
-            do(request, instance, name)
-            done += 1
+            apply(request, instance, name)
+            changed += 1
         except DomainError as error:
             refusals.append(f"{name}: {wording(error)}")
-    if done:
-        words: Callable[[int], str] = _purged_words if act == PURGE else _deleted_words
-        messages.success(request, words(done))
+    if changed:
+        text_of: Callable[[int], str] = _purged_text if act == PURGE else _deleted_text
+        messages.success(request, text_of(changed))
     for refusal in refusals[:REFUSALS_SHOWN_MAX]:
         messages.error(request, refusal)
     if len(refusals) > REFUSALS_SHOWN_MAX:
@@ -103,24 +103,24 @@ def _carry_out(request: HttpRequest, instance: Instance, act: str, names: Sequen
 
 
 def _purge(request: HttpRequest, instance: Instance, name: str) -> None:
-    done = services.purge_topic(
+    purge = services.purge_topic(
         acting=request.actor, instance=instance, topic=name, target=PurgeTarget()  # type: ignore[attr-defined]
     )  # fmt: skip
-    if done.errors:
-        raise next(iter(done.errors.values()))
+    if purge.errors:
+        raise next(iter(purge.errors.values()))
 
 
 def _delete(request: HttpRequest, instance: Instance, name: str) -> None:
     services.delete_topic(acting=request.actor, instance=instance, name=name)  # type: ignore[attr-defined]
 
 
-def _purged_words(n: int) -> str:
+def _purged_text(n: int) -> str:
     return ngettext(
         "The messages of %(n)s topic are deleted.", "The messages of %(n)s topics are deleted.", n
     ) % {"n": count(n)}  # fmt: skip
 
 
-def _deleted_words(n: int) -> str:
+def _deleted_text(n: int) -> str:
     return ngettext("%(n)s topic is deleted.", "%(n)s topics are deleted.", n) % {"n": count(n)}
 
 

@@ -40,61 +40,61 @@ def messages_of(text: str, kind: str) -> list[NewMessage]:
 
 def _message(number: int, line: str) -> NewMessage:
     try:
-        given = json.loads(line)
+        parsed = json.loads(line)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
-        raise _unusable(number, _("It is no JSON object."))
-    given = _unsaved(number, given)
-    serializer = NewMessageIn(data=given)
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise _line_error(number, _("It is no JSON object."))
+    parsed = _from_download(number, parsed)
+    serializer = NewMessageIn(data=parsed)
     if not serializer.is_valid():
         name, faults = next(iter(serializer.errors.items()))
         while isinstance(faults, dict | list) and faults:
             faults = next(iter(faults.values())) if isinstance(faults, dict) else faults[0]
-        raise _unusable(number, f"{name}: {localized(str(faults))}")
+        raise _line_error(number, f"{name}: {localized(str(faults))}")
     return new_message(serializer.validated_data)
 
 
-def _unsaved(number: int, given: dict[str, Any]) -> dict[str, Any]:
+def _from_download(number: int, parsed: dict[str, Any]) -> dict[str, Any]:
     """Converts a message of a downloaded file to the body of `POST …/messages`; returns another one unchanged."""
-    if not any(isinstance(given.get(part), dict) for part in ("key", "value")):
-        return given
-    if given.get("marker"):
-        raise _unusable(number, _("It is a marker and no message."))
+    if not any(isinstance(parsed.get(part), dict) for part in ("key", "value")):
+        return parsed
+    if parsed.get("marker"):
+        raise _line_error(number, _("It is a marker and no message."))
     result: dict[str, Any] = {}
     for part in ("key", "value"):
-        saved = given.get(part) or {}
-        result[part], result[f"{part}_format"] = _text_of(number, saved)
-    headers = given.get("headers") or []
+        saved = parsed.get(part) or {}
+        result[part], result[f"{part}_format"] = _data_and_format(number, saved)
+    headers = parsed.get("headers") or []
     if not isinstance(headers, list) or not all(isinstance(header, dict) for header in headers):
-        raise _unusable(number, _("Its headers are no list of objects."))
+        raise _line_error(number, _("Its headers are no list of objects."))
     result["headers"] = [
         {"key": header.get("key"), "value": _header_text(number, header.get("value"))} for header in headers
     ]
-    if given.get("partition") is not None:
-        result["partition"] = given["partition"]
+    if parsed.get("partition") is not None:
+        result["partition"] = parsed["partition"]
     return result
 
 
-def _text_of(number: int, saved: Any) -> tuple[str | None, str]:
+def _data_and_format(number: int, saved: Any) -> tuple[str | None, str]:
     """Returns text and format of a saved key or value. Raises `UnusableLines` if a part of it is missing."""
-    shown = saved if isinstance(saved, dict) else {}
-    form = shown.get("format", content.NULL)
-    if form == content.NULL:
+    content_ = saved if isinstance(saved, dict) else {}
+    format_ = content_.get("format", content.NULL)
+    if format_ == content.NULL:
         return None, content.TEXT
-    if shown.get("truncated") or shown.get("masked") or form not in content.SENT_AS:
-        raise _unusable(number, _("A part of it was cut, masked or decoded when it was saved."))
-    return shown.get("data"), form
+    if content_.get("truncated") or content_.get("masked") or format_ not in content.SENT_AS:
+        raise _line_error(number, _("A part of it was cut, masked or decoded when it was saved."))
+    return content_.get("data"), format_
 
 
 def _header_text(number: int, saved: Any) -> Any:
     if not isinstance(saved, dict):
         return saved  # text as in the body of a request; the serializer refuses other types
-    text, form = _text_of(number, saved)
-    if text is not None and form not in (content.TEXT, content.JSON):
-        raise _unusable(number, _("The value of a header is no text."))
+    text, format_ = _data_and_format(number, saved)
+    if text is not None and format_ not in (content.TEXT, content.JSON):
+        raise _line_error(number, _("The value of a header is no text."))
     return text
 
 
-def _unusable(number: int, why: str) -> UnusableLines:
-    return UnusableLines(_("Line %(n)s: %(why)s") % {"n": number, "why": why})
+def _line_error(number: int, reason: str) -> UnusableLines:
+    return UnusableLines(_("Line %(n)s: %(why)s") % {"n": number, "why": reason})

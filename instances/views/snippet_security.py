@@ -171,8 +171,8 @@ def _go(security: ClientSecurity) -> SnippetLines:
     options, before, of_tls = "", "", []
     imports: list[str] = []
     if security.login is not None:
-        who = f"scram.Auth{{User: {_quoted(security.login.username)}, Pass: {_quoted(security.login.password)}}}"
-        options += f",\n\t\tkgo.SASL({who}.AsSha512Mechanism())"
+        auth = f"scram.Auth{{User: {_quoted(security.login.username)}, Pass: {_quoted(security.login.password)}}}"
+        options += f",\n\t\tkgo.SASL({auth}.AsSha512Mechanism())"
         imports.append("github.com/twmb/franz-go/pkg/sasl/scram")
     if security.has_ca:
         before += _go_call("ca", f'os.ReadFile("{CA_FILE}")')
@@ -232,9 +232,9 @@ def _kcat(security: ClientSecurity) -> SnippetLines:
 
 
 def _shell(security: ClientSecurity) -> SnippetLines:
-    given = [shlex.quote(f"{name}={value}") for name, value in _java_settings(security)]
-    producer = "".join(f" \\\n  --producer-property {setting}" for setting in given)
-    consumer = "".join(f" \\\n  --consumer-property {setting}" for setting in given)
+    settings = [shlex.quote(f"{name}={value}") for name, value in _java_settings(security)]
+    producer = "".join(f" \\\n  --producer-property {setting}" for setting in settings)
+    consumer = "".join(f" \\\n  --consumer-property {setting}" for setting in settings)
     return SnippetLines(producer, of_consumers=consumer)
 
 

@@ -196,23 +196,23 @@ TEMPLATES = (
 )
 
 
-def topic_for(existing: Collection[str], *, looked_at: str, created: Iterable[str]) -> str | None:
+def topic_for(existing: Collection[str], *, last_viewed: str, created: Iterable[str]) -> str | None:
     """Returns the topic for a snippet: the one viewed last, else the newest. `created` has names, latest first.
 
     Kafka has no creation time of topics, so those that clients created come last, in the order of names.
     """
-    for name in (looked_at, *created):
+    for name in (last_viewed, *created):
         if name in existing:
             return name
     return min(existing, default=None)
 
 
-def snippets(place: BootstrapAddress, topic: str | None, security: ClientSecurity = OPEN) -> list[Snippet]:
+def snippets(address: BootstrapAddress, topic: str | None, security: ClientSecurity = OPEN) -> list[Snippet]:
     """Returns the snippets in all languages for one address; without a topic, with the default name."""
-    servers = place.bootstrap_servers
+    servers = address.bootstrap_servers
     quoted = ", ".join(f'"{address}"' for address in servers.split(","))
 
-    def filled(choice: str, text: str) -> str:
+    def fill_in(choice: str, text: str) -> str:
         lines = security.lines(choice)
         text = text.replace("<quoted servers>", quoted).replace("<servers>", servers)
         text = text.replace("<topic>", topic or DEFAULT_TOPIC).replace("<imports>", _imports(lines.imports))
@@ -222,7 +222,7 @@ def snippets(place: BootstrapAddress, topic: str | None, security: ClientSecurit
         settings = {"<security>": lines.settings, "<security of consumers>": lines.of_consumers}
         return "".join(settings.get(piece, piece) for piece in pieces)
 
-    return [Snippet(choice, label, install, filled(choice, code)) for choice, label, install, code in TEMPLATES]
+    return [Snippet(choice, label, install, fill_in(choice, code)) for choice, label, install, code in TEMPLATES]
 
 
 def _imports(more: Iterable[str]) -> str:

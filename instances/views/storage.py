@@ -15,7 +15,7 @@ from instances.limits import STORAGE_TOPICS_PER_PAGE
 from instances.metrics.forecast import FillState, Forecast
 from instances.metrics.storage import storage_of, topic_page
 from instances.models import Instance
-from instances.views.attention import InstanceNotice, faults, firing
+from instances.views.attention import InstanceNotice, faults, firing_alerts_of
 from instances.views.common import instance_page, render_instance
 from tenants.choices import Scope
 from tenants.formatting import size, size_use
@@ -30,14 +30,14 @@ S_PER_DAY = 86_400
 def storage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows the gauge, the forecast, and one page of topics by name; filter and page are in the URL."""
     form = AuditFilterForm(request.GET)
-    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
-    alerts = firing(request.actor, instance)  # type: ignore[attr-defined]
-    needs = [need for need in faults(instance, alerts) if need.is_storage or _is_of_storage(need)]
-    context: dict[str, Any] = {"words": words, "is_first": not page_token, "needs": needs}
+    search_text, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
+    alerts = firing_alerts_of(request.actor, instance)  # type: ignore[attr-defined]
+    needs = [notice for notice in faults(instance, alerts) if notice.is_storage or _is_storage_alert(notice)]
+    context: dict[str, Any] = {"words": search_text, "is_first": not page_token, "needs": needs}
     if instance.current_phase in REACHABLE:
         result = storage_of(instance)
         topics, next_token = topic_page(
-            instance, result, contains=words, page_token=page_token or None, page_size=STORAGE_TOPICS_PER_PAGE
+            instance, result, contains=search_text, page_token=page_token or None, page_size=STORAGE_TOPICS_PER_PAGE
         )
         context |= {
             "storage": result,
@@ -45,47 +45,47 @@ def storage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             "topics": topics,
             "next_token": next_token,
             "biggest": max((topic.stored_bytes for topic in result.topics), default=0),
-            "forecast": forecast_words(result.forecast),
-            "when_full": when_full_words(instance),
+            "forecast": forecast_text(result.forecast),
+            "when_full": full_storage_text(instance),
         }
     return render_instance(
         request, "instances/storage.html", instance, context, section="overview", crumbs=[(_("Storage"), None)]
     )
 
 
-def _is_of_storage(need: InstanceNotice) -> bool:
-    return any(alert.kind == "storage_used" for alert in need.alerts)
+def _is_storage_alert(notice: InstanceNotice) -> bool:
+    return any(alert.kind == "storage_used" for alert in notice.alerts)
 
 
-def forecast_words(forecast: Forecast) -> str:
+def forecast_text(forecast: Forecast) -> str:
     if forecast.state is FillState.FULL:
         return _("It is full.")
     if forecast.state is FillState.UNKNOWN:
         return _("When it is full is not known yet: that takes half an hour of figures.")
     if forecast.state is FillState.NOT_FILLING or forecast.full_in_s is None:
         return _("It is not filling.")
-    words = {"when": about(forecast.full_in_s), "amount": size(forecast.bytes_per_hour)}
-    return _("Full in about %(when)s, at %(amount)s more each hour.") % words
+    values = {"when": approximate_duration(forecast.full_in_s), "amount": size(forecast.bytes_per_hour)}
+    return _("Full in about %(when)s, at %(amount)s more each hour.") % values
 
 
-def about(seconds: int) -> str:
+def approximate_duration(duration_s: int) -> str:
     """Returns a duration in one unit: minutes below two hours, hours below two days, else days."""
-    if seconds < 2 * S_PER_HOUR:
-        n = max(1, round(seconds / 60))
+    if duration_s < 2 * S_PER_HOUR:
+        n = max(1, round(duration_s / 60))
         return ngettext("%(n)d minute", "%(n)d minutes", n) % {"n": n}
-    if seconds < 2 * S_PER_DAY:
-        n = round(seconds / S_PER_HOUR)
+    if duration_s < 2 * S_PER_DAY:
+        n = round(duration_s / S_PER_HOUR)
         return ngettext("%(n)d hour", "%(n)d hours", n) % {"n": n}
-    n = round(seconds / S_PER_DAY)
+    n = round(duration_s / S_PER_DAY)
     return ngettext("%(n)d day", "%(n)d days", n) % {"n": n}
 
 
-def when_full_words(instance: Instance) -> str:
+def full_storage_text(instance: Instance) -> str:
     """Returns the effect of the settings when the storage is full, in words."""
     chosen = instance.settings_in_force
     if chosen["storage_when_full"] == StorageWhenFull.SHRINK_RETENTION:
-        words = _("When it is nearly full, the oldest records go; none younger than %(n)d min.")
-        result = words % {"n": chosen["storage_retention_minutes_min"]}
+        text = _("When it is nearly full, the oldest records go; none younger than %(n)d min.")
+        result = text % {"n": chosen["storage_retention_minutes_min"]}
     else:
         result = _("When it is full, produce is refused.")
     if chosen["storage_grow_step_gb"] and chosen["storage_grow_max_gb"]:

@@ -27,7 +27,7 @@ def tokens_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows the configuration with the keys in force; a POST replaces or removes it."""
     part = request.POST.get("part", "set") if request.method == "POST" else ""
     target = {"acting": request.actor, "instance": instance}  # type: ignore[attr-defined]
-    row = _configured(instance)
+    row = _configuration_in_force(instance)
     form = TokensForm(request.POST if part == "set" else None, initial=_initial(row))
     if part:
         access.require(request.actor, Scope.USERS_WRITE)  # type: ignore[attr-defined]
@@ -37,7 +37,7 @@ def tokens_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             messages.success(request, _("Tokens are not taken any more."))
             return redirect("page-oauth", instance.pk)
         if part and form.is_valid():
-            services.configure_oauth(**target, wanted=form.wanted())
+            services.configure_oauth(**target, requested=form.arguments())
             messages.success(request, _("Saved. It is in force within a second."))
             return redirect("page-oauth", instance.pk)
     except DomainError as error:
@@ -52,7 +52,7 @@ def tokens_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )  # fmt: skip
 
 
-def _configured(instance: Instance) -> Any:
+def _configuration_in_force(instance: Instance) -> Any:
     """Returns the row, or None if tokens are not accepted."""
     row = getattr(instance, "oauth", None)
     return None if row is None or row.is_removed else row

@@ -61,22 +61,22 @@ def _clients_page(request: HttpRequest, instance: Instance, name: str, direction
     with_groups = direction == CONSUME and access.permits(request.actor, Scope.GROUPS_READ)  # type: ignore[attr-defined]
     form = TopicClientForm(request.GET)
     values = form.cleaned_data if form.is_valid() else {}
-    words, page_token = values.get("q", ""), values.get("page_token", "")
+    search_text, page_token = values.get("q", ""), values.get("page_token", "")
     sort = values.get("sort") or DEFAULT_SORT
     if sort not in (CONSUMER_SORTS if with_groups else SORTS):
         sort, page_token = DEFAULT_SORT, ""
-    page, trouble = None, ""
+    page, error_text = None, ""
     try:
         page = topic_client_page(
-            instance, name, direction, with_groups=with_groups, contains=words, sort=sort, page_token=page_token,
+            instance, name, direction, with_groups=with_groups, contains=search_text, sort=sort, page_token=page_token,
             page_size=PAGE_SIZE_DEFAULT,
         )  # fmt: skip
     except Unavailable as error:
-        trouble = wording(error)
+        error_text = wording(error)
     columns = (*COLUMNS, *GROUP_COLUMNS) if with_groups else COLUMNS
     context = {
-        "page": page, "words": words, "sort": sort, "trouble": trouble, "with_groups": with_groups,
-        "columns": [column_link(column, words, sort) for column in columns],
+        "page": page, "words": search_text, "sort": sort, "trouble": error_text, "with_groups": with_groups,
+        "columns": [column_link(column, search_text, sort) for column in columns],
     }  # fmt: skip
     tab = "consumers" if direction == CONSUME else "producers"
     if request.headers.get("HX-Request"):

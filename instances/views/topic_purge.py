@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from instances import selectors, services
 from instances.models import Instance
 from instances.services import Purge
-from instances.topics.forms import AgreedOffsetsForm, PurgeForm
+from instances.topics.forms import ConfirmedOffsetsForm, PurgeForm
 from instances.topics.purging import PurgeTarget
 from instances.views.common import instance_page
 from instances.views.topics import render_topic
@@ -34,22 +34,22 @@ def purge_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
         return _apply(request, instance, name)
     form = PurgeForm(request.POST or None)
     purge: Purge | None = None
-    note = ""
+    error_message = ""
     topic = selectors.topic_detail(instance, name)
     if form.is_valid():
         try:
             purge = services.plan_purge(acting=acting, instance=instance, topic=name, target=form.target)
         except DomainError as error:
-            note = _note(form, error)
+            error_message = _error_text(form, error)
     context = {
-        "form": form, "purge": purge, "note": note,
+        "form": form, "purge": purge, "note": error_message,
         "lines": [] if purge is None else sorted(purge.purged, key=lambda line: -line.messages)[:LINES_SHOWN_MAX],
         "offsets": "" if purge is None else json.dumps(purge.offsets),
     }  # fmt: skip
-    return render_topic(request, instance, topic, "purge", context, status=422 if form.errors or note else 200)
+    return render_topic(request, instance, topic, "purge", context, status=422 if form.errors or error_message else 200)
 
 
-def _note(form: PurgeForm, error: DomainError) -> str:
+def _error_text(form: PurgeForm, error: DomainError) -> str:
     """Returns the error as text above the form; empty if it is added to fields of the form."""
     if error.http_status != 400:
         return wording(error)
@@ -59,32 +59,32 @@ def _note(form: PurgeForm, error: DomainError) -> str:
 
 
 def _apply(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    agreed = AgreedOffsetsForm(request.POST)
-    if not agreed.is_valid() or request.POST.get("typed") != name:
+    confirmed = ConfirmedOffsetsForm(request.POST)
+    if not confirmed.is_valid() or request.POST.get("typed") != name:
         return redirect("page-topic-purge", instance.pk, name)
     try:
-        done = services.purge_topic(
+        result = services.purge_topic(
             acting=request.actor, instance=instance, topic=name,  # type: ignore[attr-defined]
-            target=PurgeTarget(offsets=agreed.cleaned_data["offsets"]),
+            target=PurgeTarget(offsets=confirmed.cleaned_data["offsets"]),
         )  # fmt: skip
     except DomainError as error:
         if error.http_status in (401, 404):
             raise
         messages.error(request, wording(error))
         return redirect("page-topic-purge", instance.pk, name)
-    _say(request, done)
+    _report_result(request, result)
     return redirect("page-topic-partitions", instance.pk, name)
 
 
-def _say(request: HttpRequest, done: Purge) -> None:
-    n = done.messages
-    words = ngettext(
+def _report_result(request: HttpRequest, result: Purge) -> None:
+    n = result.messages
+    text = ngettext(
         "%(n)s message of %(topic)s is deleted.", "%(n)s messages of %(topic)s are deleted.", n
-    ) % {"n": count(n), "topic": done.topic}  # fmt: skip
-    if not done.errors:
-        messages.success(request, words)
+    ) % {"n": count(n), "topic": result.topic}  # fmt: skip
+    if not result.errors:
+        messages.success(request, text)
         return
-    why = wording(next(iter(done.errors.values())))
-    left = ngettext("%(n)s partition was not purged: %(why)s", "%(n)s partitions were not purged: %(why)s",
-                    len(done.errors)) % {"n": len(done.errors), "why": why}  # fmt: skip
-    messages.warning(request, f"{words} {left}")
+    reason = wording(next(iter(result.errors.values())))
+    refused_text = ngettext("%(n)s partition was not purged: %(why)s", "%(n)s partitions were not purged: %(why)s",
+                    len(result.errors)) % {"n": len(result.errors), "why": reason}  # fmt: skip
+    messages.warning(request, f"{text} {refused_text}")

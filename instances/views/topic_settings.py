@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from instances import selectors, services
 from instances.models import Instance
 from instances.selectors import TopicView
-from instances.topics.settings_form import AgreedChangesForm, SettingChange, TopicSettingsForm, fingerprint
+from instances.topics.settings_form import ConfirmedChangesForm, SettingChange, TopicSettingsForm, fingerprint
 from instances.views.common import instance_page
 from instances.views.topics import render_topic
 from tenants import access
@@ -37,26 +37,26 @@ def settings_page(request: HttpRequest, instance: Instance, name: str) -> HttpRe
     if act == SAVE:
         return _save(request, instance, topic)
     entries = topic.config or ()
-    most = {"max.message.bytes": instance.message_bytes_max}
-    form = TopicSettingsForm(request.POST if act == PREVIEW else None, entries=entries, most=most)
+    maximums = {"max.message.bytes": instance.message_bytes_max}
+    form = TopicSettingsForm(request.POST if act == PREVIEW else None, entries=entries, maximums=maximums)
     changes: Sequence[SettingChange] = ()
-    note = ""
+    message = ""
     if form.is_valid():
         changes = form.changes
-        note = _refusal(request, instance, form, changes) if changes else _("Nothing is changed.")
+        message = _validation_error(request, instance, form, changes) if changes else _("Nothing is changed.")
     context = {
         "form": form,
         "groups": list(form.groups()),
-        "changes": () if note else changes,
-        "note": note,
+        "changes": () if message else changes,
+        "note": message,
         "agreed": json.dumps({change.name: change.after_value for change in changes}),
         "expected": fingerprint(entries),
     }
-    is_refused = bool(form.errors or (note and changes))
+    is_refused = bool(form.errors or (message and changes))
     return render_topic(request, instance, topic, "config", context, status=422 if is_refused else 200)
 
 
-def _refusal(
+def _validation_error(
     request: HttpRequest, instance: Instance, form: TopicSettingsForm, changes: Sequence[SettingChange]
 ) -> str:
     """Validates the changes with the brokers. Returns their refusal as text, which is also added to the field that it
@@ -67,11 +67,11 @@ def _refusal(
     try:
         services.check_topic_config(acting=acting, instance=instance, name=_topic_of(request), config=config)
     except DomainError as error:
-        words = wording(error)
-        named = next((change.name for change in changes if change.name in words), None)
-        if named is not None:
-            form.add_error(named, words)
-        return words
+        text = wording(error)
+        setting_name = next((change.name for change in changes if change.name in text), None)
+        if setting_name is not None:
+            form.add_error(setting_name, text)
+        return text
     return ""
 
 
@@ -81,14 +81,14 @@ def _topic_of(request: HttpRequest) -> str:
 
 
 def _save(request: HttpRequest, instance: Instance, topic: TopicView) -> HttpResponse:
-    agreed = AgreedChangesForm(request.POST)
+    confirmed = ConfirmedChangesForm(request.POST)
     page = redirect("page-topic-config", instance.pk, topic.name)
-    if not agreed.is_valid():
+    if not confirmed.is_valid():
         return page
-    if agreed.cleaned_data["expected"] != fingerprint(topic.config or ()):
+    if confirmed.cleaned_data["expected"] != fingerprint(topic.config or ()):
         messages.error(request, _("The settings have changed since they were shown. Look at them again."))
         return page
-    config: Mapping[str, str | None] = agreed.cleaned_data["changes"]
+    config: Mapping[str, str | None] = confirmed.cleaned_data["changes"]
     try:
         services.update_topic(
             acting=request.actor, instance=instance, name=topic.name, config=config  # type: ignore[attr-defined]

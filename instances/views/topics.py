@@ -20,11 +20,11 @@ from instances.selectors import TopicView
 from instances.topics.allow_lists import AllowLists
 from instances.topics.forms import TopicListForm
 from instances.topics.listing import topic_page
-from instances.topics.presence import TopicNotReady, described
+from instances.topics.presence import TopicNotReady, describe_topic
 from instances.views.columns import TOPIC_COLUMNS, column_link
 from instances.views.common import instance_page, render_instance
-from instances.views.deleted_topics import shown_deleted
-from instances.views.looked_at import note_topic
+from instances.views.deleted_topics import deleted_topics_with_bytes
+from instances.views.last_viewed_topic import remember_topic
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import Conflict, DomainError, NotFound
@@ -41,14 +41,14 @@ UNLIMITED = "-1"
 def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows one page of topics; filter, order and page are in the URL. Filtering reloads the rows only."""
     form = TopicListForm(request.GET)
-    words, sort, page_token = form.place
-    page = topic_page(instance, contains=words, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT)
+    search_text, sort, page_token = form.list_query
+    page = topic_page(instance, contains=search_text, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT)
     context = {
-        "page": page, "words": words, "sort": sort,
-        "columns": [column_link(column, words, sort) for column in TOPIC_COLUMNS],
+        "page": page, "words": search_text, "sort": sort,
+        "columns": [column_link(column, search_text, sort) for column in TOPIC_COLUMNS],
         "biggest": max((topic.row.size_bytes or 0 for topic in page.items), default=0),
         "worst": max((topic.row.lag or 0 for topic in page.items), default=0),
-        "deleted": shown_deleted(instance),
+        "deleted": deleted_topics_with_bytes(instance),
         "copies": list(services.topic_copies(instance)),
         "refused": [{"name": item.name, "reason": localized(item.reason)} for item in page.table.refused],
     }  # fmt: skip
@@ -98,7 +98,7 @@ def render_topic(
     template: str = "",
 ) -> HttpResponse:
     """Renders one tab of a topic's page. Its template has the name of the tab, unless `template` is given."""
-    note_topic(request, instance, topic.name)
+    remember_topic(request, instance, topic.name)
     crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (topic.name, None)]
     values = {"topic": topic, "tab": tab, **context}
     path = f"instances/{template or f'topic_{tab}'}.html"
@@ -117,7 +117,7 @@ def traffic_page(request: HttpRequest, instance: Instance, name: str) -> HttpRes
 def waiting_part(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """Reloads the page of a topic that is being created or restored, as soon as brokers show it or it is gone."""
     try:
-        described(instance, name)
+        describe_topic(instance, name)
     except TopicNotReady:
         return HttpResponse(status=204)
     except NotFound:
@@ -129,10 +129,10 @@ def waiting_part(request: HttpRequest, instance: Instance, name: str) -> HttpRes
 @require_http_methods(["GET", "POST"])
 def partitions_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """Shows the partitions of a topic and their balance; a POST adds partitions."""
-    return partitions_of(request, instance, name)
+    return partitions_tab(request, instance, name)
 
 
-def partitions_of(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+def partitions_tab(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """Renders the tab of partitions, also for members whose first tab it is, and handles its form."""
     topic = selectors.topic_detail(instance, name)
     form = PartitionsForm(request.POST or None, initial={"partitions": topic.partition_count})
@@ -149,15 +149,15 @@ def partitions_of(request: HttpRequest, instance: Instance, name: str) -> HttpRe
             )
             return redirect("page-topic-partitions", instance.pk, name)
     sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
-    known, silent = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
-    rows = [(partition, known.get(partition.index)) for partition in topic.partitions]
+    partition_reports, unresponsive = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
+    rows = [(partition, partition_reports.get(partition.index)) for partition in topic.partitions]
     biggest = max((summary["size_bytes"] for _partition, summary in rows if summary), default=0)
     # Reports of brokers are up to a second old: they may lack a new partition, though its leader answers.
-    shown = [
-        (partition, summary, _messages(summary), partition.leader >= 0 and partition.leader not in silent)
+    partition_rows = [
+        (partition, summary, _messages(summary), partition.leader >= 0 and partition.leader not in unresponsive)
         for partition, summary in rows
     ]
-    context = {"form": form, "rows": shown, "biggest": biggest}
+    context = {"form": form, "rows": partition_rows, "biggest": biggest}
     return render_topic(request, instance, topic, "partitions", context, status=422 if form.is_bound else 200)
 
 
@@ -195,21 +195,23 @@ def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
 def clone_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """Shows the form of a clone of the topic; a POST creates the clone, with a copy of the messages if requested."""
     topic = selectors.topic_detail(instance, name)
-    may_copy = all(access.permits(request.actor, scope) for scope in services.COPY_NEEDS)  # type: ignore[attr-defined]
+    may_copy = all(access.permits(request.actor, scope) for scope in services.COPY_SCOPES)  # type: ignore[attr-defined]
     form = CloneForm(request.POST or None, initial={"name": f"{name}.copy"[:TOPIC_CHARS_MAX]})
     if form.is_valid():
-        wanted, with_records = form.cleaned_data["name"], form.cleaned_data["records"]
+        clone_name, with_records = form.cleaned_data["name"], form.cleaned_data["records"]
         clone = services.copy_topic if with_records else services.clone_topic
         try:
-            clone(acting=request.actor, instance=instance, topic=name, name=wanted)  # type: ignore[attr-defined]
+            clone(acting=request.actor, instance=instance, topic=name, name=clone_name)  # type: ignore[attr-defined]
         except DomainError as error:
             add_errors(form, error)
         else:
             if with_records:
-                messages.success(request, _("%(topic)s is being copied to %(name)s.") % {"topic": name, "name": wanted})
+                messages.success(
+                    request, _("%(topic)s is being copied to %(name)s.") % {"topic": name, "name": clone_name}
+                )
                 return redirect(reverse("page-topics", args=[instance.pk]) + "#copies")
-            messages.success(request, _("Topic %(topic)s created.") % {"topic": wanted})
-            return redirect("page-topic-config", instance.pk, wanted)
+            messages.success(request, _("Topic %(topic)s created.") % {"topic": clone_name})
+            return redirect("page-topic-config", instance.pk, clone_name)
     context = {
         "form": form,
         "own": services.own_settings(topic.config or ()),
@@ -234,10 +236,10 @@ def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
         except DomainError as error:
             messages.error(request, wording(error))
         else:
-            words = _("Topic %(topic)s deleted.") if for_good else _("Topic %(topic)s deleted. It can be restored.")
-            messages.success(request, words % {"topic": name})
+            text = _("Topic %(topic)s deleted.") if for_good else _("Topic %(topic)s deleted. It can be restored.")
+            messages.success(request, text % {"topic": name})
             return redirect("page-topics", instance.pk)
-    return render_topic(request, instance, topic, "delete", {"days": services.kept_for().days})
+    return render_topic(request, instance, topic, "delete", {"days": services.restore_period().days})
 
 
 @instance_page(Scope.TOPICS_WRITE)

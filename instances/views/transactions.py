@@ -26,8 +26,8 @@ from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.views.asking import Question, ask_first
 from tenants.views.base import wording
 
-PERIOD_S = 3
-PLACES_SHOWN = 3
+REFRESH_PERIOD_S = 3
+PARTITIONS_SHOWN = 3
 
 
 @instance_page(Scope.GROUPS_READ)
@@ -35,13 +35,13 @@ PLACES_SHOWN = 3
 def transactions_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows open transactions by transactional id, or all known ids; the filter is in the URL."""
     form = AuditFilterForm(request.GET)
-    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
+    search_text, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
     shows_all = request.GET.get("state") == "all"
-    context: dict[str, Any] = {"words": words, "shows_all": shows_all, "period_s": PERIOD_S, "rows": ()}
+    context: dict[str, Any] = {"words": search_text, "shows_all": shows_all, "period_s": REFRESH_PERIOD_S, "rows": ()}
     if instance.current_phase in REACHABLE:
         page = transaction_selectors.transaction_page(
-            instance, contains=words, states=() if shows_all else sorted(IN_FLIGHT), page_token=page_token or None,
-            page_size=PAGE_SIZE_DEFAULT,
+            instance, contains=search_text, states=() if shows_all else sorted(IN_FLIGHT),
+            page_token=page_token or None, page_size=PAGE_SIZE_DEFAULT,
         )  # fmt: skip
         context |= {
             "rows": page.rows,
@@ -50,7 +50,7 @@ def transactions_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             "silent": page.silent,
             "filters": _filters(page.counts, shows_all=shows_all),
             "total": sum(page.counts.values()),
-            "places_shown": PLACES_SHOWN,
+            "places_shown": PARTITIONS_SHOWN,
         }
     context["is_part"] = is_part = bool(request.headers.get("HX-Request"))
     template = "instances/transaction_rows.html" if is_part else "instances/transactions.html"
@@ -68,18 +68,21 @@ def _filters(counts: Mapping[str, int], *, shows_all: bool) -> list[tuple[str, s
 @require_POST
 def abort_transaction(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Aborts an open transaction, after a question."""
-    named = request.GET.get("id", "")
-    here = transaction_url("page-transaction", instance.pk, named)
+    transactional_id = request.GET.get("id", "")
+    transaction_page_url = transaction_url("page-transaction", instance.pk, transactional_id)
     question = Question(
-        title=_("Abort transaction %(id)s?") % {"id": named},
+        title=_("Abort transaction %(id)s?") % {"id": transactional_id},
         consequence=_(
             "What it wrote so far is skipped by consumers that read only committed messages. Its producer gets"
             " PRODUCER_FENCED and must begin anew."
         ),
         action_label=_("Abort transaction"),
-        back=here,
+        back=transaction_page_url,
     )
-    crumbs = [(_("Transactions"), reverse("page-transactions", args=[instance.pk])), (named, here)]
+    crumbs = [
+        (_("Transactions"), reverse("page-transactions", args=[instance.pk])),
+        (transactional_id, transaction_page_url),
+    ]
     question_page = ask_first(request, question, section="groups", crumbs=crumbs, context={"instance": instance})
     if question_page is not None:
         return question_page
@@ -87,24 +90,24 @@ def abort_transaction(request: HttpRequest, instance: Instance) -> HttpResponse:
         services.abort_transaction(
             acting=request.actor,  # type: ignore[attr-defined]
             instance=instance,
-            transactional_id=named,
+            transactional_id=transactional_id,
         )
-        messages.success(request, _("Transaction %(id)s is aborted.") % {"id": named})
+        messages.success(request, _("Transaction %(id)s is aborted.") % {"id": transactional_id})
     except DomainError as error:
         if error.http_status == 404:
             raise
         messages.error(request, wording(error))
-    return redirect(here)
+    return redirect(transaction_page_url)
 
 
 @instance_page(Scope.GROUPS_READ)
 @require_GET
 def transaction_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Shows one transactional id with its producer in each partition."""
-    named = request.GET.get("id", "")
-    detail = transaction_selectors.transaction_detail(instance, named)
-    crumbs = [(_("Transactions"), reverse("page-transactions", args=[instance.pk])), (named, None)]
+    transactional_id = request.GET.get("id", "")
+    detail = transaction_selectors.transaction_detail(instance, transactional_id)
+    crumbs = [(_("Transactions"), reverse("page-transactions", args=[instance.pk])), (transactional_id, None)]
     is_part = bool(request.headers.get("HX-Request"))
     template = "instances/transaction_part.html" if is_part else "instances/transaction.html"
-    context = {"row": detail.row, "producers": detail.producers, "period_s": PERIOD_S}
+    context = {"row": detail.row, "producers": detail.producers, "period_s": REFRESH_PERIOD_S}
     return render_instance(request, template, instance, context, section="groups", crumbs=crumbs)

@@ -63,21 +63,25 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         except DomainError as error:
             add_errors(form, error, {"/expires_at": "days"})
         else:
-            new_password = _shown_once(instance, user.name, secret)
+            new_password = _new_password_context(instance, user.name, secret)
             form = UserForm(is_open=is_open)
     is_reachable = instance.current_phase in REACHABLE
     search = AuditFilterForm(request.GET)
-    words, token = (search.cleaned_data["q"], search.cleaned_data["page_token"]) if search.is_valid() else ("", "")
+    search_text, token = (
+        (search.cleaned_data["q"], search.cleaned_data["page_token"]) if search.is_valid() else ("", "")
+    )
     page = None
     if is_reachable:
-        page = user_selectors.user_page(instance, contains=words, page_token=token or None, page_size=PAGE_SIZE_DEFAULT)
+        page = user_selectors.user_page(
+            instance, contains=search_text, page_token=token or None, page_size=PAGE_SIZE_DEFAULT
+        )
     context = {
-        "form": form, "page": page, "words": words, "is_first": not token,
+        "form": form, "page": page, "words": search_text, "is_first": not token,
         "signs_in": sasl_route(instance) is not None, "deleted": services.deleted_users(instance), **new_password,
     }  # fmt: skip
     template = "instances/user_rows.html" if request.headers.get("HX-Request") else "instances/users.html"
     status = 422 if form.is_bound else 200
-    return _private(
+    return _forbid_caching(
         render_instance(
             request, template, instance, context, section="users", crumbs=[(_("Users"), None)], status=status
         ),
@@ -89,8 +93,8 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_GET
 def names_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Renders the first names that contain a typed text, for completion."""
-    typed = request.GET.get("user", "")
-    names = user_names(instance, contains=typed) if len(typed) <= USER_NAME_BYTES_MAX else ()
+    prefix = request.GET.get("user", "")
+    names = user_names(instance, contains=prefix) if len(prefix) <= USER_NAME_BYTES_MAX else ()
     return render_instance(request, "instances/user_options.html", instance, {"user_names": names}, section="users")
 
 
@@ -106,12 +110,12 @@ def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         if request.method == "POST":
             access.require(acting, Scope.USERS_WRITE)
             if action == "rotate":
-                new_password = _shown_once(
+                new_password = _new_password_context(
                     instance, user.name, services.add_secret(acting=acting, instance=instance, name=user.name)
                 )
                 user = user_selectors.user(instance, user.name)
             else:
-                return _changed(request, instance, user, action)
+                return _apply_action(request, instance, user, action)
     except DomainError as error:
         messages.error(request, wording(error))
         return redirect(user_url("page-user", instance.pk, user.name))
@@ -123,7 +127,7 @@ def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "form": ExpiryForm(),
         **new_password,
     }
-    return _private(
+    return _forbid_caching(
         render_instance(
             request, "instances/user.html", instance, context, section="users", crumbs=_crumbs(instance, user.name)
         ),
@@ -131,11 +135,11 @@ def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )
 
 
-def _changed(request: HttpRequest, instance: Instance, user: UserDescription, action: str) -> HttpResponse:
+def _apply_action(request: HttpRequest, instance: Instance, user: UserDescription, action: str) -> HttpResponse:
     """Carries out the action of a button, and redirects to the user's page."""
     acting = request.actor  # type: ignore[attr-defined]
     words = {"user": user.name}
-    here = user_url("page-user", instance.pk, user.name)
+    user_page_url = user_url("page-user", instance.pk, user.name)
     if action == "disable":
         services.update_user(acting=acting, instance=instance, name=user.name, disabled=True)
         back = user_url("page-user-enable", instance.pk, user.name)
@@ -158,7 +162,7 @@ def _changed(request: HttpRequest, instance: Instance, user: UserDescription, ac
             title=_("Remove a password of %(user)s?") % words,
             consequence=_("Connections opened with it end within a second, and it cannot be brought back."),
             action_label=_("Remove"),
-            back=here,
+            back=user_page_url,
         )
         crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), *_crumbs(instance, user.name)]
         question_page = ask_first(request, question, section="users", crumbs=crumbs, context={"instance": instance})
@@ -168,7 +172,7 @@ def _changed(request: HttpRequest, instance: Instance, user: UserDescription, ac
             acting=acting, instance=instance, name=user.name, secret_id=request.POST.get("secret", "")
         )
         messages.success(request, _("The password does not work any more."))
-    return redirect(here)
+    return redirect(user_page_url)
 
 
 @instance_page(Scope.USERS_WRITE)
@@ -193,7 +197,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     if request.method == "POST" and request.POST.get("typed") == user.name:
         for_good = "for_good" in request.POST
         try:
-            kept = services.delete_user(
+            deleted_row = services.delete_user(
                 acting=request.actor,  # type: ignore[attr-defined]
                 instance=instance, name=user.name, for_good=for_good,
             )  # fmt: skip
@@ -201,7 +205,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             messages.error(request, wording(error))
             return redirect(user_url("page-user", instance.pk, user.name))
         words = _("User %(user)s is deleted.") % {"user": user.name}
-        if kept is None:
+        if deleted_row is None:
             messages.success(request, words)
         else:
             back = user_url("page-user-restore", instance.pk, user.name)
@@ -209,7 +213,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         return redirect("page-users", instance.pk)
     context = {
         "user": user,
-        "days": services.USERS_KEPT_FOR.days,
+        "days": services.USER_RESTORE_PERIOD.days,
         "last_used_at": user_selectors.instant_of(user.last_used_at_ms),
         "rules": len(acl_selectors.acl_list(instance, AclFilter(principal=principal_of(user.name)))),
         "quotas": sum(
@@ -225,7 +229,7 @@ def _crumbs(instance: Instance, name: str, *more: Crumb) -> list[Crumb]:
     return [(_("Users"), reverse("page-users", args=[instance.pk])), (name, own), *more]
 
 
-def _shown_once(instance: Instance, name: str, secret: NewSecret) -> dict[str, Any]:
+def _new_password_context(instance: Instance, name: str, secret: NewSecret) -> dict[str, Any]:
     """Returns the context of a new password, with snippets for the first route with SASL."""
     route = sasl_route(instance)
     security = client_security(route, Login(name, secret.password), ca_url())
@@ -239,7 +243,7 @@ def _shown_once(instance: Instance, name: str, secret: NewSecret) -> dict[str, A
     }
 
 
-def _private(response: HttpResponse, new_password: dict[str, Any]) -> HttpResponse:
+def _forbid_caching(response: HttpResponse, new_password: dict[str, Any]) -> HttpResponse:
     """Forbids caching of a page with a new password."""
     if new_password:
         response.headers["Cache-Control"] = "no-store"

@@ -12,8 +12,8 @@ APPS = ("instances", "quotas", "billing", "notifications", "archives", "tenants"
 
 # Calls of REST whose page uses something else, or that are no acts.
 WITHOUT_PAGE = {
-    "hold_topic": "a lock: for If-Match",
-    "hold_user": "a lock: for If-Match",
+    "lock_topic": "a lock: for If-Match",
+    "lock_user": "a lock: for If-Match",
     "note_token_use": "pages are not called with tokens",
     "refund": "called by payment providers and operators; tenants ask for it",
     "remove_certificate": "called by name: `instances.views.route_certificates.PARTS`",
@@ -31,8 +31,8 @@ WITHOUT_REST = {
     "close_instance": "PATCH /instances/{id} with settings.allow_everyone_if_no_acl, and POST …/acls",
     "group_ref": "a name in the audit log",
     "has_nothing_to_restore": "DELETE /instances/{id}?dry_run=true",
-    "kept_for": "a read: `restorable_until` of the deleted topic",
-    "offsets_of": "a read: GET …/groups/{group}",
+    "restore_period": "a read: `restorable_until` of the deleted topic",
+    "offsets_from_audit": "a read: GET …/groups/{group}",
     "plan_purge": "POST …/purge?dry_run=true",
     "plan_reset": "POST …/offsets with dry_run",
     "restore_acls": "an undo by the audit row: POST …/acls with the rules that DELETE answered",

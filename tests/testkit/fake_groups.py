@@ -130,10 +130,10 @@ class FakeGroups:
         self._require_empty(instance_id, group)
         if (instance_id, group) not in self.descriptions:
             self.add(instance_id, group, {})
-        self._set(instance_id, group, [offset for offset in offsets if offset.place not in self.refuses])
+        self._set(instance_id, group, [offset for offset in offsets if offset.topic_partition not in self.refuses])
         self._lose()
         refusal = Unavailable("The brokers answered: Refused by a test.", retry_after_s=1)
-        return {offset.place: refusal for offset in offsets if offset.place in self.refuses}
+        return {offset.topic_partition: refusal for offset in offsets if offset.topic_partition in self.refuses}
 
     def delete_group(self, instance_id: str, group: str) -> None:
         self._require_empty(instance_id, group)
@@ -156,7 +156,7 @@ class FakeGroups:
         return {place: self.keeps[place] for place in partitions if place in self.keeps}
 
     def _set(self, instance_id: str, name: str, offsets: Iterable[CommittedOffset]) -> None:
-        self.offsets[instance_id, name] |= {offset.place: offset for offset in offsets}
+        self.offsets[instance_id, name] |= {offset.topic_partition: offset for offset in offsets}
 
     def _require_empty(self, instance_id: str, group: str) -> None:
         self._require_up()

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from instances.topics.interfaces import BrokerTopics, TopicLine, TopicReport
+from instances.topics.interfaces import BrokerTopics, ReportedTopic, TopicReport
 from tenants.errors import Unavailable
 
 BROKER = 1
@@ -28,7 +28,7 @@ def reporter(data_plane: Any, observation: Any) -> Callable[[str], TopicReport]:
             known = sizes.partitions.get(topic.name, {})
             config = {entry.name: entry.value for entry in data_plane.topic_config(instance_id, topic.name)}
             lines.append(
-                TopicLine(
+                ReportedTopic(
                     name=topic.name,
                     topic_id=uuid.uuid5(uuid.NAMESPACE_OID, topic.name).hex,
                     partition_count=len(topic.partitions),
@@ -42,7 +42,7 @@ def reporter(data_plane: Any, observation: Any) -> Callable[[str], TopicReport]:
                     consumed_bytes=0,
                 )
             )
-        broker = BrokerTopics(now_ms=1_000, alive_since_ms=0, lines=lines)
+        broker = BrokerTopics(now_ms=1_000, alive_since_ms=0, topics=lines)
         return TopicReport(brokers={BROKER: broker}, silent=observation.silent, refused=sizes.refused)
 
     return report

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from brokers.dataplane.acls import KafkaAclAdminClient
 from brokers.dataplane.admin_client import domain_error_of
 from brokers.dataplane.users import ALREADY_THERE
+from instances.acls.constants import ANY, LITERAL, MATCH, PREFIXED, WILDCARD
 from instances.acls.interfaces import AccessDecision, AccessQuestion, AclFilter, AclRule
-from instances.acls.words import ANY, LITERAL, MATCH, PREFIXED, WILDCARD
 from instances.interfaces import BrokerUnresponsive
 from instances.services.users import MECHANISMS
 from instances.users.interfaces import NEVER, Presence, SecretDescription, UserChange, UserDescription, UserList

@@ -51,7 +51,7 @@ def catalogue(
     *,
     bandwidth_mb_s: int | None = None,
     storage_gb: int | None = None,
-    held: str | None = None,
+    current_plan: str | None = None,
     currency: str | None = None,
 ) -> PlanTerms | None:
     """Returns two plans, in billing's terms."""

@@ -1,6 +1,6 @@
 """Schemas of one topic, and the choice of the one that a key or value is decoded by. Pure.
 
-A `SchemaSource` provides the schemas. The only source are rows of the topic (`instances.services.topic_reading`); a
+A `SchemaSource` provides the schemas. The only source are rows of the topic (`instances.services.topic_schemas`); a
 schema registry would be another one, queried by the ids that values carry.
 """
 

@@ -150,7 +150,7 @@ def watched(members: list[Member], tmp_path: Path) -> list[Instance]:
             acting=member_actor(member), instance=instance, name="r", kind="storage_used", threshold=80, for_minutes=0
         )
         made.append(instance)
-    storage_history.note({row.pk: row.storage_bytes for row in made}, int(NOW.timestamp() * 1_000))
+    storage_history.record_samples({row.pk: row.storage_bytes for row in made}, int(NOW.timestamp() * 1_000))
     return made
 
 

@@ -25,14 +25,14 @@ def plans() -> None:
 
 
 def test_a_holder_of_the_plan_may_have_more_of_it() -> None:
-    assert terms_for("brook", bandwidth_mb_s=None, storage_gb=None, held="brook").code == "brook"
+    assert terms_for("brook", bandwidth_mb_s=None, storage_gb=None, current_plan="brook").code == "brook"
 
 
 @pytest.mark.parametrize("held", [None, "stream"])
 def test_nobody_else_is_sold_it(held: str | None) -> None:
     with pytest.raises(Invalid):
-        terms_for("brook", bandwidth_mb_s=None, storage_gb=None, held=held)
-    assert terms_for(None, bandwidth_mb_s=1, storage_gb=1, held="brook").code == "stream"
+        terms_for("brook", bandwidth_mb_s=None, storage_gb=None, current_plan=held)
+    assert terms_for(None, bandwidth_mb_s=1, storage_gb=1, current_plan="brook").code == "stream"
 
 
 def test_its_instances_are_shown_what_they_cost_and_can_be_resized(client: Client) -> None:

@@ -187,9 +187,9 @@ def test_a_topic_deleted_for_good_is_gone_and_one_made_again_under_its_name_is_s
 def test_a_topic_that_nobody_can_restore_any_more_goes_with_the_next_round(undo: Undo) -> None:
     undo.fill()
     undo.delete()
-    assert services.purge_expired(timezone.now()) == 0
+    assert services.purge_expired_topics(timezone.now()) == 0
     DeletedTopic.objects.update(expires_at=timezone.now())
-    assert services.purge_expired(timezone.now()) == 1
+    assert services.purge_expired_topics(timezone.now()) == 1
     internal = naming.internal_topic(INSTANCE_ID, undo.name)
     eventually(lambda: not undo.publisher.topic_exists(internal), "the topic is gone")
-    assert services.purge_expired(timezone.now()) == 0
+    assert services.purge_expired_topics(timezone.now()) == 0

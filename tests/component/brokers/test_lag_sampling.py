@@ -66,7 +66,7 @@ def test_lags_are_kept_by_instance_under_the_names_that_tenants_know() -> None:
     assert lag_sampling.sample("cl-1", lags, NOW_MS) == 2
     assert latest(ONE) == {"etl": {"orders": 60, "clicks": 1}}
     assert latest(OTHER) == {"etl": {"orders": 99}}
-    assert lag_history.note_lags(ONE, {"etl": 0}, NOW_MS + 10_000)["etl"] == ((NOW_MS, 61), (NOW_MS + 10_000, 0))
+    assert lag_history.record_lags(ONE, {"etl": 0}, NOW_MS + 10_000)["etl"] == ((NOW_MS, 61), (NOW_MS + 10_000, 0))
 
 
 def test_the_trend_of_a_page_begins_where_the_sampler_has_been() -> None:
@@ -74,9 +74,9 @@ def test_the_trend_of_a_page_begins_where_the_sampler_has_been() -> None:
     for at in range(8):
         lags.found[f"{ONE}.etl"][0] = CommittedOffset(topic=f"{ONE}.orders", partition=0, offset=40 - at)
         lag_sampling.sample("cl-1", lags, NOW_MS + at * 10_000)
-    samples = lag_history.note_ends(ONE, "etl", {("orders", 0): 100}, NOW_MS + 80_000)
+    samples = lag_history.record_log_ends(ONE, "etl", {("orders", 0): 100}, NOW_MS + 80_000)
     assert len(samples) == 9
-    assert lag_history.has_grown(lag_history.note_lags(ONE, {"etl": 68}, NOW_MS + 80_000)["etl"])
+    assert lag_history.has_grown(lag_history.record_lags(ONE, {"etl": 68}, NOW_MS + 80_000)["etl"])
 
 
 def test_a_lag_with_an_unknown_partition_is_left_out() -> None:
@@ -172,14 +172,14 @@ def test_ids_come_round_again(after: str, expected: str) -> None:
 
 def test_an_instance_whose_sample_cannot_be_kept_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     lags = FakeLags({(ONE, "g", "t", 0): 90, (OTHER, "g", "t", 0): 80})
-    original = lag_history.note
+    original = lag_history.record_samples
 
     def poisoned(instance_id: str, *sample: Any) -> None:
         if instance_id == ONE:
             raise OverflowError
         original(instance_id, *sample)
 
-    monkeypatch.setattr(lag_history, "note", poisoned)
+    monkeypatch.setattr(lag_history, "record_samples", poisoned)
     with capture_logs() as written:
         lag_sampling.sample("c", lags, NOW_MS)
     assert [line["instance_id"] for line in written if line["event"] == "lags.instance_failed"] == [ONE]

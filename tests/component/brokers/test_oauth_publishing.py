@@ -85,7 +85,7 @@ def placed(fleet: Cluster, tenant: Tenant | None = None, **fields: Any) -> Insta
 def configure(instance: Instance, **wanted: Any) -> OAuthConfiguration:
     acting: Actor = system_actor("tests", instance.tenant)
     body = {"issuer": ISSUER, "audience": AUDIENCE, "clock_skew_seconds": 0, **wanted}
-    return services.configure_oauth(acting=acting, instance=instance, wanted=body)
+    return services.configure_oauth(acting=acting, instance=instance, requested=body)
 
 
 def lets_in(engines: EngineCluster, token: str) -> bool:

@@ -119,7 +119,7 @@ def run(copy: TopicCopy, seconds_later: int = 0) -> TopicCopy:
 
     def has_ended() -> bool:
         now = timezone.now() + timedelta(seconds=seconds_later)
-        turns.run_turn(copy.pk, ends_s=time.monotonic() + 5, now=now)
+        turns.run_turn(copy.pk, deadline_s=time.monotonic() + 5, now=now)
         copy.refresh_from_db()
         return copy.state != CopyState.RUNNING
 
@@ -154,7 +154,7 @@ def test_an_answer_that_is_lost_repeats_nothing(instance: Instance, bootstrap: s
 
     with plugged(record_log, Losing):
         copy = begin(instance, source)
-        turns.run_turn(copy.pk, ends_s=time.monotonic() + 5, now=timezone.now())
+        turns.run_turn(copy.pk, deadline_s=time.monotonic() + 5, now=timezone.now())
         copy.refresh_from_db()
         assert copy.in_flight is not None
         copy = run(copy, seconds_later=COPY_RESOLVE_AFTER_S + 1)

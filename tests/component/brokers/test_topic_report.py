@@ -61,7 +61,7 @@ def test_every_broker_names_all_topics_and_figures_are_those_of_the_leaders(engi
 
     report = topic_report(INSTANCE_ID)
     assert (set(report.brokers), report.silent) == ({1, 2}, ())
-    lines = {number: [line for line in part.lines if line.name == name] for number, part in report.brokers.items()}
+    lines = {number: [line for line in part.topics if line.name == name] for number, part in report.brokers.items()}
     assert all(len(found) == 1 for found in lines.values())
     both = [found[0] for found in lines.values()]
     assert {
@@ -71,7 +71,7 @@ def test_every_broker_names_all_topics_and_figures_are_those_of_the_leaders(engi
     assert sum(line.message_count for line in both) == MESSAGES
     assert sum(line.produced_bytes for line in both) >= MESSAGES * 1_000
     assert sum(line.consumed_bytes for line in both) > 1_000
-    assert not any(line.name == "foreign" for part in report.brokers.values() for line in part.lines)
+    assert not any(line.name == "foreign" for part in report.brokers.values() for line in part.topics)
 
 
 def test_pages_hold_every_topic_once_and_a_broker_that_stops_between_them_is_silent(
@@ -83,11 +83,13 @@ def test_pages_hold_every_topic_once_and_a_broker_that_stops_between_them_is_sil
     first = engine.admin(f"/v1/instances/{INSTANCE_ID}/topic_figures")
     assert first["next"] is not None
     eventually(
-        lambda: all(names <= {line.name for line in part.lines} for part in topic_report(INSTANCE_ID).brokers.values()),
+        lambda: all(
+            names <= {line.name for line in part.topics} for part in topic_report(INSTANCE_ID).brokers.values()
+        ),
         "both brokers know all topics",
     )
     for part in topic_report(INSTANCE_ID).brokers.values():
-        found = [line.name for line in part.lines]
+        found = [line.name for line in part.topics]
         assert len(found) == len(set(found))
         assert found == sorted(found)
     rows = {row.name: row for row in table.rebuild(INSTANCE_ID).rows}

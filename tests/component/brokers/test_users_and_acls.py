@@ -122,7 +122,7 @@ def test_rules_are_made_found_by_what_they_have_a_say_about_and_deleted(instance
     eventually(lambda: sorted(acls.rules(INSTANCE_ID, AclFilter())) == made)
     matching = acls.rules(INSTANCE_ID, AclFilter(resource_type="topic", resource_name="orders", pattern_type="match"))
     assert sorted(matching) == sorted(item for item in made if item.resource_type == "topic")
-    gone = acls.delete(INSTANCE_ID, [acl_selectors.exactly(rule()), AclFilter(principal="User:bob")])
+    gone = acls.delete(INSTANCE_ID, [acl_selectors.exact_filter(rule()), AclFilter(principal="User:bob")])
     assert set(gone) == {rule(), rule("User:bob", "write", permission="deny", host="10.0.0.1")}
     assert set(acls.delete(INSTANCE_ID, [AclFilter()])) == set(made) - set(gone)
     eventually(lambda: acls.rules(INSTANCE_ID, AclFilter()) == [])
@@ -138,7 +138,7 @@ def test_brokers_report_the_written_rules_and_the_access_test_decides_by_them(in
     eventually(lambda: acl_selectors.access_decision(instance, asked).reason == "allowed_by_rule")
     services.update_user(acting=acting, instance=instance, name="etl", superuser=True)
     eventually(lambda: acl_selectors.access_decision(instance, asked).reason == "superuser")
-    services.delete_acls(acting=acting, instance=instance, wanted=AclFilter(principal="User:etl"))
+    services.delete_acls(acting=acting, instance=instance, rule_filter=AclFilter(principal="User:etl"))
     services.delete_user(acting=acting, instance=instance, name="etl")
     eventually(lambda: user_selectors.user_names(instance) == ())
 

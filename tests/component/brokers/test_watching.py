@@ -22,7 +22,7 @@ from instances.interfaces import BrokerUnresponsive
 from instances.lifecycle.conditions import Condition, Observation
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
-from instances.views.attention import needs_of
+from instances.views.attention import notices_of
 from tenants.models import AuditEntry
 from tests.testkit.api_cases import Api, make_member, make_token
 from tests.testkit.fleet import catalogue, make_fleet, make_running, place, plugged
@@ -269,7 +269,7 @@ def test_a_time_that_no_calendar_has_holds_no_other_report_up(world: World, inst
     assert world.reconcile_once() == 2
     assert conditions(instance)["RetentionKept"]["message"].endswith("orders from an unknown time.")
     assert conditions(neighbour)["StorageAvailable"]["status"] is False
-    needs = needs_of(Instance.objects.get(pk=instance.pk))
+    needs = notices_of(Instance.objects.get(pk=instance.pk))
     assert any("orders from —" in need.meaning for need in needs)
 
 

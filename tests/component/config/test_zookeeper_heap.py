@@ -46,12 +46,12 @@ Nodes = Iterator[tuple[str, bytes]]
 
 
 def quota_nodes(instance_id: str) -> Nodes:
-    weight = 0
+    stored_bytes = 0
     for number in range(instance_limits.QUOTA_ENTITIES_MAX):
         entity = QuotaEntity(False, None, True, str(number))
         limits = {"producer_byte_rate": 1.0}
-        weight += stored_bytes_of(instance_id, entity, limits)
-        if weight > instance_limits.QUOTA_BYTES_MAX:
+        stored_bytes += stored_bytes_of(instance_id, entity, limits)
+        if stored_bytes > instance_limits.QUOTA_BYTES_MAX:
             return
         path = paths.quota_entity(instance_id, None, str(number), has_user=False, has_client=True)
         yield f"/config/{path}", documents.config_to_json({"producer_byte_rate": "1"})
@@ -59,19 +59,19 @@ def quota_nodes(instance_id: str) -> Nodes:
 
 def user_nodes(instance_id: str) -> Nodes:
     """Yields the smallest user documents of an instance, up to the limits of number and weight."""
-    weight = 0
+    stored_bytes = 0
     yield paths.instance_users(instance_id), b""
     for number in range(USERS_MAX):
         document = UserDocument(name=str(number), created_at_ms=1)
-        weight += user_plans.stored_bytes_of(str(number), document)
-        if weight > instance_limits.USERS_BYTES_MAX:
+        stored_bytes += user_plans.stored_bytes_of(str(number), document)
+        if stored_bytes > instance_limits.USERS_BYTES_MAX:
             return
         yield paths.instance_user(instance_id, str(number)), document.to_json()
 
 
 def topic_nodes(instance_id: str) -> Nodes:
     """Yields topics of one partition, up to the plan's limits of number and weight."""
-    weight = 0
+    stored_bytes = 0
     state = PartitionStateDocument(
         leader=1, leader_epoch=7, controller_epoch=3, isr=(1, 2, 3), isr_broker_epochs=(10_000, 10_001, 10_002)
     ).to_json()
@@ -85,8 +85,8 @@ def topic_nodes(instance_id: str) -> Nodes:
             assignment={0: (1, 2, 3)},
             config={},
         )
-        weight += topic.stored_bytes
-        if weight > instance_limits.document_bytes_max(PARTITIONS_EACH):
+        stored_bytes += topic.stored_bytes
+        if stored_bytes > instance_limits.document_bytes_max(PARTITIONS_EACH):
             return
         yield paths.topic(name), topic.document.to_json()
         yield paths.topic_config(name), documents.config_to_json({})
@@ -97,7 +97,7 @@ def topic_nodes(instance_id: str) -> Nodes:
 
 
 def allow_list_nodes(instance_id: str) -> Nodes:
-    for number in range(ALLOW_LIST_BYTES_MAX // allow_lists.weight()):
+    for number in range(ALLOW_LIST_BYTES_MAX // allow_lists.stored_bytes()):
         name = f"{instance_id}.a{number}"
         yield paths.instance_topic(instance_id, name), documents.InstanceTopicDocument(name=name).to_json()
 
@@ -105,13 +105,13 @@ def allow_list_nodes(instance_id: str) -> Nodes:
 def acl_nodes(instance_id: str) -> Nodes:
     yield paths.instance_acls(instance_id), b""
     entry = AclEntry("User:a", "*", AclOperation.READ, Permission.ALLOW)
-    weight = 0
+    stored_bytes = 0
     for number in range(ENTRIES_MAX):
         pattern = ResourcePattern(ResourceType.TOPIC, str(number), PatternType.LITERAL)
         path = paths.instance_acl(instance_id, pattern.node_name)
         data = AclDocument(pattern=pattern, entries=frozenset({entry})).to_json()
-        weight += len(path) + len(data) + instance_limits.NODE_BYTES
-        if weight > ACL_BYTES_MAX:
+        stored_bytes += len(path) + len(data) + instance_limits.NODE_BYTES
+        if stored_bytes > ACL_BYTES_MAX:
             return
         yield path, data
 
@@ -122,11 +122,11 @@ def offset_nodes(instance_id: str) -> Nodes:
     yield legacy_offsets.group_path(group), b""
     yield root, b""
     yield f"{root}/{topic}", b""
-    weight = 0
+    stored_bytes = 0
     for index in range(instance_limits.OLD_OFFSETS_BYTES_MAX):
         path = legacy_offsets.offset_path(group, topic, index)
-        weight += legacy_offsets.node_bytes(path)
-        if weight > instance_limits.OLD_OFFSETS_BYTES_MAX:
+        stored_bytes += legacy_offsets.node_bytes(path)
+        if stored_bytes > instance_limits.OLD_OFFSETS_BYTES_MAX:
             return
         yield path, b"1234567890"
 

@@ -31,7 +31,7 @@ def note(
     storage: StorageUsed | None = None,
 ) -> None:
     seen = Observation(silent=frozenset(silent or ()), leaderless=leaderless, storage=storage, at=timezone.now())
-    services.note_health(instance.pk, seen)
+    services.record_health(instance.pk, seen)
 
 
 def test_a_silent_broker_and_what_to_do_stand_on_the_list_and_the_page(ida: Client, instance: Instance) -> None:

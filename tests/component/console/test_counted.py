@@ -45,7 +45,7 @@ def test_the_head_of_the_list_counts_and_sums_without_it(ida: Client, instance: 
 
 
 def test_bought_amounts_are_without_it(owner: Member, instance: Instance, gone: Instance) -> None:
-    assert selectors.bought(owner.tenant) == {
+    assert selectors.purchased_totals(owner.tenant) == {
         "instances": 1, "bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb,
     }  # fmt: skip
 

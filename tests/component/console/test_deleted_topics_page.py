@@ -75,7 +75,7 @@ def test_a_topic_that_brokers_do_not_show_yet_says_so_and_its_page_comes_by_itse
 
     data_plane.found[instance.pk, TOPIC] = hidden
     assert ida.get(part).headers["HX-Refresh"] == "true"
-    table.forget(instance.pk)
+    table.invalidate(instance.pk)
     assert "being restored" not in text(ida, at("page-topics", instance))
 
 

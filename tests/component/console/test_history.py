@@ -48,7 +48,7 @@ def test_an_instance_of_a_few_minutes_is_drawn_over_its_life(
     at = minute_of(now - timedelta(minutes=3))
     born(instance, now - timedelta(minutes=10))
     used(instance.pk, at, produce=600)
-    services.keep_delays({instance.pk: {ms(at): 250}})
+    services.store_delays({instance.pk: {ms(at): 250}})
     body = ask(ida, instance, span)
     assert [ms(at), 10.0, 0.0, 250] in body["points"]
     assert body["step_ms"] == 60_000
@@ -91,7 +91,7 @@ def test_an_hour_of_a_month_has_the_longest_delay_of_its_minutes(
     born(instance, now - timedelta(days=60))
     hour = minute_of(now - timedelta(days=20)).replace(minute=0)
     minutes = {ms(hour + timedelta(minutes=at)): delay_ms for at, delay_ms in ((1, 40), (30, 900), (59, 3))}
-    services.keep_delays({instance.pk: minutes})
+    services.store_delays({instance.pk: minutes})
     body = ask(ida, instance, "30d")
     assert {point[0]: point[3] for point in body["points"]}[ms(hour)] == 900
     assert body["note"] == ""
@@ -100,14 +100,14 @@ def test_an_hour_of_a_month_has_the_longest_delay_of_its_minutes(
 def test_a_minute_reported_twice_keeps_its_longest_delay(instance: Instance, now: datetime) -> None:
     at = ms(minute_of(now))
     for delay_ms in (40, 90, 60):
-        services.keep_delays({instance.pk: {at: delay_ms}, "ins-00000000": {at: 1}})
+        services.store_delays({instance.pk: {at: delay_ms}, "ins-00000000": {at: 1}})
     assert list(DelayedMinute.objects.values_list("instance_id", "delay_ms_max")) == [(instance.pk, 90)]
 
 
 def test_delays_are_forgotten_after_the_longest_span(instance: Instance, now: datetime) -> None:
     old, fresh = minute_of(now - DELAYED_MINUTES_KEPT - timedelta(minutes=1)), minute_of(now)
-    services.keep_delays({instance.pk: {ms(old): 1, ms(fresh): 2}})
-    assert services.forget_delays(now) == 1
+    services.store_delays({instance.pk: {ms(old): 1, ms(fresh): 2}})
+    assert services.delete_old_delays(now) == 1
     assert DelayedMinute.objects.get().minute == fresh
 
 

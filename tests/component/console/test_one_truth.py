@@ -46,7 +46,7 @@ def why(client: Client, instance: Instance) -> str:
 
 def note(instance: Instance, **seen: Any) -> None:
     observed = {"silent": frozenset(seen.pop("silent", ())), "at": timezone.now(), **seen}
-    services.note_health(instance.pk, Observation(**observed))
+    services.record_health(instance.pk, Observation(**observed))
 
 
 def fire(owner: Member, instance: Instance, kind: str, **terms: Any) -> None:
@@ -215,7 +215,7 @@ def test_more_groups_than_are_compared_still_show_the_largest_lags(
     now_ms = time.time_ns() // 1_000_000
     ends = {("orders.created", 0): 1_000}
     offsets = {f"group-{number:02}": {("orders.created", 0): 1_000} for number in range(60)}
-    lag_history.note(instance.pk, {**offsets, "zz-late": {("orders.created", 0): 3}}, ends, now_ms)
+    lag_history.record_samples(instance.pk, {**offsets, "zz-late": {("orders.created", 0): 3}}, ends, now_ms)
     page = read(ida, reverse("page-groups-part", args=[instance.pk]))
     assert "zz-late" in page
     assert "997" in page

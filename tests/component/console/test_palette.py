@@ -120,7 +120,7 @@ def test_silent_brokers_leave_pages_and_instances(
 def test_brokers_are_asked_no_longer_than_the_deadline(
     ida: Client, instance: Instance, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_instances, "NAMES_WITHIN_S", -1.0)
+    monkeypatch.setattr(of_instances, "NAMES_TIMEOUT_S", -1.0)
     assert answer(ida, "bill", "names") == {"entries": [], "is_partial": True}
 
 

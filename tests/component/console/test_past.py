@@ -14,7 +14,7 @@ from django.utils import timezone
 from instances import services
 from instances.limits import THROTTLED_MINUTES_KEPT
 from instances.models import Instance
-from instances.services import MinuteOfBroker
+from instances.services import ThrottledMinuteReport
 from tenants.models import Member
 from tests.component.console.fakes import FakeObservation, share, throttle
 
@@ -35,7 +35,7 @@ def tuesday(instance: Instance) -> datetime:
     at = timezone.now().astimezone(UTC).replace(second=0, microsecond=0) - timedelta(days=3, hours=1)
     refused = CAUSE | {"kind": "frozen", "quota": "frozen", "level": None, "entity": {}, "waited_ms": 0, "clients": []}
     at_ms = round(at.timestamp() * 1_000)
-    services.keep_throttled_minutes([MinuteOfBroker(instance.pk, at_ms, 2, 1, [CAUSE, refused])])
+    services.store_throttled_minutes([ThrottledMinuteReport(instance.pk, at_ms, 2, 1, [CAUSE, refused])])
     return at
 
 

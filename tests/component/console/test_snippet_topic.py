@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from instances import services
 from instances.models import Instance
-from instances.views.looked_at import INSTANCES_MAX, KEY
+from instances.views.last_viewed_topic import INSTANCES_MAX, KEY
 from instances.views.snippets import topic_for
 from tenants.actors import member_actor
 from tenants.models import Member
@@ -63,6 +63,6 @@ def test_topics_last_viewed_are_kept_for_few_instances(ida: Client, instance: In
 
 
 def test_topics_that_clients_made_come_last_by_name() -> None:
-    assert topic_for({"b", "c"}, looked_at="gone", created=["gone"]) == "b"
-    assert topic_for({"b", "c"}, looked_at="", created=["x", "c"]) == "c"
-    assert topic_for(set(), looked_at="a", created=["a"]) is None
+    assert topic_for({"b", "c"}, last_viewed="gone", created=["gone"]) == "b"
+    assert topic_for({"b", "c"}, last_viewed="", created=["x", "c"]) == "c"
+    assert topic_for(set(), last_viewed="a", created=["a"]) is None

@@ -17,7 +17,7 @@ from instances.lifecycle.conditions import Observation, Shortened, growth_refuse
 from instances.limits import STORAGE_SAMPLE_EVERY_S, STORAGE_TOPICS_PER_PAGE
 from instances.metrics import storage_history
 from instances.models import Instance
-from instances.views.storage import about
+from instances.views.storage import approximate_duration
 from tenants.models import User
 from tests.component.console.fakes import FakeDataPlane, FakeObservation
 
@@ -63,13 +63,13 @@ def test_many_topics_come_in_pages(
 def test_the_forecast_has_one_unit(ida: Client, instance: Instance, observation: FakeObservation) -> None:
     step_bytes = instance.storage_bytes // 1_000
     for number in range(40):
-        storage_history.note({instance.pk: step_bytes * number}, number * STORAGE_SAMPLE_EVERY_S * 1_000)
+        storage_history.record_samples({instance.pk: step_bytes * number}, number * STORAGE_SAMPLE_EVERY_S * 1_000)
 
     assert "Full in about 33 hours" in page_of(ida, instance)
 
 
 def test_spans_have_one_unit() -> None:
-    assert [about(seconds) for seconds in (1, 60, 7_100, 7_200, 172_000, 172_800, 300_000)] == [
+    assert [approximate_duration(seconds) for seconds in (1, 60, 7_100, 7_200, 172_000, 172_800, 300_000)] == [
         "1 minute",
         "1 minute",
         "118 minutes",
@@ -123,13 +123,13 @@ def test_refusal_stands_beside_its_field_in_the_readers_language(
 
 def test_shortened_retention_names_topics_and_what_is_kept(ida: Client, instance: Instance) -> None:
     shortened = Shortened(topics=(("orders.created", 1_790_000_000_000),))
-    services.note_health(instance.pk, Observation(shortened=shortened, at=timezone.now()))
+    services.record_health(instance.pk, Observation(shortened=shortened, at=timezone.now()))
 
     page = html.unescape(ida.get(reverse("page-why", args=[instance.pk])).content.decode())
 
     assert "Oldest records were deleted before their time" in page
     assert "orders.created from" in page
-    services.note_health(instance.pk, Observation(shortened=Shortened(), at=timezone.now()))
+    services.record_health(instance.pk, Observation(shortened=Shortened(), at=timezone.now()))
     assert "before their time" not in ida.get(reverse("page-why", args=[instance.pk])).content.decode()
 
 

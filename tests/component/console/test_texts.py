@@ -169,7 +169,7 @@ def test_plain_refusals_are_translated_into_chinese() -> None:
 @pytest.mark.parametrize("address", ["10.0.0.300", "10.1.2.3/8", "fe80::1%eth0", "1.2.3.4/33", ""])
 def test_the_fault_of_an_address_is_translated_into_chinese(address: str) -> None:
     with pytest.raises(Invalid) as refusal:
-        allow_lists.normalised([address], "/produce")
+        allow_lists.normalized_addresses([address], "/produce")
     with override("zh-hans"):
         assert re.search(r"[\u4e00-\u9fff]", localized(refusal.value.detail)), refusal.value.detail
 

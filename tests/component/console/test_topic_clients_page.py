@@ -52,7 +52,7 @@ def test_consumers_are_shown_with_group_and_lag_for_those_who_see_groups(
     spot = (TOPIC, 0)
     groups.logs = {spot: (0, 1_234)}
     groups.add(instance.pk, "mail", {spot: 0}, member("reader", spot))
-    lag_history.note(instance.pk, {"mail": {spot: 0}}, {spot: 1_234}, time.time_ns() // 1_000_000)
+    lag_history.record_samples(instance.pk, {"mail": {spot: 0}}, {spot: 1_234}, time.time_ns() // 1_000_000)
     connections.count(instance.pk, TOPIC, "reader", 5, direction="consume")
     page = shown(ida, f"{place(instance, 'consumers')}?sort=-lag")
     assert "1,234" in page

@@ -41,8 +41,8 @@ def begin(client: Client, instance: Instance) -> str:
 
 
 def turn() -> None:
-    for copy_id in turns.due():
-        turns.run_turn(copy_id, ends_s=time.monotonic() + 60, now=timezone.now())
+    for copy_id in turns.due_copies():
+        turns.run_turn(copy_id, deadline_s=time.monotonic() + 60, now=timezone.now())
 
 
 def test_a_copy_is_begun_on_the_page_of_the_clone_and_followed_below_the_list(

@@ -120,7 +120,9 @@ def test_a_deletion_is_taken_back_by_its_row(instance: Instance, owner: Member, 
     acting = member_actor(owner)
     before = {rule(), rule("User:bob", host="10.0.0.1", permission="deny")}
     acls.create(instance.pk, sorted(before))
-    deleted, entry = services.delete_acls(acting=acting, instance=instance, wanted=AclFilter(resource_name="orders"))
+    deleted, entry = services.delete_acls(
+        acting=acting, instance=instance, rule_filter=AclFilter(resource_name="orders")
+    )
     assert set(deleted) == before
     assert not acls.found[instance.pk]
     services.restore_acls(acting=acting, instance=instance, entry_id=entry.pk)
@@ -133,7 +135,7 @@ def test_a_rule_with_a_zero_byte_comes_back_with_the_same_name(
     acting = member_actor(owner)
     odd = rule("User:a\x00b", resource_name="orders\x00\ufffd")
     acls.create(instance.pk, [odd])
-    _, entry = services.delete_acls(acting=acting, instance=instance, wanted=AclFilter())
+    _, entry = services.delete_acls(acting=acting, instance=instance, rule_filter=AclFilter())
     entry.refresh_from_db()
     assert entry.before["rules"][0]["principal"] == "User:a\ufffdb"
     services.restore_acls(acting=acting, instance=instance, entry_id=entry.pk)
@@ -143,7 +145,7 @@ def test_a_rule_with_a_zero_byte_comes_back_with_the_same_name(
 def test_another_instances_deletion_is_not_taken_back_here(owner: Member, instance: Instance, acls: FakeAcls) -> None:
     acting, other = member_actor(owner), make_running(owner.tenant)
     acls.create(other.pk, [rule()])
-    _, entry = services.delete_acls(acting=acting, instance=other, wanted=AclFilter(principal="User:alice"))
+    _, entry = services.delete_acls(acting=acting, instance=other, rule_filter=AclFilter(principal="User:alice"))
     with pytest.raises(NotFound):
         services.restore_acls(acting=acting, instance=instance, entry_id=entry.pk)
     stranger = make_member()
@@ -169,7 +171,7 @@ def test_a_deletion_that_nobody_answered_is_kept_in_the_ledger(
     acls.create(instance.pk, [rule()])
     acls.is_lost = True
     with pytest.raises(OutcomeUnknown):
-        services.delete_acls(acting=member_actor(owner), instance=instance, wanted=AclFilter())
+        services.delete_acls(acting=member_actor(owner), instance=instance, rule_filter=AclFilter())
     assert (AuditEntry.objects.get(action="acl.deleted").after or {})["outcome"] == "unknown"
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from instances import services
 from instances.limits import (
-    DELETED_TOPICS_GO_FROM_PERCENT,
+    DELETED_TOPICS_EXPIRE_FROM_PERCENT,
     DELETED_TOPICS_MAX,
     PENDING_TOPIC_SHOWN_S,
     PENDING_TOPICS_KEPT_MAX,
@@ -95,7 +95,7 @@ def test_a_topic_that_brokers_do_not_show_yet_has_a_state_until_they_do(
 
     data_plane.descriptions[instance.pk, TOPIC] = hidden
     assert api.get(f"{at}/topics/{TOPIC}").json()["state"] == "ready"
-    table.forget(instance.pk)
+    table.invalidate(instance.pk)
     assert [row["state"] for row in api.get(f"{at}/topics").json()["items"]] == ["ready"]
 
 
@@ -127,7 +127,7 @@ def test_a_topic_that_was_just_created_is_shown_before_brokers_know_it(
 
 def test_topics_being_created_are_kept_up_to_a_number(instance: Instance) -> None:
     for number in range(PENDING_TOPICS_KEPT_MAX + 5):
-        pending.note(instance.pk, pending.PendingTopic(f"t{number}", "being_created", "", 1, 1, 10**15 + number))
+        pending.add(instance.pk, pending.PendingTopic(f"t{number}", "being_created", "", 1, 1, 10**15 + number))
     kept = pending.pending_topics(instance)
     assert (len(kept), "t4" in kept, "t5" in kept) == (PENDING_TOPICS_KEPT_MAX, False, True)
 
@@ -156,10 +156,10 @@ def test_where_brokers_do_not_say_whether_it_went_the_topic_can_be_asked_for_aga
     assert DeletedTopic.objects.count() == 1
     DeletedTopic.objects.update(expires_at=timezone.now())
     now = timezone.now()
-    assert services.purge_expired(now) == 0
+    assert services.purge_expired_topics(now) == 0
     data_plane.is_lost = False
-    assert services.purge_expired(now) == 0
-    assert services.purge_expired(now + timedelta(seconds=PURGE_RETRIED_AFTER_S)) == 1
+    assert services.purge_expired_topics(now) == 0
+    assert services.purge_expired_topics(now + timedelta(seconds=PURGE_RETRIED_AFTER_S)) == 1
 
 
 def test_topics_that_cannot_be_purged_keep_no_others_from_it(
@@ -177,12 +177,12 @@ def test_topics_that_cannot_be_purged_keep_no_others_from_it(
         for number in range(PURGES_PER_ROUND_MAX)
     )  # fmt: skip
     data_plane.silent_instances.add(silent.pk)
-    assert services.purge_expired(now) == 0
-    assert services.purge_expired(now) == 1
+    assert services.purge_expired_topics(now) == 0
+    assert services.purge_expired_topics(now) == 1
     assert not DeletedTopic.objects.filter(instance=instance).exists()
     assert DeletedTopic.objects.count() == PURGES_PER_ROUND_MAX
     data_plane.silent_instances.clear()
-    assert services.purge_expired(now + timedelta(seconds=PURGE_RETRIED_AFTER_S)) == PURGES_PER_ROUND_MAX
+    assert services.purge_expired_topics(now + timedelta(seconds=PURGE_RETRIED_AFTER_S)) == PURGES_PER_ROUND_MAX
 
 
 def test_the_oldest_goes_beyond_the_limit_and_where_storage_is_needed(
@@ -193,20 +193,20 @@ def test_the_oldest_goes_beyond_the_limit_and_where_storage_is_needed(
         deleted_at = now - timedelta(minutes=DELETED_TOPICS_MAX - number)
         DeletedTopic.objects.create(
             instance=instance, topic=f"t{number:03}", topic_id=f"id-of-t{number:03}", partitions=1,
-            deleted_at=deleted_at, expires_at=deleted_at + services.kept_for(),
+            deleted_at=deleted_at, expires_at=deleted_at + services.restore_period(),
         )  # fmt: skip
     api.delete(f"{at}/topics/{TOPIC}")
-    assert services.purge_expired(timezone.now()) == 1
+    assert services.purge_expired_topics(timezone.now()) == 1
     names = set(DeletedTopic.objects.values_list("topic", flat=True))
     assert (len(names), "t000" in names, TOPIC in names) == (DELETED_TOPICS_MAX, False, True)
 
-    needed = instance.storage_bytes * DELETED_TOPICS_GO_FROM_PERCENT // 100
-    storage_history.note({instance.pk: needed - 1}, 1_000)
-    assert services.purge_expired(timezone.now()) == 0
-    storage_history.note({instance.pk: needed + 1}, 10_000_000)
-    assert services.purge_expired(timezone.now()) == 1
+    needed = instance.storage_bytes * DELETED_TOPICS_EXPIRE_FROM_PERCENT // 100
+    storage_history.record_samples({instance.pk: needed - 1}, 1_000)
+    assert services.purge_expired_topics(timezone.now()) == 0
+    storage_history.record_samples({instance.pk: needed + 1}, 10_000_000)
+    assert services.purge_expired_topics(timezone.now()) == 1
     assert not DeletedTopic.objects.filter(topic="t001").exists()
-    assert services.purge_expired(timezone.now()) == 0, "what went is in no sample yet"
+    assert services.purge_expired_topics(timezone.now()) == 0, "what went is in no sample yet"
 
 
 def test_another_topic_of_the_name_is_neither_restored_over_nor_deleted(

@@ -96,7 +96,7 @@ def test_its_time_is_over_after_days_and_the_oldest_goes_beyond_the_limit(
         users.add(instance.pk, name, disabled=True)
         DeletedUser.objects.create(
             instance=instance, name=name, created_at_ms=users.found[instance.pk, name].created_at_ms,
-            secret_ids=[f"sec-of-{name}"], deleted_at=deleted_at, expires_at=deleted_at + services.USERS_KEPT_FOR,
+            secret_ids=[f"sec-of-{name}"], deleted_at=deleted_at, expires_at=deleted_at + services.USER_RESTORE_PERIOD,
         )  # fmt: skip
     api.delete(f"{at}/users/{NAME}")
     assert services.purge_expired_users(timezone.now()) == 1

@@ -36,12 +36,12 @@ def test_a_reset_is_undone_from_its_audit_row(acting: Actor, instance: Instance,
     before = groups.committed(instance.pk, "etl")
     target = TARGETS["earliest"]
     done = services.reset_offsets(
-        acting=acting, instance=instance, group="etl", target=target, wanted=[("orders", None), ("clicks", [0])]
+        acting=acting, instance=instance, group="etl", target=target, selection=[("orders", None), ("clicks", [0])]
     )
     assert ("orders", 2) in groups.committed(instance.pk, "etl")
     services.undo_offsets(acting=acting, instance=instance, group="etl", entry_id=done.entry_id)
     assert groups.committed(instance.pk, "etl") == before
-    assert selectors.last_move(instance, services.group_ref(instance, "etl")) is None
+    assert selectors.last_undoable_change(instance, services.group_ref(instance, "etl")) is None
 
 
 @pytest.mark.parametrize("act", ["reset", "delete", "forget"])
@@ -65,7 +65,7 @@ def test_undone_offsets_come_back_whole(act: str, acting: Actor, instance: Insta
 def test_an_audit_row_holds_no_more_metadata_than_a_page_can_show(
     acting: Actor, instance: Instance, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_common, "METADATA_KEPT_CHARS_MAX", 5)
+    monkeypatch.setattr(group_common, "AUDITED_METADATA_CHARS_MAX", 5)
     committed = groups.offsets[instance.pk, "etl"]
     for place in committed:
         committed[place] = replace(committed[place], leader_epoch=2, metadata="1234")
@@ -145,6 +145,6 @@ def test_a_partial_deletion_of_offsets_is_recorded_as_such(
     groups.keeps = {("orders", 1): NotFound("There is no such partition.")}
     entry = services.delete_offsets(acting=acting, instance=instance, group="etl", topic="orders")
     assert groups.committed(instance.pk, "etl") == {("orders", 1): 50, ("clicks", 0): 3}
-    assert list(services.offsets_of(entry.after)) == [("orders", 0)]
+    assert list(services.offsets_from_audit(entry.after)) == [("orders", 0)]
     services.undo_offsets(acting=acting, instance=instance, group="etl", entry_id=entry.pk)
     assert ("orders", 0) in groups.committed(instance.pk, "etl")

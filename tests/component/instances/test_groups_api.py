@@ -290,7 +290,7 @@ def test_a_reset_that_moves_nothing_leaves_no_entry(acting: Actor, instance: Ins
     first = services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
     again = services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
     assert (again.changed, again.entry_id) == ((), "")
-    latest = selectors.last_move(instance, services.group_ref(instance, "etl"))
+    latest = selectors.last_undoable_change(instance, services.group_ref(instance, "etl"))
     assert latest is not None and latest.pk == first.entry_id
 
 

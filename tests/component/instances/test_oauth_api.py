@@ -11,7 +11,7 @@ import pytest
 from instances.models import Instance, OAuthConfiguration
 from instances.oauth.key_sets import keys_of
 from instances.oauth.limits import KEY_SET_BYTES_MAX, KEYS_PER_SET_MAX
-from instances.services.oauth import note_failed_fetch, note_fetched_keys, note_published
+from instances.services.oauth import mark_published, store_failed_fetch, store_fetched_keys
 from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, assert_problem, make_member
 from tests.testkit.fleet import make_running
@@ -125,7 +125,7 @@ def test_another_version_is_not_overwritten(api: Api, at: str) -> None:
 def test_another_address_forgets_the_keys_of_the_one_before_and_the_same_keeps_them(api: Api, at: str) -> None:
     api.put(at, AT_AN_ADDRESS)
     row = OAuthConfiguration.objects.get()
-    assert note_fetched_keys(row, keys_of(Issuer().jwks, is_pinned=False), NOW)
+    assert store_fetched_keys(row, keys_of(Issuer().jwks, is_pinned=False), NOW)
     etag = api.get(at)["ETag"]
     shown = api.put(at, {**AT_AN_ADDRESS, "audience": "new"}).json()
     assert [key["kid"] for key in shown["keys_in_force"]] == ["one"]
@@ -140,12 +140,12 @@ def test_fetched_keys_raise_the_revision_only_when_they_differ(api: Api, at: str
     api.put(at, AT_AN_ADDRESS)
     row = OAuthConfiguration.objects.get()
     keys = keys_of(issuer.jwks, is_pinned=False)
-    assert note_fetched_keys(row, keys, NOW)
-    assert not note_fetched_keys(row, keys, NOW)
+    assert store_fetched_keys(row, keys, NOW)
+    assert not store_fetched_keys(row, keys, NOW)
     issuer.rotate("two")
-    assert note_fetched_keys(row, keys_of(issuer.jwks, is_pinned=False), NOW)
+    assert store_fetched_keys(row, keys_of(issuer.jwks, is_pinned=False), NOW)
     assert OAuthConfiguration.objects.get().revision == 3
-    note_failed_fetch(row, "There was no answer." * 100, NOW)
+    store_failed_fetch(row, "There was no answer." * 100, NOW)
     shown = api.get(at).json()
     assert [key["kid"] for key in shown["keys_in_force"]] == ["one", "two"]
     assert shown["keys_error"].startswith("There was no answer.")
@@ -155,7 +155,7 @@ def test_keys_of_an_address_that_was_replaced_meanwhile_are_not_taken(api: Api, 
     api.put(at, AT_AN_ADDRESS)
     row = OAuthConfiguration.objects.get()
     api.put(at, {**AT_AN_ADDRESS, "jwks_url": f"{URL}?2"})
-    assert not note_fetched_keys(row, keys_of(Issuer().jwks, is_pinned=False), NOW)
+    assert not store_fetched_keys(row, keys_of(Issuer().jwks, is_pinned=False), NOW)
     assert OAuthConfiguration.objects.get().keys == []
 
 
@@ -165,10 +165,10 @@ def test_a_removed_configuration_stays_until_brokers_have_applied_it(api: Api, a
     assert_problem(api.get(at), 404)
     row = OAuthConfiguration.objects.get()
     api.put(at, AT_AN_ADDRESS)
-    note_published(row)
+    mark_published(row)
     assert OAuthConfiguration.objects.get().published_revision == 0, "it was configured again meanwhile"
     api.delete(at)
-    note_published(OAuthConfiguration.objects.get())
+    mark_published(OAuthConfiguration.objects.get())
     assert not OAuthConfiguration.objects.exists()
 
 

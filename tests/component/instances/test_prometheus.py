@@ -90,7 +90,7 @@ def test_a_scrape_tells_lags_that_nobody_looked_at_and_only_to_who_may_see_group
     owner = make_member()
     instance = make_running(owner.tenant)
     now_ms = time.time_ns() // 1_000_000
-    lag_history.note(
+    lag_history.record_samples(
         instance.pk, {"etl": {("orders", 0): 3, ("orders", 1): 0}}, {("orders", 0): 9, ("orders", 1): 4}, now_ms
     )
     at = f"/instances/{instance.pk}/metrics/prometheus"

@@ -47,7 +47,7 @@ def test_an_instance_with_a_topic_is_kept_and_says_until_when(
     step = api.delete(f"/instances/{instance.pk}").json()["steps"][0]
     instance.refresh_from_db()
     assert instance.restorable_until is not None
-    assert instance.restorable_until > timezone.now() + limits.RESTORE_FOR - timedelta(minutes=1)
+    assert instance.restorable_until > timezone.now() + limits.INSTANCE_RESTORE_PERIOD - timedelta(minutes=1)
     assert step["data"]["restorable_until"] == instance.restorable_until.isoformat()
     assert "can be restored until" in step["fact"]
 

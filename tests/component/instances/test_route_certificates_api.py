@@ -202,7 +202,7 @@ def test_the_list_of_a_removed_authority_neither_counts_nor_is_forgotten(
     assert (both["count"], both["crl_number"]) == (3, None)
     alone = api.put(f"{place}/client-ca", {"ca_pem": other.pem}).json()["revocation"]
     assert (alone["count"], alone["crl_number"]) == (1, 3)
-    services.note_certificate_ends(NOW + 10 * DAY)
+    services.record_certificate_expiry(NOW + 10 * DAY)
     assert not AuditEntry.objects.filter(action="route.revocation_list_overdue").exists()
     assert AuditEntry.objects.filter(action="route.client_ca_set").latest("id").before["revocation"]["count"] == 3
 
@@ -210,7 +210,7 @@ def test_the_list_of_a_removed_authority_neither_counts_nor_is_forgotten(
     assert again == both, "its list is in force again"
     older = ACME.revoked(number=6) + other.revoked(number=3)
     assert_problem(api.put(f"{place}/revocation-list", {"crl_pem": older}), 409, "older_list")
-    services.note_certificate_ends(NOW + 10 * DAY)
+    services.record_certificate_expiry(NOW + 10 * DAY)
     assert AuditEntry.objects.filter(action="route.revocation_list_overdue").count() == 1
 
 
@@ -280,11 +280,11 @@ def test_without_a_key_of_the_installation_no_private_key_is_taken(
 
 def test_owners_are_notified_once_of_each_expiry(api: Api, instance: Instance) -> None:
     route = make_secured_route(instance, Authority.make("Acme CA"))
-    services.note_certificate_ends(timezone.now())
+    services.record_certificate_expiry(timezone.now())
     assert not AuditEntry.objects.filter(action__contains="_ends").exists()
     for days in (340, 341, 360, 366):  # of 365
-        services.note_certificate_ends(NOW + timedelta(days=days))
-        services.note_certificate_ends(NOW + timedelta(days=days))
+        services.record_certificate_expiry(NOW + timedelta(days=days))
+        services.record_certificate_expiry(NOW + timedelta(days=days))
     said = AuditEntry.objects.filter(action="route.certificate_ends").order_by("time", "id")
     assert [entry.after["days_before"] for entry in said] == [30, 7, 0]
     assert AuditEntry.objects.filter(action="route.client_ca_ends").count() == 3
@@ -297,7 +297,7 @@ def test_owners_are_notified_once_of_each_expiry(api: Api, instance: Instance) -
 def test_expiries_of_a_deleted_instance_are_not_reported(api: Api, instance: Instance) -> None:
     make_secured_route(instance, Authority.make("Acme CA"))
     Instance.objects.filter(pk=instance.pk).update(deleted_at=NOW)
-    assert services.note_certificate_ends(NOW + timedelta(days=366)) == 0
+    assert services.record_certificate_expiry(NOW + timedelta(days=366)) == 0
     assert not AuditEntry.objects.filter(action__contains="_ends").exists()
 
 

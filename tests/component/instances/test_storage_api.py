@@ -65,7 +65,7 @@ def test_topics_come_in_pages_and_by_part_of_their_name(
 def test_samples_make_a_forecast(api: Api, instance: Instance, observation: FakeObservation) -> None:
     observation.sizes = {"orders": (10_000_000_000, 5)}
     for number in range(40):
-        storage_history.note({instance.pk: 6_000_000_000 + 100_000_000 * number}, number * EVERY_MS)
+        storage_history.record_samples({instance.pk: 6_000_000_000 + 100_000_000 * number}, number * EVERY_MS)
 
     forecast = api.get(f"/instances/{instance.pk}/storage").json()["forecast"]
 
@@ -77,14 +77,14 @@ def test_samples_make_a_forecast(api: Api, instance: Instance, observation: Fake
 
 
 def test_two_workers_that_sample_at_once_keep_one_sample() -> None:
-    assert storage_history.note({"ins-aaaaaaaa": 1}, EVERY_MS) == 1
-    assert storage_history.note({"ins-aaaaaaaa": 1}, EVERY_MS + 50) == 0
+    assert storage_history.record_samples({"ins-aaaaaaaa": 1}, EVERY_MS) == 1
+    assert storage_history.record_samples({"ins-aaaaaaaa": 1}, EVERY_MS + 50) == 0
     assert len(storage_history.samples_of("ins-aaaaaaaa")) == 1
 
 
 def test_samples_are_bounded() -> None:
     for number in range(STORAGE_SAMPLES_MAX + 10):
-        storage_history.note({"ins-aaaaaaaa": number}, number * EVERY_MS)
+        storage_history.record_samples({"ins-aaaaaaaa": number}, number * EVERY_MS)
 
     samples = storage_history.samples_of("ins-aaaaaaaa")
     assert len(samples) <= STORAGE_SAMPLES_MAX

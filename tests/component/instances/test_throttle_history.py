@@ -18,8 +18,8 @@ from instances.limits import (
 )
 from instances.metrics.throttle_history import past_causes
 from instances.models import Instance, ThrottledMinute
-from instances.services import MinuteOfBroker
-from instances.services.throttled_minutes import kept_causes
+from instances.services import ThrottledMinuteReport
+from instances.services.throttled_minutes import heaviest_causes
 from tests.testkit.api_cases import Api, assert_problem, make_member
 from tests.testkit.fleet import make_running
 
@@ -36,7 +36,7 @@ def cause(**changes: Any) -> dict[str, Any]:
 
 def keep(instance: Instance, at: datetime, *causes: dict[str, Any], broker: int = 1, incarnation_ms: int = 1) -> None:
     at_ms = round(at.timestamp() * 1_000)
-    services.keep_throttled_minutes([MinuteOfBroker(instance.pk, at_ms, broker, incarnation_ms, causes)])
+    services.store_throttled_minutes([ThrottledMinuteReport(instance.pk, at_ms, broker, incarnation_ms, causes)])
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_row_is_bounded_whatever_clients_and_entities_are_called() -> None:
         cause(entity={"user": name, "client_id": name}, waited_ms=number, clients=[[name, name, 1, 1]] * 50)
         for number in range(500)
     ]
-    kept = kept_causes(worst)
+    kept = heaviest_causes(worst)
     assert [item["waited_ms"] for item in kept] == list(range(499, 499 - THROTTLED_CAUSES_MAX, -1))
     assert all(len(item["clients"]) == THROTTLED_CLIENTS_MAX for item in kept)
     names = [text for item in kept for each in (item["entity"], *item["clients"]) for text in each.values()]
@@ -110,7 +110,7 @@ def test_old_minutes_go_and_young_ones_stay(instance: Instance) -> None:
     now = timezone.now()
     keep(instance, now - THROTTLED_MINUTES_KEPT - timedelta(minutes=2), cause())
     keep(instance, now - THROTTLED_MINUTES_KEPT + timedelta(hours=1), cause())
-    assert services.forget_throttled_minutes(now) == 1
+    assert services.delete_old_throttled_minutes(now) == 1
     assert ThrottledMinute.objects.count() == 1
 
 

@@ -140,14 +140,14 @@ def test_a_long_wait_for_a_topic_ends_with_a_retry_time(monkeypatch: pytest.Monk
     def wait() -> None:
         try:
             with pytest.raises(Conflict) as refusal, transaction.atomic():
-                services.hold_topic(instance, "orders")
+                services.lock_topic(instance, "orders")
             message.append(refusal.value)
         finally:
             connection.close()
 
     with transaction.atomic():
-        services.hold_topic(instance, "orders")
-        services.hold_topic(instance, "orders")  # nobody waits for themselves
+        services.lock_topic(instance, "orders")
+        services.lock_topic(instance, "orders")  # nobody waits for themselves
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(20)
@@ -163,14 +163,14 @@ def test_a_query_given_up_while_it_waits_for_a_topic_is_no_change_under_way() ->
         try:
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SET LOCAL statement_timeout = 50")
-                services.hold_topic(instance, "orders")
+                services.lock_topic(instance, "orders")
         except OperationalError as error:
             errors.append(error)
         finally:
             connection.close()
 
     with transaction.atomic():
-        services.hold_topic(instance, "orders")
+        services.lock_topic(instance, "orders")
         with ThreadPoolExecutor(1) as pool:
             pool.submit(wait).result(20)
     assert [is_given_up(error) for error in errors] == [True]

@@ -67,7 +67,7 @@ def test_a_consumer_is_listed_with_its_groups_and_the_lag_of_its_partitions(
     groups.add(instance.pk, "elsewhere", {("payments", 0): 1})
     now_ms = time.time_ns() // 1_000_000
     offsets = {"mail": dict.fromkeys(places, 90), "elsewhere": {("payments", 0): 1}}
-    lag_history.note(instance.pk, offsets, {**dict.fromkeys(places, 100), ("payments", 0): 5}, now_ms)
+    lag_history.record_samples(instance.pk, offsets, {**dict.fromkeys(places, 100), ("payments", 0): 5}, now_ms)
     connections.count(instance.pk, TOPIC, "reader", 500, direction="consume")
     connections.count(instance.pk, TOPIC, "alone", 400, direction="consume")
     found = {item["client_id"]: item for item in api.get(f"{at}/consumers?sort=-lag").json()["items"]}
@@ -84,7 +84,7 @@ def test_two_users_of_one_client_id_are_distinguished_by_the_address_of_the_memb
     place = (TOPIC, 0)
     groups.logs = {place: (0, 10)}
     groups.add(instance.pk, "mail", {place: 4}, member("same", place))
-    lag_history.note(instance.pk, {"mail": {place: 4}}, {place: 10}, time.time_ns() // 1_000_000)
+    lag_history.record_samples(instance.pk, {"mail": {place: 4}}, {place: 10}, time.time_ns() // 1_000_000)
     for user, address in (("anna", "10.0.0.7"), ("bert", "10.0.0.9")):
         connections.count(instance.pk, TOPIC, "same", 5, user=user, direction="consume")
         connections.add(instance.pk, "same", user=user, address=address)
@@ -157,7 +157,7 @@ def test_a_token_without_the_groups_permission_sees_consumers_and_no_groups(
 ) -> None:
     place = (TOPIC, 0)
     groups.add(instance.pk, "secret-name", {place: 4}, member("reader", place))
-    lag_history.note(instance.pk, {"secret-name": {place: 4}}, {place: 10}, time.time_ns() // 1_000_000)
+    lag_history.record_samples(instance.pk, {"secret-name": {place: 4}}, {place: 10}, time.time_ns() // 1_000_000)
     connections.count(instance.pk, TOPIC, "reader", 5, direction="consume")
     answer = Api.of(owner, ["clients:read"]).get(f"{at}/consumers")
     assert answer.status_code == 200

@@ -71,8 +71,8 @@ def begin(api: Api, at: str, name: str = TARGET) -> dict[str, Any]:
 
 
 def turn(now: datetime | None = None) -> None:
-    for copy_id in turns.due():
-        turns.run_turn(copy_id, ends_s=time.monotonic() + 60, now=now or timezone.now())
+    for copy_id in turns.due_copies():
+        turns.run_turn(copy_id, deadline_s=time.monotonic() + 60, now=now or timezone.now())
 
 
 def shown(api: Api, at: str, copy_id: str) -> dict[str, Any]:

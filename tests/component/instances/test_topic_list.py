@@ -18,7 +18,7 @@ from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance, TopicAllowList
 from instances.topics import interfaces as topic_interfaces
 from instances.topics import listing, table
-from instances.topics.interfaces import BrokerTopics, TopicLine, TopicReport
+from instances.topics.interfaces import BrokerTopics, ReportedTopic, TopicReport
 from tenants.models import Member
 from tests.testkit.api_cases import Api, assert_problem, make_member
 from tests.testkit.fleet import make_running, plugged
@@ -32,20 +32,20 @@ LOOKS = 40
 NOW_MS = 1_790_000_000_000
 
 
-def line(name: str, **changes: Any) -> TopicLine:
+def line(name: str, **changes: Any) -> ReportedTopic:
     fields: dict[str, Any] = {
         "name": name, "topic_id": "0" * 32, "partition_count": 1, "replication_factor": 1, "retention_ms": 604_800_000,
         "cleanup_policy": "delete", "led_partitions": 1, "size_bytes": 0, "message_count": 0, "produced_bytes": 0,
         "consumed_bytes": 0,
     }  # fmt: skip
-    return TopicLine(**{**fields, **changes})
+    return ReportedTopic(**{**fields, **changes})
 
 
 class Brokers:
     """Brokers with reports set by a test; `asked` counts the queries."""
 
     def __init__(self) -> None:
-        self.lines: dict[int, list[TopicLine]] = {1: []}
+        self.lines: dict[int, list[ReportedTopic]] = {1: []}
         self.silent: tuple[BrokerUnresponsive, ...] = ()
         self.now_ms = NOW_MS
         self.asked = 0
@@ -53,7 +53,7 @@ class Brokers:
     def report(self, _instance_id: str) -> TopicReport:
         self.asked += 1
         brokers = {
-            number: BrokerTopics(now_ms=self.now_ms, alive_since_ms=0, lines=lines)
+            number: BrokerTopics(now_ms=self.now_ms, alive_since_ms=0, topics=lines)
             for number, lines in self.lines.items()
         }
         return TopicReport(brokers=brokers, silent=self.silent)
@@ -97,7 +97,7 @@ def names(api: Api, at: str, **query: Any) -> list[str]:
     raise AssertionError("pages without an end")
 
 
-def mixed(seed: int, count: int = 20) -> list[TopicLine]:
+def mixed(seed: int, count: int = 20) -> list[ReportedTopic]:
     """Topics with equal and different figures; the leaders of some do not answer."""
     rolled = random.Random(seed)
     return [
@@ -172,7 +172,7 @@ def test_traffic_is_what_counters_grew_by_between_two_looks(
     assert (first["items"][0]["produce_bytes_per_s"], first["rates_over_s"]) == (None, None)
     brokers.now_ms += 10_000
     brokers.lines[1] = [line("a", produced_bytes=51_000, consumed_bytes=20_000)]
-    table.forget(instance.pk)
+    table.invalidate(instance.pk)
     second = api.get(at).json()
     assert second["rates_over_s"] == 10
     assert second["items"][0]["produce_bytes_per_s"] == 5_000
@@ -185,7 +185,7 @@ def test_lags_are_those_of_the_groups_that_read_a_topic(
     brokers.lines[1] = [line("a"), line("b")]
     now_ms = time.time_ns() // 1_000_000
     offsets = {"one": {("a", 0): 90, ("b", 0): 40}, "two": {("a", 0): 100}}
-    lag_history.note(instance.pk, offsets, {("a", 0): 100, ("b", 0): 50}, now_ms)
+    lag_history.record_samples(instance.pk, offsets, {("a", 0): 100, ("b", 0): 50}, now_ms)
     first, second = api.get(at).json()["items"]
     assert (first["groups"], first["lag"], second["groups"], second["lag"]) == (2, 10, 1, 10)
 
@@ -230,7 +230,7 @@ def test_a_page_of_ten_thousand_topics_and_two_thousand_groups_is_quick(
     now_ms = time.time_ns() // 1_000_000
     offsets = {f"group-{number}": {(lines[number].name, 0): 5, (lines[-number].name, 0): 7} for number in range(GROUPS)}
     ends = {place: 100 for committed in offsets.values() for place in committed}
-    lag_history.note(instance.pk, offsets, ends, now_ms)
+    lag_history.record_samples(instance.pk, offsets, ends, now_ms)
     with refreshed([]):
         table.rebuild(instance.pk)
         kept = table.topic_table(instance)

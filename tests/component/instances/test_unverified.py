@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from instances import access, interfaces, services
-from instances.limits import RESTORE_FOR
+from instances.limits import INSTANCE_RESTORE_PERIOD
 from instances.models import Instance
 from tenants.actors import member_actor
 from tenants.errors import QuotaExceeded
@@ -86,7 +86,7 @@ def test_storage_of_deleted_instances_counts_until_they_are_purged(owner: Member
     now = timezone.now()
     deleted = make_running(
         owner.tenant, storage_gb=UNVERIFIED_STORAGE_GB_MAX - 5, bandwidth_mb_s=UNVERIFIED_BANDWIDTH_MB_S_MAX,
-        phase="deleting", deleted_at=now, restorable_until=now + RESTORE_FOR,
+        phase="deleting", deleted_at=now, restorable_until=now + INSTANCE_RESTORE_PERIOD,
     )  # fmt: skip
     api = Api.of(owner)
     problem = assert_problem(api.post("/instances", {"name": "a", "storage_gb": 6}), 403, "unverified")

@@ -9,7 +9,7 @@ from tests.testkit.fake_data_plane import FakeDataPlane
 from tests.testkit.fake_groups import FakeGroups, member
 from tests.testkit.fleet import make_running
 
-TARGETS = {aim.value: ResetTarget(aim=aim) for aim in (ResetMode.EARLIEST, ResetMode.LATEST)}
+TARGETS = {mode.value: ResetTarget(mode=mode) for mode in (ResetMode.EARLIEST, ResetMode.LATEST)}
 
 
 def with_groups(tenant: Tenant, groups: FakeGroups, data_plane: FakeDataPlane) -> Instance:

@@ -79,7 +79,7 @@ def rule_of(owner: Member, instance: Instance, **given: Any) -> AlertRule:
 
 def store(instance: Instance, gigabytes: int, now: datetime) -> None:
     cache.clear()
-    storage_history.note({instance.pk: gigabytes * GIGABYTE}, int(now.timestamp() * 1_000))
+    storage_history.record_samples({instance.pk: gigabytes * GIGABYTE}, int(now.timestamp() * 1_000))
 
 
 def said(rule: AlertRule) -> tuple[str, bool, int | None]:
@@ -171,7 +171,7 @@ def test_a_group_fires_by_its_lag_in_all_topics_or_in_one(owner: Member, instanc
     rule_of(owner, instance, name="none", kind="consumer_lag", threshold=1, group_id="nobody")
     offsets = {"billing": {("orders", 0): 10, ("orders", 1): 20, ("clicks", 0): 0}}
     ends = {("orders", 0): 50, ("orders", 1): 60, ("clicks", 0): 30}
-    lag_history.note(instance.pk, offsets, ends, int(START.timestamp() * 1_000))
+    lag_history.record_samples(instance.pk, offsets, ends, int(START.timestamp() * 1_000))
     turn = evaluating.evaluate(START)
     assert (said(whole), said(part)) == (("pending", False, 110), ("ok", False, 80))
     assert (turn.evaluated, turn.unknown) == (3, 1)

@@ -15,7 +15,7 @@ from billing.models import Budget
 from instances import access as instance_access
 from instances import interfaces
 from instances import services as instance_services
-from instances.limits import RESTORE_FOR
+from instances.limits import INSTANCE_RESTORE_PERIOD
 from instances.models import Instance
 from notifications import access as notifications_access
 from notifications.alerts import services as alerts
@@ -181,7 +181,7 @@ def retried(owner: Member) -> Callable[[], object]:
 def restored(owner: Member) -> Callable[[], object]:
     now = timezone.now()
     deleted = make_running(
-        owner.tenant, phase="deleting", deleted_at=now, restorable_until=now + RESTORE_FOR, storage_gb=1,
+        owner.tenant, phase="deleting", deleted_at=now, restorable_until=now + INSTANCE_RESTORE_PERIOD, storage_gb=1,
         bandwidth_mb_s=UNVERIFIED_BANDWIDTH_MB_S_MAX,
     )  # fmt: skip
     return changed(owner, deleted, instance_services.restore_instance)

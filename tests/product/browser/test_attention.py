@@ -34,10 +34,10 @@ def test_a_silent_broker_appears_and_goes_without_a_reload(
         page.goto(f"{live_server.url}/instances/{instance.pk}/")
     expect(page.locator(".need")).to_have_count(0)
     leaderless = Leaderless(count=2, names=("orders.created/0", "orders.created/2"))
-    services.note_health(instance.pk, Observation(silent=frozenset({2}), leaderless=leaderless, at=timezone.now()))
+    services.record_health(instance.pk, Observation(silent=frozenset({2}), leaderless=leaderless, at=timezone.now()))
     expect(page.locator("#attention .need")).to_have_count(1)  # the partitions stand with the broker they wait for
     expect(page.get_by_text("Broker silent")).to_be_visible()
     assert objections(page) == []
     picture(page, f"attention-{place}-{theme}")
-    services.note_health(instance.pk, Observation(leaderless=Leaderless(), at=timezone.now()))
+    services.record_health(instance.pk, Observation(leaderless=Leaderless(), at=timezone.now()))
     expect(page.locator(".need")).to_have_count(0)

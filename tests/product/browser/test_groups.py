@@ -43,9 +43,9 @@ def crowded(instance: Instance, groups: FakeGroups, transactions: FakeTransactio
     groups.mute.add("fraud-scores")
     lag = sum(250_000 + 7 * n - (240_000 - 900 * n) for n in range(12))
     for age_s in range(880, 0, -10):
-        lag_history.note_lags(instance.pk, {"etl": lag - 40 * age_s}, now_ms - age_s * 1_000)
+        lag_history.record_lags(instance.pk, {"etl": lag - 40 * age_s}, now_ms - age_s * 1_000)
         ends = {("clicks.raw", n): 250_000 + 7 * n - 16 * age_s for n in range(12)}
-        lag_history.note_ends(instance.pk, "etl", ends, now_ms - age_s * 1_000)
+        lag_history.record_log_ends(instance.pk, "etl", ends, now_ms - age_s * 1_000)
     transactions.add(instance.pk, "settlement-7", ("clicks.raw", 3), (TOPIC, 2), started_ms=now_ms - 3_600_000)
     transactions.add(instance.pk, "loader", state="CompleteCommit", started_ms=-1)
     groups.add(instance.pk, LONG, {(TOPIC, 0): 400})

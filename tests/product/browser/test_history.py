@@ -35,7 +35,7 @@ def test_a_young_instance_is_drawn_with_its_delays(
     now = timezone.now().replace(second=0, microsecond=0)
     Instance.objects.filter(pk=instance.pk).update(first_running_at=now - timedelta(minutes=40))
     minutes = [round((now - timedelta(minutes=at)).timestamp() * 1_000) for at in range(10, 20)]
-    services.keep_delays({instance.pk: dict.fromkeys(minutes, 300)})
+    services.store_delays({instance.pk: dict.fromkeys(minutes, 300)})
     page = open_page(theme=theme)
     open_month(page, live_server, instance)
     expect(page.locator(".chart .held")).to_have_count(1)

@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from instances import services
 from instances.models import Instance
-from instances.services import MinuteOfBroker
+from instances.services import ThrottledMinuteReport
 from tests.component.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 from tests.component.console.fakes import FakeObservation, share, throttle
 from tests.component.console.test_past import CAUSE
@@ -39,7 +39,7 @@ def test_a_week_of_waits_leads_to_its_minutes(
     for number in range(40):
         at_ms = round((hour + timedelta(minutes=7 * number)).timestamp() * 1_000)
         causes = [CAUSE | BANDWIDTH | {"waited_ms": 4_000 + number}, CAUSE]
-        services.keep_throttled_minutes([MinuteOfBroker(instance.pk, at_ms, 1 + number % 3, 1, causes)])
+        services.store_throttled_minutes([ThrottledMinuteReport(instance.pk, at_ms, 1 + number % 3, 1, causes)])
     observation.shares = {1: share(1), 2: share(2, "no_answer"), 3: None}
     observation.entries = (throttle(**{**BANDWIDTH, "limit_per_s": 6_700_000.0}),)
     page = open_page(theme=theme, width=width)

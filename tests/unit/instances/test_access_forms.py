@@ -8,7 +8,7 @@ from django.utils.datastructures import MultiValueDict
 from instances.acls.checking import address_of, require_valid
 from instances.acls.forms import AccessForm, QuestionForm, RuleForm
 from instances.acls.interfaces import AclRule
-from instances.users.naming import fault_of, name_bytes
+from instances.users.naming import name_bytes, name_fault
 from tenants.errors import Invalid
 from tests.testkit.fake_users import rule
 
@@ -107,12 +107,12 @@ def test_an_address_is_written_as_brokers_write_those_of_connections() -> None:
     "name", ["ANONYMOUS", "*", ".", "..", "", " a", "a ", "a\nb", "a\x00", "\u6c34" * 29, "a" * 256]
 )
 def test_a_name_that_means_something_else_or_does_not_fit_is_no_users(name: str) -> None:
-    assert fault_of(name)
+    assert name_fault(name)
 
 
 @pytest.mark.parametrize("name", ["alice", "billing service", "a" * 255, "\u6c34" * 28, "o'neil", "<default>", "a/b"])
 def test_a_user_may_be_called_almost_anything(name: str) -> None:
-    assert fault_of(name) is None
+    assert name_fault(name) is None
 
 
 def test_a_tilde_takes_three_bytes_as_in_zookeeper() -> None:

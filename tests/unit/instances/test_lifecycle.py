@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instances.lifecycle import phases
-from instances.lifecycle.phases import MOVES, IllegalTransition, Phase, may_transition, require_transition
+from instances.lifecycle.phases import TRANSITIONS, IllegalTransition, Phase, may_transition, require_transition
 from instances.topics import allow_lists
 from tenants.errors import Invalid
 
@@ -37,8 +37,8 @@ def test_every_pair_of_phases_is_legal_or_refused_as_the_table_says(old: Phase, 
 
 
 def test_every_phase_is_in_the_table_and_only_deleted_is_an_end() -> None:
-    assert set(MOVES) == set(Phase)
-    assert [phase for phase, moves in MOVES.items() if not moves] == [Phase.DELETED]
+    assert set(TRANSITIONS) == set(Phase)
+    assert [phase for phase, moves in TRANSITIONS.items() if not moves] == [Phase.DELETED]
 
 
 def test_every_phase_can_end_in_deleted() -> None:
@@ -46,8 +46,8 @@ def test_every_phase_can_end_in_deleted() -> None:
     while reachable:
         phase = reachable.pop()
         seen.add(phase)
-        reachable |= MOVES[phase] - seen
-        assert phase is Phase.DELETED or phase is Phase.DELETING or Phase.DELETING in MOVES[phase]
+        reachable |= TRANSITIONS[phase] - seen
+        assert phase is Phase.DELETED or phase is Phase.DELETING or Phase.DELETING in TRANSITIONS[phase]
     assert seen == set(Phase)
 
 
@@ -60,8 +60,8 @@ def test_deletion_wins_over_suspension() -> None:
 
 @given(st.lists(st.one_of(st.ip_addresses().map(str), st.ip_addresses(v=4).map(lambda a: f"::ffff:{a}")), max_size=20))
 def test_a_normalised_list_is_stable_sorted_and_free_of_duplicates(addresses: list[str]) -> None:
-    once = allow_lists.normalised(addresses, "/produce")
-    assert allow_lists.normalised(once, "/produce") == once
+    once = allow_lists.normalized_addresses(addresses, "/produce")
+    assert allow_lists.normalized_addresses(once, "/produce") == once
     assert len(set(once)) == len(once)
     for address in addresses:
         parsed = ipaddress.ip_address(address)
@@ -74,5 +74,5 @@ def test_a_normalised_list_is_stable_sorted_and_free_of_duplicates(addresses: li
 )
 def test_an_invalid_address_is_refused_with_a_pointer_to_it(wrong: str) -> None:
     with pytest.raises(Invalid) as refusal:
-        allow_lists.normalised(["10.0.0.1", wrong], "/consume")
+        allow_lists.normalized_addresses(["10.0.0.1", wrong], "/consume")
     assert [error.pointer for error in refusal.value.errors] == ["/consume/1"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instances.groups.interfaces import CommittedOffset
-from instances.groups.offset_plans import ClampedTo, Log, NoOffsetToShift, ResetMode, ResetTarget, instant_ms, plan
+from instances.groups.offset_plans import ClampedTo, Log, NoOffsetToShift, ResetMode, ResetTarget, plan, time_ms
 
 PLACE = ("orders", 0)
 LOG = Log(start=100, end=500, at_time=250)
@@ -25,17 +25,17 @@ def after(target: ResetTarget, committed: int | None = 300, log: Log = LOG) -> t
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (ResetTarget(aim=ResetMode.EARLIEST), (100, ClampedTo.NONE)),
-        (ResetTarget(aim=ResetMode.LATEST), (500, ClampedTo.NONE)),
-        (ResetTarget(aim=ResetMode.TIME, at_ms=1), (250, ClampedTo.NONE)),
-        (ResetTarget(aim=ResetMode.OFFSET, offset=7), (100, ClampedTo.START)),
-        (ResetTarget(aim=ResetMode.OFFSET, offset=501), (500, ClampedTo.END)),
-        (ResetTarget(aim=ResetMode.OFFSET, offset=400), (400, ClampedTo.NONE)),
-        (ResetTarget(aim=ResetMode.SHIFT, by=-50), (250, ClampedTo.NONE)),
-        (ResetTarget(aim=ResetMode.SHIFT, by=-1_000), (100, ClampedTo.START)),
-        (ResetTarget(aim=ResetMode.SHIFT, by=1_000), (500, ClampedTo.END)),
-        (ResetTarget(aim=ResetMode.GIVEN, given={PLACE: 123}), (123, ClampedTo.NONE)),
-        (ResetTarget(aim=ResetMode.GIVEN, given={PLACE: None}), (None, ClampedTo.NONE)),
+        (ResetTarget(mode=ResetMode.EARLIEST), (100, ClampedTo.NONE)),
+        (ResetTarget(mode=ResetMode.LATEST), (500, ClampedTo.NONE)),
+        (ResetTarget(mode=ResetMode.TIME, at_ms=1), (250, ClampedTo.NONE)),
+        (ResetTarget(mode=ResetMode.OFFSET, offset=7), (100, ClampedTo.START)),
+        (ResetTarget(mode=ResetMode.OFFSET, offset=501), (500, ClampedTo.END)),
+        (ResetTarget(mode=ResetMode.OFFSET, offset=400), (400, ClampedTo.NONE)),
+        (ResetTarget(mode=ResetMode.SHIFT, by=-50), (250, ClampedTo.NONE)),
+        (ResetTarget(mode=ResetMode.SHIFT, by=-1_000), (100, ClampedTo.START)),
+        (ResetTarget(mode=ResetMode.SHIFT, by=1_000), (500, ClampedTo.END)),
+        (ResetTarget(mode=ResetMode.GIVEN, given={PLACE: 123}), (123, ClampedTo.NONE)),
+        (ResetTarget(mode=ResetMode.GIVEN, given={PLACE: None}), (None, ClampedTo.NONE)),
     ],
 )
 def test_an_offset_goes_where_it_is_sent_or_to_the_end_of_the_log_it_would_leave(
@@ -45,26 +45,26 @@ def test_an_offset_goes_where_it_is_sent_or_to_the_end_of_the_log_it_would_leave
 
 
 def test_an_instant_after_the_last_message_means_the_end() -> None:
-    assert after(ResetTarget(aim=ResetMode.TIME, at_ms=1), log=Log(start=0, end=9, at_time=-1)) == (9, ClampedTo.NONE)
+    assert after(ResetTarget(mode=ResetMode.TIME, at_ms=1), log=Log(start=0, end=9, at_time=-1)) == (9, ClampedTo.NONE)
 
 
 def test_an_offset_that_was_never_committed_can_be_set_but_not_shifted() -> None:
-    assert after(ResetTarget(aim=ResetMode.LATEST), committed=None) == (500, ClampedTo.NONE)
+    assert after(ResetTarget(mode=ResetMode.LATEST), committed=None) == (500, ClampedTo.NONE)
     with pytest.raises(NoOffsetToShift) as refused:
-        after(ResetTarget(aim=ResetMode.SHIFT, by=1), committed=None)
+        after(ResetTarget(mode=ResetMode.SHIFT, by=1), committed=None)
     assert refused.value.places == (PLACE,)
 
 
 targets = st.one_of(
     st.sampled_from(
         [
-            ResetTarget(aim=ResetMode.EARLIEST),
-            ResetTarget(aim=ResetMode.LATEST),
-            ResetTarget(aim=ResetMode.TIME, at_ms=0),
+            ResetTarget(mode=ResetMode.EARLIEST),
+            ResetTarget(mode=ResetMode.LATEST),
+            ResetTarget(mode=ResetMode.TIME, at_ms=0),
         ]
     ),
-    st.integers(0, 2_000).map(lambda offset: ResetTarget(aim=ResetMode.OFFSET, offset=offset)),
-    st.integers(-2_000, 2_000).map(lambda by: ResetTarget(aim=ResetMode.SHIFT, by=by)),
+    st.integers(0, 2_000).map(lambda offset: ResetTarget(mode=ResetMode.OFFSET, offset=offset)),
+    st.integers(-2_000, 2_000).map(lambda by: ResetTarget(mode=ResetMode.SHIFT, by=by)),
 )
 
 
@@ -81,5 +81,5 @@ def test_no_plan_leaves_a_log(target: ResetTarget, start: int, size: int, commit
 
 @pytest.mark.parametrize("before_1970_ms", [0, 1, 2, 3, 10**12])
 def test_an_instant_before_1970_is_never_one_of_the_numbers_that_mean_the_ends_of_the_log(before_1970_ms: int) -> None:
-    assert instant_ms(datetime(1970, 1, 1, tzinfo=UTC) - timedelta(milliseconds=before_1970_ms)) == 0
-    assert instant_ms(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1_000
+    assert time_ms(datetime(1970, 1, 1, tzinfo=UTC) - timedelta(milliseconds=before_1970_ms)) == 0
+    assert time_ms(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1_000

@@ -56,7 +56,7 @@ def summary(*members: GroupMember, offsets: dict[int, int] | None = None) -> Gro
 def test_bytes_are_summed_over_brokers_and_rates_are_those_between_two_looks() -> None:
     before = samples_of(traffic(1_000, counter("till", 100), counter("till", 7, CONSUME)))
     now = traffic(11_000, counter("till", 1_100), counter("till", 7, CONSUME), counter("new", 50))
-    measured = rates.between(before, samples_of(now))
+    measured = rates.rates_between(before, samples_of(now))
     clients = clients_of(now, measured, PRODUCE)
     assert {name: (client.total_bytes, client.rate_bps) for name, client in clients.items()} == {
         ("till", "anna"): (2_200, 200.0), ("new", "anna"): (100, 10.0),

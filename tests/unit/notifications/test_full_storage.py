@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from brokers.engine.capacity.ledger import Bought, ReportedUse, StorageLedger
 from instances.choices import ConditionType
-from instances.lifecycle.conditions import Observation, StorageUsed, observed
-from instances.lifecycle.growth import grown_gb
+from instances.lifecycle.conditions import Observation, StorageUsed, after_observation
+from instances.lifecycle.growth import next_storage_gb
 from instances.lifecycle.phases import Phase
 from instances.limits import BYTES_PER_GB, GROW_FROM_PERCENT
 from instances.metrics.forecast import FillState, forecast
@@ -28,7 +28,7 @@ NOW = datetime(2026, 3, 14, tzinfo=UTC)
 def level_of(used: StorageUsed) -> int:
     seen = Observation(silent=frozenset(), leaderless=None, storage=used, shortened=None, at=NOW)
     kind = ConditionType.STORAGE_AVAILABLE.value
-    rows = [row for row in observed([], seen, bought_bytes=BOUGHT) if row["type"] == kind]
+    rows = [row for row in after_observation([], seen, bought_bytes=BOUGHT) if row["type"] == kind]
     return int(rows[0]["data"]["percent"]) if rows else 0
 
 
@@ -56,7 +56,7 @@ def test_all_that_decides_about_full_storage_says_the_same(used_bytes: int) -> N
     percent = used_percent(used_bytes, BOUGHT)
     assert figure_of(used_bytes) == percent
     assert is_full is (percent >= FULL_PERCENT)
-    grows = grown_gb(STORAGE_GB, used_bytes, step_gb=1, max_gb=STORAGE_GB * 10) is not None
+    grows = next_storage_gb(STORAGE_GB, used_bytes, step_gb=1, max_gb=STORAGE_GB * 10) is not None
     assert grows is (percent >= GROW_FROM_PERCENT)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokers.contract import acls as contract
 from brokers.dataplane.acls import KafkaAclAdminClient, _creation, _filter, documents_of
-from instances.acls import limits, words
+from instances.acls import constants, limits
 from instances.acls.interfaces import AccessQuestion, AclFilter
 from tests.testkit.fake_users import rule
 
@@ -14,10 +14,10 @@ def names(kind: type) -> set[str]:
 
 
 def test_every_number_has_its_word() -> None:
-    assert names(contract.ResourceType) == set(words.RESOURCE_TYPES)
-    assert names(contract.PatternType) == set(words.PATTERN_TYPES)
-    assert names(contract.AclOperation) == set(words.OPERATIONS)
-    assert names(contract.Permission) == set(words.PERMISSIONS)
+    assert names(contract.ResourceType) == set(constants.RESOURCE_TYPES)
+    assert names(contract.PatternType) == set(constants.PATTERN_TYPES)
+    assert names(contract.AclOperation) == set(constants.OPERATIONS)
+    assert names(contract.Permission) == set(constants.PERMISSIONS)
 
 
 def test_the_control_plane_says_the_numbers_that_brokers_keep_to() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.core.cache import cache
 
-from instances.topics.rates import CounterSample, between, sample_rates
+from instances.topics.rates import CounterSample, rates_between, sample_rates
 
 T0 = 1_000_000
 
@@ -15,7 +15,7 @@ def test_a_rate_is_the_difference_over_the_span_summed_over_brokers() -> None:
         1: CounterSample(T0 + 10_000, 5, {"a": (1_100, 50)}),
         2: CounterSample(T0 + 10_000, 5, {"a": (10, 110), "b": (20, 0)}),
     }
-    rates = between(before, now)
+    rates = rates_between(before, now)
     assert rates.over_s == 10
     assert rates.of("a") == (100.0, 15.0)
     assert rates.of("b") == (2.0, 0.0)
@@ -25,19 +25,19 @@ def test_a_rate_is_the_difference_over_the_span_summed_over_brokers() -> None:
 def test_a_broker_that_restarted_counts_from_its_start() -> None:
     before = {1: CounterSample(T0, 5, {"a": (5_000, 0)})}
     now = {1: CounterSample(T0 + 20_000, T0 + 10_000, {"a": (300, 0)})}
-    assert between(before, now).of("a") == (30.0, 0.0)
+    assert rates_between(before, now).of("a") == (30.0, 0.0)
 
 
 def test_without_an_earlier_look_or_too_soon_nothing_is_known() -> None:
     sample = CounterSample(T0, 5, {"a": (1, 1)})
-    assert between({}, {1: sample}).of("a") == (None, None)
-    assert between({1: sample}, {1: CounterSample(T0 + 500, 5, {"a": (9, 9)})}).of("a") == (None, None)
-    assert between({1: sample}, {1: CounterSample(T0 + 3_600_000, 5, {"a": (9, 9)})}).over_s is None
+    assert rates_between({}, {1: sample}).of("a") == (None, None)
+    assert rates_between({1: sample}, {1: CounterSample(T0 + 500, 5, {"a": (9, 9)})}).of("a") == (None, None)
+    assert rates_between({1: sample}, {1: CounterSample(T0 + 3_600_000, 5, {"a": (9, 9)})}).over_s is None
 
 
 def test_counters_that_run_backwards_are_no_traffic() -> None:
     before, now = {1: CounterSample(T0, 5, {"a": (9, 9)})}, {1: CounterSample(T0 + 10_000, 5, {"a": (5, 9)})}
-    assert between(before, now).of("a") == (0.0, 0.0)
+    assert rates_between(before, now).of("a") == (0.0, 0.0)
 
 
 def test_a_broker_that_did_not_answer_one_sample_is_in_later_rates() -> None:

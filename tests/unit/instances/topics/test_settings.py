@@ -13,12 +13,12 @@ from brokers.engine.partitions.topic_settings import SETTINGS as KNOWN
 from instances.topics.settings import (
     NO_LIMIT_UNIT,
     SETTINGS,
-    SettingWords,
+    SettingDescription,
     ValueKind,
-    joined_value,
-    split_value,
+    number_and_unit,
+    value_of,
 )
-from instances.topics.words import span_words, value_words
+from instances.topics.value_formatting import format_duration, format_value
 
 NUMBERS = [words for words in SETTINGS.values() if words.units]
 
@@ -32,35 +32,35 @@ def is_accepted(name: str, value: str) -> bool:
 
 
 @pytest.mark.parametrize("words", SETTINGS.values(), ids=SETTINGS)
-def test_every_setting_is_one_that_a_tenant_may_set(words: SettingWords) -> None:
+def test_every_setting_is_one_that_a_tenant_may_set(words: SettingDescription) -> None:
     assert not KNOWN[words.name].read_only
 
 
 @pytest.mark.parametrize("words", SETTINGS.values(), ids=SETTINGS)
-def test_bounds_and_choices_are_those_of_the_brokers(words: SettingWords) -> None:
+def test_bounds_and_choices_are_those_of_the_brokers(words: SettingDescription) -> None:
     if words.kind is ValueKind.CHOICE:
         assert all(is_accepted(words.name, value) for value, _words in words.choices)
         return
-    assert is_accepted(words.name, str(words.least))
-    assert is_accepted(words.name, str(words.most))
-    assert not is_accepted(words.name, str(words.most + 1)) or words.most >= 2**63 - 1
+    assert is_accepted(words.name, str(words.minimum))
+    assert is_accepted(words.name, str(words.maximum))
+    assert not is_accepted(words.name, str(words.maximum + 1)) or words.maximum >= 2**63 - 1
     if words.no_limit is not None:
         assert is_accepted(words.name, str(words.no_limit))
-    elif words.least:
-        assert not is_accepted(words.name, str(words.least - 1))
+    elif words.minimum:
+        assert not is_accepted(words.name, str(words.minimum - 1))
 
 
 @given(st.sampled_from(NUMBERS), st.integers(0, 2**63 - 2))
-def test_a_value_goes_through_number_and_unit_and_comes_back_the_same(words: SettingWords, value: int) -> None:
-    number, unit = split_value(words, str(value))
+def test_a_value_goes_through_number_and_unit_and_comes_back_the_same(words: SettingDescription, value: int) -> None:
+    number, unit = number_and_unit(words, str(value))
     assert unit != NO_LIMIT_UNIT
-    assert joined_value(words, Decimal(number), unit) == str(value)
+    assert value_of(words, Decimal(number), unit) == str(value)
 
 
 @pytest.mark.parametrize("words", [words for words in NUMBERS if words.no_limit is not None])
-def test_no_limit_has_words_and_no_number(words: SettingWords) -> None:
-    assert split_value(words, str(words.no_limit)) == ("", NO_LIMIT_UNIT)
-    assert value_words(words, str(words.no_limit)) == "no limit"
+def test_no_limit_has_words_and_no_number(words: SettingDescription) -> None:
+    assert number_and_unit(words, str(words.no_limit)) == ("", NO_LIMIT_UNIT)
+    assert format_value(words, str(words.no_limit)) == "no limit"
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_no_limit_has_words_and_no_number(words: SettingWords) -> None:
     ],
 )
 def test_spans_are_shown_in_the_unit_that_fits(milliseconds: int, expected: str) -> None:
-    assert span_words(milliseconds) == expected
+    assert format_duration(milliseconds) == expected
 
 
 def test_a_value_that_is_no_number_is_shown_as_it_is() -> None:
-    assert split_value(SETTINGS["retention.ms"], "soon") == ("soon", "ms")
-    assert value_words(SETTINGS["retention.ms"], "soon") == "soon"
+    assert number_and_unit(SETTINGS["retention.ms"], "soon") == ("soon", "ms")
+    assert format_value(SETTINGS["retention.ms"], "soon") == "soon"

@@ -18,10 +18,10 @@ from instances.messages.schemas import sources
 from instances.messages.schemas.sources import StoredSchema
 from instances.messages.schemas.work import WrongSchema
 from instances.models import Instance
-from instances.services.common import hold_topic
+from instances.services.common import lock_topic
 from instances.services.topics import topic_ref
 from instances.topic_models import ANY_SCHEMA_ID, TopicMask, TopicSchema
-from instances.topics.inherited import pass_on, too_many_masks, too_many_schemas, topics_being_filled
+from instances.topics.inherited import add_missing_masks, running_copy_targets, too_many_masks, too_many_schemas
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -38,15 +38,15 @@ class TopicSchemas:
         return bool(self._rows)
 
     def plain(self, part: str) -> Sequence[StoredSchema]:
-        return [stored(row) for row in self._rows if (row.part, row.framing) == (part, SchemaFraming.PLAIN)]
+        return [stored_schema(row) for row in self._rows if (row.part, row.framing) == (part, SchemaFraming.PLAIN)]
 
     def framed(self, part: str, schema_id: int) -> Sequence[StoredSchema]:
-        fitting = [row for row in self._rows if (row.part, row.framing) == (part, SchemaFraming.CONFLUENT)]
-        named = [row for row in fitting if row.schema_id == schema_id]
-        return [stored(row) for row in named or [row for row in fitting if row.schema_id == ANY_SCHEMA_ID]]
+        framed = [row for row in self._rows if (row.part, row.framing) == (part, SchemaFraming.CONFLUENT)]
+        with_id = [row for row in framed if row.schema_id == schema_id]
+        return [stored_schema(row) for row in with_id or [row for row in framed if row.schema_id == ANY_SCHEMA_ID]]
 
 
-def stored(row: TopicSchema) -> StoredSchema:
+def stored_schema(row: TopicSchema) -> StoredSchema:
     """Returns the schema of a row, as decoders take it."""
     schema_id = None if row.schema_id == ANY_SCHEMA_ID else row.schema_id
     return StoredSchema(
@@ -82,30 +82,30 @@ def require_unmasked(acting: Actor, instance: Instance, topic: str) -> None:
 
 
 @audit.atomic
-def add_schema(*, acting: Actor, instance: Instance, topic: str, given: Mapping[str, Any]) -> TopicSchema:
+def add_schema(*, acting: Actor, instance: Instance, topic: str, fields: Mapping[str, Any]) -> TopicSchema:
     """Adds a schema of a topic's keys or values. On a topic with masks this requires `messages:unmask`, because another
     schema may give masked fields other names.
 
     Raises `Invalid` for an unusable schema, `Conflict` if the topic has a schema for these values, and `QuotaExceeded`.
     """
     _require_changeable(acting, instance, topic)
-    wanted = TopicSchema(
-        instance=instance, topic=topic, part=given["part"], format=given["format"], framing=given["framing"],
-        schema_id=ANY_SCHEMA_ID if given.get("schema_id") is None else given["schema_id"],
-        message=given.get("message", ""), text=given["schema"],
+    schema = TopicSchema(
+        instance=instance, topic=topic, part=fields["part"], format=fields["format"], framing=fields["framing"],
+        schema_id=ANY_SCHEMA_ID if fields.get("schema_id") is None else fields["schema_id"],
+        message=fields.get("message", ""), text=fields["schema"],
     )  # fmt: skip
-    _require_whole(wanted)
+    _require_consistent(schema)
     same = TopicSchema.objects.filter(
-        instance=instance, topic=topic, part=wanted.part, framing=wanted.framing, schema_id=wanted.schema_id
+        instance=instance, topic=topic, part=schema.part, framing=schema.framing, schema_id=schema.schema_id
     )
     if same.exists():
         raise Conflict("The topic has a schema for these values. Delete it first.", code="already_exists")
-    _require_room(TopicSchema, instance, topic, schema_limits.SCHEMAS_PER_TOPIC_MAX,
+    _require_schema_quota(TopicSchema, instance, topic, schema_limits.SCHEMAS_PER_TOPIC_MAX,
                   schema_limits.SCHEMAS_PER_INSTANCE_MAX)  # fmt: skip
-    wanted.save()
+    schema.save()
     ref = topic_ref(instance, topic)
-    audit.record(acting, "topic_schema.added", ref, None, _shown(wanted), tenant=instance.tenant)
-    return wanted
+    audit.record(acting, "topic_schema.added", ref, None, _audited_fields(schema), tenant=instance.tenant)
+    return schema
 
 
 @audit.atomic
@@ -114,7 +114,7 @@ def delete_schema(*, acting: Actor, instance: Instance, topic: str, schema_id: s
     _require_changeable(acting, instance, topic)
     row = access.fetch(TopicSchema.objects.filter(instance=instance, topic=topic), pk=schema_id)
     ref = topic_ref(instance, topic)
-    audit.record(acting, "topic_schema.deleted", ref, _shown(row), None, tenant=instance.tenant)
+    audit.record(acting, "topic_schema.deleted", ref, _audited_fields(row), None, tenant=instance.tenant)
     row.delete()
 
 
@@ -129,25 +129,25 @@ def set_masks(*, acting: Actor, instance: Instance, topic: str, masks: Sequence[
     access.require(acting, Scope.MESSAGES_UNMASK)
     access.require_active(acting)
     require_reachable(instance)
-    hold_topic(instance, topic)
+    lock_topic(instance, topic)
     if masks:
         interfaces.data_plane.it.topic(instance.pk, topic)
-    wanted = sorted({(mask.part, str(mask.path)) for mask in masks})
+    paths = sorted({(mask.part, str(mask.path)) for mask in masks})
     rows = TopicMask.objects.filter(instance=instance, topic=topic)
     before = sorted(rows.values_list("part", "path"))
-    if wanted != before:
+    if paths != before:
         rows.delete()
         in_use = TopicMask.objects.filter(instance=instance).count()
-        if in_use + len(wanted) > message_limits.MASKS_PER_INSTANCE_MAX:
+        if in_use + len(paths) > message_limits.MASKS_PER_INSTANCE_MAX:
             raise too_many_masks(message_limits.MASKS_PER_INSTANCE_MAX)
         TopicMask.objects.bulk_create(
-            TopicMask(instance=instance, topic=topic, part=part, path=path) for part, path in wanted
+            TopicMask(instance=instance, topic=topic, part=part, path=path) for part, path in paths
         )
         audit.record(
-            acting, "topic_masks.changed", topic_ref(instance, topic), {"masks": _lines(before)},
-            {"masks": _lines(wanted)}, tenant=instance.tenant,
+            acting, "topic_masks.changed", topic_ref(instance, topic), {"masks": _mask_texts(before)},
+            {"masks": _mask_texts(paths)}, tenant=instance.tenant,
         )  # fmt: skip
-        _pass_on(acting, instance, topic, set(wanted) - set(before))
+        _pass_on(acting, instance, topic, set(paths) - set(before))
     return masks_of(instance, topic)
 
 
@@ -155,36 +155,36 @@ def _pass_on(acting: Actor, instance: Instance, topic: str, added: set[tuple[str
     """Adds new masks of a topic to clones to which its records are being copied: without them, readers of a clone would
     see what the masks hide.
     """
-    for clone in topics_being_filled(instance, topic) if added else ():
-        hold_topic(instance, clone)
-        passed = pass_on(instance, added, clone)
-        if passed:
-            after = {"from": topic, "added": _lines(passed)}
+    for clone in running_copy_targets(instance, topic) if added else ():
+        lock_topic(instance, clone)
+        new_masks = add_missing_masks(instance, added, clone)
+        if new_masks:
+            after = {"from": topic, "added": _mask_texts(new_masks)}
             audit.record(acting, "topic_masks.changed", topic_ref(instance, clone), None, after, tenant=instance.tenant)
 
 
 def _require_changeable(acting: Actor, instance: Instance, topic: str) -> None:
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    hold_topic(instance, topic)
+    lock_topic(instance, topic)
     interfaces.data_plane.it.topic(instance.pk, topic)
     require_unmasked(acting, instance, topic)
 
 
-def _require_whole(wanted: TopicSchema) -> None:
-    if wanted.part == MessagePart.HEADER:
+def _require_consistent(schema: TopicSchema) -> None:
+    if schema.part == MessagePart.HEADER:
         raise Invalid.at("/part", gettext_noop("A schema is for keys or for values."), code="part")
-    if wanted.framing == SchemaFraming.PLAIN and wanted.schema_id != ANY_SCHEMA_ID:
+    if schema.framing == SchemaFraming.PLAIN and schema.schema_id != ANY_SCHEMA_ID:
         raise Invalid.at("/schema_id", gettext_noop("Values without a header carry no id."), code="schema_id")
-    if wanted.format != sources.PROTOBUF and wanted.message:
+    if schema.format != sources.PROTOBUF and schema.message:
         raise Invalid.at("/message", gettext_noop("Only a schema of Protobuf has several messages."), code="message")
     try:
-        sources.check(stored(wanted))
+        sources.check(stored_schema(schema))
     except WrongSchema as refusal:
         raise Invalid.at("/schema", str(refusal), code="schema") from None
 
 
-def _require_room(
+def _require_schema_quota(
     model: type[TopicSchema], instance: Instance, topic: str, per_topic_max: int, per_instance_max: int
 ) -> None:
     rows = model.objects.filter(instance=instance)
@@ -194,7 +194,7 @@ def _require_room(
         raise too_many_schemas(per_instance_max)
 
 
-def _shown(row: TopicSchema) -> dict[str, Any]:
+def _audited_fields(row: TopicSchema) -> dict[str, Any]:
     """Returns what the audit log records about a schema, without its text."""
     schema_id = None if row.schema_id == ANY_SCHEMA_ID else row.schema_id
     return {
@@ -203,5 +203,5 @@ def _shown(row: TopicSchema) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lines(masks: Sequence[tuple[str, str]]) -> list[str]:
+def _mask_texts(masks: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{part} {path}" for part, path in masks]

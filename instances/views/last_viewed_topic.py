@@ -10,16 +10,16 @@ KEY = "topics_looked_at"
 INSTANCES_MAX = 20
 
 
-def note_topic(request: HttpRequest, instance: Instance, name: str) -> None:
+def remember_topic(request: HttpRequest, instance: Instance, name: str) -> None:
     """Stores the topic whose page is shown. A limited number of instances is stored, the latest last."""
-    kept: dict[str, str] = request.session.get(KEY, {})
-    if kept.get(instance.pk) == name:
+    topics: dict[str, str] = request.session.get(KEY, {})
+    if topics.get(instance.pk) == name:
         return
-    others = [(pk, topic) for pk, topic in kept.items() if pk != instance.pk]
+    others = [(pk, topic) for pk, topic in topics.items() if pk != instance.pk]
     request.session[KEY] = dict([*others, (instance.pk, name)][-INSTANCES_MAX:])
 
 
-def topic_looked_at(request: HttpRequest, instance: Instance) -> str:
+def last_viewed_topic(request: HttpRequest, instance: Instance) -> str:
     """Returns the name of the topic viewed last, which may be deleted by now; empty if there is none."""
-    kept: dict[str, str] = request.session.get(KEY, {})
-    return kept.get(instance.pk, "")
+    topics: dict[str, str] = request.session.get(KEY, {})
+    return topics.get(instance.pk, "")

@@ -41,7 +41,7 @@ def add_schema(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
     if form.is_valid():
         try:
             services.add_schema(
-                acting=request.actor, instance=instance, topic=name, given=form.cleaned_data  # type: ignore[attr-defined]
+                acting=request.actor, instance=instance, topic=name, fields=form.cleaned_data  # type: ignore[attr-defined]
             )  # fmt: skip
         except DomainError as error:
             add_errors(form, error, FIELD_OF_POINTER)

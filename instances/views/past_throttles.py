@@ -1,4 +1,6 @@
-"""Context of "Why was I slow?": an hour by minutes, a day by quarters of an hour, a week by hours."""
+"""Context of "Why was I slow?", the causes of throttling in the past: an hour by minutes, a day by quarters of an hour,
+a week by hours.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from django.utils.translation import gettext as _
 from instances.limits import THROTTLED_MINUTES_KEPT
 from instances.metrics.throttle_history import PastCause, past_causes
 from instances.models import Instance
-from instances.views.throttle_words import limit_words, scope_words, title_words, who
+from instances.views.throttle_texts import client_name, limit_text, rule_title, scope_text
 from tenants.formatting import quota_limit
 
 MS_PER_S = 1_000
@@ -68,10 +70,10 @@ def _rows(causes: list[PastCause], step_s: int) -> list[CauseRow]:
         result.append(
             CauseRow(
                 cause=cause,
-                title=title_words(cause.kind, cause.quota, cause.entity, is_past=True),
-                level=scope_words(cause.kind, cause.quota, cause.level, is_past=True),
-                limit=limit_words(cause.kind, cause.quota) or quota_limit(cause.whole_limit_per_s, cause.quota),
-                who=tuple(who(user, client_id) for user, client_id in cause.clients),
+                title=rule_title(cause.kind, cause.quota, cause.entity, is_past=True),
+                level=scope_text(cause.kind, cause.quota, cause.level, is_past=True),
+                limit=limit_text(cause.kind, cause.quota) or quota_limit(cause.whole_limit_per_s, cause.quota),
+                who=tuple(client_name(user, client_id) for user, client_id in cause.clients),
                 end_ms=_ms(cause.start + timedelta(seconds=max(step_s, SPANS["hour"][0]))),
                 is_first=cause.start != before,
             )

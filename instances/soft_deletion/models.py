@@ -1,4 +1,4 @@
-"""Rows of deleted things that can be restored."""
+"""Rows of deleted topics and users that can be restored."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class DeletedTopic(models.Model):
 class DeletedUser(models.Model):
     """A user that may not sign in and is not listed, until it is restored or its time is over.
 
-    Its passwords, as brokers keep them, stay in ZooKeeper. `created_at_ms` and `secret_ids` say whether a user of this
-    name is still the one that was deleted: Kafka clients may delete it, and create another one.
+    Its SCRAM credentials stay in ZooKeeper. `created_at_ms` and `secret_ids` identify the deleted user, because Kafka
+    clients may delete it and create another one of this name.
     """
 
     instance = models.ForeignKey("instances.Instance", on_delete=models.PROTECT, related_name="deleted_users")

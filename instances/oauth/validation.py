@@ -12,20 +12,20 @@ from tenants import outbound
 from tenants.errors import Invalid, Message
 
 
-def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+def validated_columns(requested: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the columns of a requested configuration; `keys` is among them for a pinned key set only.
 
     Raises `Invalid`.
     """
-    url, document = given.get("jwks_url"), given.get("jwks")
+    url, document = requested.get("jwks_url"), requested.get("jwks")
     if (url is None) == (document is None):
         raise Invalid.at("/jwks_url", "Give either jwks_url or jwks: the keys must come from one place.", code="one_of")
     columns = {
-        "issuer": given["issuer"],
-        "audience": given["audience"],
+        "issuer": requested["issuer"],
+        "audience": requested["audience"],
         "jwks_url": url or "",
-        "principal_claim": given.get("principal_claim", DEFAULT_PRINCIPAL_CLAIM),
-        "clock_skew_s": given.get("clock_skew_seconds", DEFAULT_CLOCK_SKEW_S),
+        "principal_claim": requested.get("principal_claim", DEFAULT_PRINCIPAL_CLAIM),
+        "clock_skew_s": requested.get("clock_skew_seconds", DEFAULT_CLOCK_SKEW_S),
     }
     if url is not None:
         try:

@@ -1,4 +1,6 @@
-"""Words of access rules in REST and on pages, and their valid combinations. Pure."""
+"""Names of resource types, patterns, permissions and operations in REST and on pages, and their valid combinations.
+Pure.
+"""
 
 from __future__ import annotations
 

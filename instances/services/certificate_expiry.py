@@ -14,8 +14,8 @@ from tenants.actors import system_actor
 from tenants.containment import contained
 
 # Days before the expiry; 0: it has expired.
-WARNED_DAYS: Final = (0, 7, 30)
-LOOKED_AT_ONCE: Final = 500
+WARNING_DAYS: Final = (0, 7, 30)
+ROWS_PER_CHUNK: Final = 500
 ACTIONS: Final = {
     CERTIFICATE: "route.certificate_ends",
     CLIENT_CA: "route.client_ca_ends",
@@ -30,41 +30,41 @@ def warnings_due(route: Route, now: datetime) -> dict[str, int]:
     """
     result = {}
     for kind in (CERTIFICATE, CLIENT_CA, REVOCATION):
-        end = _end_of(route, kind)
+        end = _expires_at(route, kind)
         if end is None:
             continue
-        days = WARNED_DAYS[:1] if kind == REVOCATION else WARNED_DAYS
+        days = WARNING_DAYS[:1] if kind == REVOCATION else WARNING_DAYS
         due = next((days_before for days_before in days if end - now <= timedelta(days=days_before)), None)
         if due is not None:
             result[kind] = due
     return result
 
 
-def note_certificate_ends(now: datetime) -> int:
+def record_certificate_expiry(now: datetime) -> int:
     """Records the events that are due. Returns the number of routes with a new event."""
     rows = RouteCertificates.objects.filter(route__instance__deleted_at=None).select_related("route")
     columns = ("warned", *(f"route__{kind}" for kind in (CERTIFICATE, CLIENT_CA, REVOCATION)))
     due = []
-    for row in rows.only(*columns).iterator(chunk_size=LOOKED_AT_ONCE):
+    for row in rows.only(*columns).iterator(chunk_size=ROWS_PER_CHUNK):
         with contained("certificates.route_failed", route_id=row.pk):
             if _new_warnings(row, now):
                 due.append(row.pk)
-    noted = 0
+    recorded = 0
     for route_id in due:
         with contained("certificates.route_failed", route_id=route_id):
-            noted += _note(route_id, now)
-    return noted
+            recorded += _record_warnings(route_id, now)
+    return recorded
 
 
 @transaction.atomic
-def _note(route_id: int, now: datetime) -> bool:
+def _record_warnings(route_id: int, now: datetime) -> bool:
     row = RouteCertificates.objects.select_for_update(of=("self",)).filter(pk=route_id).first()
     if row is None:
         return False
     instance: Instance = row.route.instance
     new = _new_warnings(row, now)
     for kind, days in new.items():
-        end = _end_of(row.route, kind)
+        end = _expires_at(row.route, kind)
         after = {"route": row.route.name, "ends": end, "days_before": days}
         audit.record(system_actor("watcher", instance.tenant), ACTIONS[kind], instance, None, after)
     row.warned = {**row.warned, **new}
@@ -76,7 +76,7 @@ def _new_warnings(row: RouteCertificates, now: datetime) -> dict[str, int]:
     return {kind: days for kind, days in warnings_due(row.route, now).items() if row.warned.get(kind) != days}
 
 
-def _end_of(route: Route, kind: str) -> datetime | None:
+def _expires_at(route: Route, kind: str) -> datetime | None:
     summary = getattr(route, kind)
     end = summary and summary["next_update" if kind == REVOCATION else "not_after"]
     return datetime.fromisoformat(end) if end else None

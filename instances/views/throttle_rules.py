@@ -6,24 +6,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from instances.interfaces import Bandwidth, Throttle, Throttles
-from instances.views.throttle_words import (
+from instances.views.throttle_texts import (
     bandwidth_sentence,
     broker_sentence,
+    client_name,
     is_produce,
-    limit_words,
+    limit_text,
     quota_sentence,
     refusal_sentence,
-    scope_words,
-    title_words,
-    who,
+    rule_title,
+    scope_text,
 )
 from tenants.formatting import quota_limit
 
 ENDED_SHOWN_MS = 60_000
-# Delays that are further apart are two bursts, as a broker's ledger has it.
+# Delays that are further apart are two bursts, as in a broker's throttle ledger.
 BURST_GAP_MS = 10_000
-# Shares that were noted further apart are of different allocations: they do not add up to the limit.
-ONE_MOMENT_MS = 2_000
+# Shares that were reported further apart are of different allocations: they do not add up to the limit.
+SAME_ALLOCATION_MS = 2_000
 WAITERS_SHOWN_MAX = 3
 QUOTA_KINDS = ("client_quota", "topic_quota")
 REFUSING_KINDS = ("capacity", "frozen")
@@ -47,8 +47,8 @@ class Rule:
     brokers: tuple[tuple[int, float, str], ...]
     """Broker id, mean delay in ms, and the broker's share in words where the limit is shared out."""
     since_ms: int
-    """Start of the current or last burst, in ms since 1970. The burst lasted `seconds`."""
-    seconds: float
+    """Start of the current or last burst, in ms since 1970."""
+    burst_duration_s: float
     bursts: int
     first_ms: int
     active: bool
@@ -83,9 +83,9 @@ def _row(entry: Throttle, bandwidth_bytes_per_s: int) -> LedgerRow:
     is_shared = entry.limit_per_s is not None and entry.limit_per_s != whole
     return LedgerRow(
         entry=entry,
-        title=title_words(entry.kind, entry.quota, entry.entity),
-        level=scope_words(entry.kind, entry.quota, entry.level),
-        limit=limit_words(entry.kind, entry.quota) or quota_limit(whole, entry.quota),
+        title=rule_title(entry.kind, entry.quota, entry.entity),
+        level=scope_text(entry.kind, entry.quota, entry.level),
+        limit=limit_text(entry.kind, entry.quota) or quota_limit(whole, entry.quota),
         share=quota_limit(entry.limit_per_s, entry.quota) if is_shared else "",
     )
 
@@ -111,21 +111,21 @@ def _mean(entries: Iterable[Throttle]) -> float:
     return sum(wait * count for wait, count in waits) / total if total else 0.0
 
 
-def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, now: Bandwidth | None) -> Rule:
+def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, current: Bandwidth | None) -> Rule:
     first = entries[0]
     kind, quota = first.kind, first.quota
     by_broker: dict[int, list[Throttle]] = {}
     for entry in entries:
         by_broker.setdefault(entry.broker_id, []).append(entry)
-    waiting = sorted(entries, key=lambda entry: -entry.delay_ms_mean)
-    names = list(dict.fromkeys(who(entry.user, entry.client_id) for entry in waiting))
+    by_delay = sorted(entries, key=lambda entry: -entry.delay_ms_mean)
+    names = list(dict.fromkeys(client_name(entry.user, entry.client_id) for entry in by_delay))
     since_ms, end_ms = _latest_burst(entries, now_ms)
     mean_ms, count = _mean(entries), sum(entry.count for entry in entries)
     latest = max(entries, key=lambda entry: entry.last_ms)
     is_bandwidth = kind == "instance_bandwidth"
     whole = float(bandwidth_bytes_per_s) if is_bandwidth else latest.whole_limit_per_s
     shares = (
-        _bandwidth_shares(sorted(by_broker), quota, whole, now) if is_bandwidth else _quota_shares(by_broker, whole)
+        _bandwidth_shares(sorted(by_broker), quota, whole, current) if is_bandwidth else _quota_shares(by_broker, whole)
     )
     if is_bandwidth:
         is_shared = any(entry.limit_per_s is not None and entry.limit_per_s < (whole or 0) for entry in entries)
@@ -137,10 +137,10 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, now:
     else:
         sentence = broker_sentence(kind, quota, mean_ms, sorted(by_broker))
     return Rule(
-        title=title_words(kind, quota, first.entity),
+        title=rule_title(kind, quota, first.entity),
         sentence=sentence,
-        level=scope_words(kind, quota, first.level),
-        limit=limit_words(kind, quota) or quota_limit(whole, quota),
+        level=scope_text(kind, quota, first.level),
+        limit=limit_text(kind, quota) or quota_limit(whole, quota),
         delay_ms=mean_ms,
         p95_ms=max(entry.delay_ms_p95 for entry in entries),
         waiters=tuple(names[:WAITERS_SHOWN_MAX]),
@@ -150,7 +150,7 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, now:
             for broker, share in shares.items()
         ),
         since_ms=since_ms,
-        seconds=max(0, end_ms - since_ms) / 1_000,
+        burst_duration_s=max(0, end_ms - since_ms) / 1_000,
         bursts=max(entry.bursts for entry in entries),
         first_ms=min(entry.since_ms for entry in entries),
         active=any(entry.active for entry in entries),
@@ -177,16 +177,16 @@ def _latest_burst(entries: Iterable[Throttle], now_ms: int) -> tuple[int, int]:
 
 
 def _bandwidth_shares(
-    brokers: Iterable[int], quota: str, whole: float | None, now: Bandwidth | None
+    brokers: Iterable[int], quota: str, whole: float | None, current: Bandwidth | None
 ) -> dict[int, float | None]:
     """Returns the current share of each broker; None for all if it is unknown."""
-    known = now.brokers if now is not None else {}
+    known = current.brokers if current is not None else {}
     share_by_broker = {
         number: float((part.produce if is_produce(quota) else part.consume).share_bytes_per_s)
         for number in brokers
         if (part := known.get(number)) is not None
     }
-    return _fitting({number: share_by_broker.get(number) for number in brokers}, whole)
+    return _unless_inconsistent({number: share_by_broker.get(number) for number in brokers}, whole)
 
 
 def _quota_shares(by_broker: Mapping[int, list[Throttle]], whole: float | None) -> dict[int, float | None]:
@@ -196,15 +196,15 @@ def _quota_shares(by_broker: Mapping[int, list[Throttle]], whole: float | None) 
     latest = {number: max(entries, key=lambda entry: entry.last_ms) for number, entries in sorted(by_broker.items())}
     newest_ms = max(entry.last_ms for entry in latest.values())
     shares = {
-        number: entry.limit_per_s if newest_ms - entry.last_ms <= ONE_MOMENT_MS else None
+        number: entry.limit_per_s if newest_ms - entry.last_ms <= SAME_ALLOCATION_MS else None
         for number, entry in latest.items()
     }
     if all(share == whole for share in shares.values()):
         return shares  # a quota that holds on each broker
-    return _fitting(shares, whole)
+    return _unless_inconsistent(shares, whole)
 
 
-def _fitting(shares: Mapping[int, float | None], whole: float | None) -> dict[int, float | None]:
+def _unless_inconsistent(shares: Mapping[int, float | None], whole: float | None) -> dict[int, float | None]:
     """Returns the shares, or None for each if they add up to more than the limit, because they are of different
     moments.
     """

@@ -14,7 +14,7 @@ from instances.choices import RouteSecurity
 from instances.models import Instance, Route
 from instances.routes.kinds import CIDRS_MAX, DEFAULT_ROUTE, PLAINTEXT, ROUTES_MAX
 from instances.routes.principal_mapping import PrincipalMapping, RulesRefused
-from instances.topics.allow_lists import normalised
+from instances.topics.allow_lists import normalized_addresses
 from tenants.errors import Conflict, Invalid, Message
 
 COLUMNS: Final = (
@@ -31,7 +31,7 @@ def default_routes() -> list[dict[str, Any]]:
     return [{"name": DEFAULT_ROUTE, "security": security.value}]
 
 
-def make_routes(instance: Instance, routes: Sequence[Mapping[str, Any]]) -> list[Route]:
+def create_routes(instance: Instance, routes: Sequence[Mapping[str, Any]]) -> list[Route]:
     """Creates the rows of a new instance. Raises `Invalid` with a pointer below `/routes`, and `Conflict` for a name
     used twice.
     """
@@ -40,40 +40,40 @@ def make_routes(instance: Instance, routes: Sequence[Mapping[str, Any]]) -> list
             "/routes", Message(gettext_noop("An instance has 1 to %(n)s routes."), n=ROUTES_MAX), code="count"
         )
     result: list[Route] = []
-    for index, given in enumerate(routes):
-        if any(route.name == given["name"] for route in result):
-            raise name_taken(f"/routes/{index}/name")
-        result.append(Route.objects.create(instance=instance, **checked(given, f"/routes/{index}")))
+    for index, requested in enumerate(routes):
+        if any(route.name == requested["name"] for route in result):
+            raise name_taken_error(f"/routes/{index}/name")
+        result.append(Route.objects.create(instance=instance, **validated_columns(requested, f"/routes/{index}")))
     return result
 
 
-def checked(given: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Returns the columns of a requested route. Raises `Invalid` with pointers below `at`, and `Conflict`
+def validated_columns(requested: Mapping[str, Any], pointer: str) -> dict[str, Any]:
+    """Returns the columns of a requested route. Raises `Invalid` with pointers below `pointer`, and `Conflict`
     (`confirm_plaintext`) for a plaintext route that other machines could reach.
     """
-    result = {name: value for name, value in given.items() if name != CONFIRM_PLAINTEXT}
+    result = {name: value for name, value in requested.items() if name != CONFIRM_PLAINTEXT}
     for name in ("allow_list", "proxies"):
         if name in result:
             assert len(result[name]) <= CIDRS_MAX, "the serializer counts"
-            result[name] = normalised(result[name], f"{at}/{name}")
+            result[name] = normalized_addresses(result[name], f"{pointer}/{name}")
     if result.get("advertised_host"):
-        result["advertised_host"] = _host(result["advertised_host"], f"{at}/advertised_host")
+        result["advertised_host"] = _host(result["advertised_host"], f"{pointer}/advertised_host")
     if "principal_mapping_rules" in result:
-        _check_rules(result["principal_mapping_rules"], f"{at}/principal_mapping_rules")
-    if result.get("security") == PLAINTEXT and not given.get(CONFIRM_PLAINTEXT):
-        _require_loopback(at)
+        _require_valid_rules(result["principal_mapping_rules"], f"{pointer}/principal_mapping_rules")
+    if result.get("security") == PLAINTEXT and not requested.get(CONFIRM_PLAINTEXT):
+        _require_loopback(pointer)
     return result
 
 
-def _check_rules(rules: str, at: str) -> None:
+def _require_valid_rules(rules: str, pointer: str) -> None:
     try:
         PrincipalMapping(rules)
     except RulesRefused as error:
         detail = Message(gettext_noop("These rules cannot be used: %(why)s."), why=str(error))
-        raise Invalid.at(at, detail, code="mapping_rules") from None
+        raise Invalid.at(pointer, detail, code="mapping_rules") from None
 
 
-def _require_loopback(at: str) -> None:
+def _require_loopback(pointer: str) -> None:
     """Raises `Conflict` if other machines could reach a route without security."""
     if not interfaces.exposure.it():
         return
@@ -82,26 +82,25 @@ def _require_loopback(at: str) -> None:
         "instance to everything, and what is sent can be read on the way. "
         'Choose another security, or say "confirm_plaintext": true.'
     )
-    pointer = f"{at}/{CONFIRM_PLAINTEXT}"
-    errors = Invalid.at(pointer, detail, code="confirm_plaintext").errors
+    errors = Invalid.at(f"{pointer}/{CONFIRM_PLAINTEXT}", detail, code="confirm_plaintext").errors
     raise Conflict(detail, code="confirm_plaintext", errors=errors)
 
 
-def _host(host: str, at: str) -> str:
+def _host(host: str, pointer: str) -> str:
     """Returns the normalized host name or address that clients connect to. Raises `Invalid`."""
     try:
         return str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
         if _HOST.fullmatch(host):
             return host
-    raise Invalid.at(at, "This is no host name and no address. A port is not part of it.", code="invalid_host")
+    raise Invalid.at(pointer, "This is no host name and no address. A port is not part of it.", code="invalid_host")
 
 
-def name_taken(at: str) -> Conflict:
+def name_taken_error(pointer: str) -> Conflict:
     detail = "Another route of this instance has this name."
-    return Conflict(detail, code="name_taken", errors=Invalid.at(at, detail, code="name_taken").errors)
+    return Conflict(detail, code="name_taken", errors=Invalid.at(pointer, detail, code="name_taken").errors)
 
 
-def shown_route(route: Route) -> dict[str, Any]:
+def audited_route_fields(route: Route) -> dict[str, Any]:
     """Returns the fields of a route that the audit log records."""
     return {"name": route.name} | {name: getattr(route, name) for name in COLUMNS}

@@ -17,7 +17,7 @@ MS_PER_S = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownStep:
+class StepRow:
     """One step. `state` is done, now, broken or waiting; `took` is the time since the request, or its progress."""
 
     label: str
@@ -32,20 +32,20 @@ def elapsed_s(operation: Operation) -> float:
     return max(0.0, (end - operation.created_at).total_seconds())
 
 
-def steps_of(operation: Operation) -> list[ShownStep]:
+def steps_of(operation: Operation) -> list[StepRow]:
     """Returns all steps; while the operation is open, the first one that is not done is the current one."""
-    shown: list[ShownStep] = []
+    rows: list[StepRow] = []
     has_current = not operation.is_open
     for step in operation.steps:
         state = {StepState.DONE: "done", StepState.FAILED: "broken"}.get(step["state"], "waiting")
         if state == "waiting" and not has_current:
             state, has_current = "now", True
-        fact = (_cause(operation) if state == "broken" else "") or _fact(step, state)
-        shown.append(ShownStep(label=_label(step), state=state, took=_took(step, state), fact=fact))
-    return shown
+        fact = (_capacity_error(operation) if state == "broken" else "") or _fact(step, state)
+        rows.append(StepRow(label=_label(step), state=state, took=_time_or_progress(step, state), fact=fact))
+    return rows
 
 
-def _cause(operation: Operation) -> str:
+def _capacity_error(operation: Operation) -> str:
     """Returns why no capacity was found and what would help; empty for other errors.
 
     Operations of earlier versions name the bandwidth only.
@@ -54,26 +54,29 @@ def _cause(operation: Operation) -> str:
     if error.get("code") != Reason.NO_ROOM:
         return ""
     data = error.get("data") or {}
-    lacks = tuple(data.get("missing") or ("bandwidth",))
-    mb = {"asked": f"{operation.instance.bandwidth_mb_s:,}", "most": f"{data.get('largest_bandwidth_mb_s') or 0:,}"}
-    gb = {"asked": f"{operation.instance.storage_gb:,}", "most": f"{data.get('largest_storage_gb') or 0:,}"}
-    if lacks == ("bandwidth",):
+    missing = tuple(data.get("missing") or ("bandwidth",))
+    bandwidth_values = {
+        "asked": f"{operation.instance.bandwidth_mb_s:,}",
+        "most": f"{data.get('largest_bandwidth_mb_s') or 0:,}",
+    }
+    storage_values = {"asked": f"{operation.instance.storage_gb:,}", "most": f"{data.get('largest_storage_gb') or 0:,}"}
+    if missing == ("bandwidth",):
         if data.get("largest_bandwidth_mb_s"):
-            return _("No cluster has %(asked)s MB/s free. Take %(most)s MB/s or less.") % mb
-        return _("No cluster has %(asked)s MB/s free.") % mb
-    if lacks == ("storage",):
+            return _("No cluster has %(asked)s MB/s free. Take %(most)s MB/s or less.") % bandwidth_values
+        return _("No cluster has %(asked)s MB/s free.") % bandwidth_values
+    if missing == ("storage",):
         if data.get("largest_storage_gb"):
-            return _("No cluster has %(asked)s GB free. Take %(most)s GB or less.") % gb
-        return _("No cluster has %(asked)s GB free.") % gb
-    if lacks == ("ports",):
+            return _("No cluster has %(asked)s GB free. Take %(most)s GB or less.") % storage_values
+        return _("No cluster has %(asked)s GB free.") % storage_values
+    if missing == ("ports",):
         return _("No port is left for it on the brokers' hosts.")
-    if lacks == ("broker",):
+    if missing == ("broker",):
         return _("No broker takes a new instance.")
-    if lacks == ("cluster",):
+    if missing == ("cluster",):
         is_dedicated = operation.instance.cluster_type == ClusterType.DEDICATED
         return _("No dedicated cluster is free.") if is_dedicated else _("No cluster takes a new instance.")
-    both = {"mb": mb["asked"], "gb": gb["asked"]}
-    if lacks == ("both",):
+    both = {"mb": bandwidth_values["asked"], "gb": storage_values["asked"]}
+    if missing == ("both",):
         return _("No cluster has %(mb)s MB/s and %(gb)s GB free on the same brokers. Take less of one.") % both
     return _("No cluster has %(mb)s MB/s and %(gb)s GB free.") % both
 
@@ -82,7 +85,7 @@ def _label(step: dict[str, Any]) -> str:
     return str(Step(step["name"]).label) if step["name"] in Step.values else str(step["name"])
 
 
-def _took(step: dict[str, Any], state: str) -> str:
+def _time_or_progress(step: dict[str, Any], state: str) -> str:
     data = step.get("data") or {}
     if state == "now" and "open" in data and "of" in data:
         return _("%(n)s of %(m)s") % {"n": data["open"], "m": data["of"]}
@@ -104,8 +107,8 @@ def _fact(step: dict[str, Any], state: str) -> str:
     if step["name"] == Step.PLACED and "cluster" in data:
         return _("Cluster %(cluster)s, %(n)s brokers") % {"cluster": data["cluster"], "n": data["brokers"]}
     if step["name"] == Step.LIMITS_PUBLISHED and "bandwidth_mb_s" in data:
-        words = {"n": f"{data['bandwidth_mb_s']:,}", "gb": f"{data['storage_gb']:,}"}
-        return _("Produce %(n)s, consume %(n)s MB/s, storage %(gb)s GB") % words
+        values = {"n": f"{data['bandwidth_mb_s']:,}", "gb": f"{data['storage_gb']:,}"}
+        return _("Produce %(n)s, consume %(n)s MB/s, storage %(gb)s GB") % values
     if not step["fact"] and step["name"] == Step.FIRST_MESSAGE:
         return _("A probe produces and reads one record as a real client")
     return str(step["fact"])

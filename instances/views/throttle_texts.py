@@ -13,7 +13,7 @@ from tenants.formatting import count, delay, quota_limit, rate_limit
 ANONYMOUS = "ANONYMOUS"
 
 
-def level_words(level: int) -> str:
+def level_text(level: int) -> str:
     """Returns the entity of a quota level in words; level 1 has the highest precedence."""
     return {
         1: _("user and client"),
@@ -27,14 +27,14 @@ def level_words(level: int) -> str:
     }.get(level, "")
 
 
-def who(user: str, client_id: str) -> str:
+def client_name(user: str, client_id: str) -> str:
     """Returns the name of a client; one without authentication has only its client id."""
     if user in ("", ANONYMOUS):
         return client_id or _("clients without a name")
     return _(", ").join((user, client_id)) if client_id else user
 
 
-def entity_words(entity: Mapping[str, str | None]) -> str:
+def entity_text(entity: Mapping[str, str | None]) -> str:
     """Returns the entity of a quota in words: `user etl-sink, any client`."""
     parts = []
     if "user" in entity:
@@ -50,7 +50,7 @@ def is_produce(quota: str) -> bool:
     return quota.startswith("produce")
 
 
-def kind_words(kind: str, quota: str) -> str:
+def rule_name(kind: str, quota: str) -> str:
     """Returns the name of a rule that is neither a quota nor bandwidth; empty for others."""
     if quota == "disk_space":
         return _("A broker's disk")
@@ -67,7 +67,7 @@ def kind_words(kind: str, quota: str) -> str:
     }.get(kind, "")
 
 
-def limit_words(kind: str, quota: str) -> str:
+def limit_text(kind: str, quota: str) -> str:
     """Returns the limit of a rule that is neither a quota nor bandwidth, in words; empty for others."""
     if quota == "disk_space":
         return _("no limit of the instance")
@@ -84,33 +84,33 @@ def limit_words(kind: str, quota: str) -> str:
     }.get(kind, "")
 
 
-def _holder(entity: Mapping[str, str | None], is_past: bool) -> str:
+def _quota_owner(entity: Mapping[str, str | None], *, is_past: bool) -> str:
     """Returns the clients of a quota in words. Without an entity, the operator's code chooses them, or a past cause
     sums up several quotas.
     """
-    return entity_words(entity) or (_("several clients") if is_past else _("clients chosen by the operator"))
+    return entity_text(entity) or (_("several clients") if is_past else _("clients chosen by the operator"))
 
 
-def title_words(kind: str, quota: str, entity: Mapping[str, str | None], *, is_past: bool = False) -> str:
+def rule_title(kind: str, quota: str, entity: Mapping[str, str | None], *, is_past: bool = False) -> str:
     """Returns the name of a limit with its owner."""
-    if name := kind_words(kind, quota):
+    if name := rule_name(kind, quota):
         return name
     if kind == "topic_quota":
         return _("Produce limit of a topic") if is_produce(quota) else _("Consume limit of a topic")
     if kind != "client_quota":
         return _("Instance produce bandwidth") if is_produce(quota) else _("Instance consume bandwidth")
-    words = {"who": _holder(entity, is_past)}
+    values = {"who": _quota_owner(entity, is_past=is_past)}
     if quota == "request_percentage":
-        return _("Request time quota of %(who)s") % words
+        return _("Request time quota of %(who)s") % values
     if quota == "controller_mutation_rate":
-        return _("Change rate quota of %(who)s") % words
-    return (_("Produce quota of %(who)s") if is_produce(quota) else _("Consume quota of %(who)s")) % words
+        return _("Change rate quota of %(who)s") % values
+    return (_("Produce quota of %(who)s") if is_produce(quota) else _("Consume quota of %(who)s")) % values
 
 
-def scope_words(kind: str, quota: str, level: int | None, *, is_past: bool = False) -> str:
+def scope_text(kind: str, quota: str, level: int | None, *, is_past: bool = False) -> str:
     """Returns the level on which a limit is set."""
     if level is not None:
-        return _("level %(level)d of 8: %(words)s") % {"level": level, "words": level_words(level)}
+        return _("level %(level)d of 8: %(words)s") % {"level": level, "words": level_text(level)}
     if kind == "client_quota":
         return _("several quotas") if is_past else _("level: operator")
     if kind == "topic_quota":
@@ -118,7 +118,7 @@ def scope_words(kind: str, quota: str, level: int | None, *, is_past: bool = Fal
     return _("level: broker") if quota == "disk_space" else _("level: instance")
 
 
-def policy_words(policy: str) -> str:
+def policy_text(policy: str) -> str:
     """Returns a policy of sharing bandwidth over brokers in words."""
     return {
         "static": _("shared out by the partitions that a broker leads"),
@@ -129,7 +129,7 @@ def policy_words(policy: str) -> str:
     }.get(policy, "")
 
 
-def share_words(reason: str) -> str:
+def share_reason_text(reason: str) -> str:
     """Returns the reason of a broker's share in words."""
     return {
         "static": _("by partitions led"),
@@ -144,7 +144,7 @@ def bandwidth_sentence(
     quota: str, mean_ms: float, limit: float, shares: Mapping[int, float | None], *, is_shared: bool
 ) -> str:
     """Returns a sentence about an instance's bandwidth. `is_shared`: a delaying broker had less than all of it."""
-    words = {"limit": rate_limit(limit), "delay": delay(mean_ms), "brokers": _shares_words(shares)}
+    values = {"limit": rate_limit(limit), "delay": delay(mean_ms), "brokers": _broker_shares_text(shares)}
     if not is_shared:
         if is_produce(quota):
             return (
@@ -152,14 +152,14 @@ def bandwidth_sentence(
                     "This instance has %(limit)s for producers, so each produce waits %(delay)s on average."
                     " Nothing is lost and nothing is refused."
                 )
-                % words
+                % values
             )
         return (
             _(
                 "This instance has %(limit)s for consumers, so each fetch waits %(delay)s on average."
                 " Nothing is lost and nothing is refused."
             )
-            % words
+            % values
         )
     if is_produce(quota):
         return (
@@ -168,7 +168,7 @@ def bandwidth_sentence(
                 " Now at its share: %(brokers)s. Each produce there waits %(delay)s on average."
                 " Nothing is lost and nothing is refused."
             )
-            % words
+            % values
         )
     return (
         _(
@@ -176,52 +176,52 @@ def bandwidth_sentence(
             " Now at its share: %(brokers)s. Each fetch there waits %(delay)s on average."
             " Nothing is lost and nothing is refused."
         )
-        % words
+        % values
     )
 
 
-def _shares_words(shares: Mapping[int, float | None]) -> str:
+def _broker_shares_text(shares: Mapping[int, float | None]) -> str:
     """Returns brokers with their shares, if these are known: `broker 1 (1.4 MB/s), broker 3`."""
-    described = [
+    broker_texts = [
         _("broker %(id)d") % {"id": broker}
         if share is None
         else _("broker %(id)d (%(share)s)") % {"id": broker, "share": rate_limit(share)}
         for broker, share in shares.items()
     ]
-    return _(", ").join(described)
+    return _(", ").join(broker_texts)
 
 
 def refusal_sentence(kind: str, quota: str, refused: int, brokers: Sequence[int]) -> str:
     """Returns a sentence about produces that were refused instead of delayed."""
-    words = {"n": count(refused), "brokers": ", ".join(str(broker) for broker in brokers)}
+    values = {"n": count(refused), "brokers": ", ".join(str(broker) for broker in brokers)}
     if kind == "frozen":
-        return _("Produce is refused while the instance is suspended: %(n)s times. Consumers go on.") % words
+        return _("Produce is refused while the instance is suspended: %(n)s times. Consumers go on.") % values
     if quota == "disk_space":
         return (
             _(
                 "Produce was refused %(n)s times because a disk of these brokers is nearly full: %(brokers)s."
                 " That is not the doing of this instance, and its operators know."
             )
-            % words
+            % values
         )
     return (
         _(
             "Produce was refused %(n)s times because the storage of this instance is used up. Less retention, fewer"
             " records or more storage end that. Consumers go on."
         )
-        % words
+        % values
     )
 
 
 def broker_sentence(kind: str, quota: str, mean_ms: float, brokers: Sequence[int]) -> str:
-    words = {"delay": delay(mean_ms), "brokers": ", ".join(str(broker) for broker in brokers)}
+    values = {"delay": delay(mean_ms), "brokers": ", ".join(str(broker) for broker in brokers)}
     if kind == "change_rate":
         return (
             _(
                 "This instance creates or deletes partitions, or changes configurations and quotas, faster than brokers"
                 " %(brokers)s take it. Each waits %(delay)s on average. Fewer of them at a time end that."
             )
-            % words
+            % values
         )
     if kind == "connection_limit":
         return (
@@ -230,7 +230,7 @@ def broker_sentence(kind: str, quota: str, mean_ms: float, brokers: Sequence[int
                 " have to these brokers: %(brokers)s. Clients that share connections, or close those they do not use,"
                 " end that."
             )
-            % words
+            % values
         )
     if quota == CONNECTION_CREATION_RATE:
         return (
@@ -238,7 +238,7 @@ def broker_sentence(kind: str, quota: str, mean_ms: float, brokers: Sequence[int
                 "Connections come from an address faster than its limit lets in, at these brokers: %(brokers)s. Each is"
                 " kept unread for %(delay)s on average and closed. Clients that keep their connections end that."
             )
-            % words
+            % values
         )
     if kind == "connection_rate":
         return (
@@ -246,7 +246,7 @@ def broker_sentence(kind: str, quota: str, mean_ms: float, brokers: Sequence[int
                 "Clients open connections faster than these brokers accept them from one instance: %(brokers)s."
                 " A new connection waits %(delay)s on average. Clients that keep their connections end that."
             )
-            % words
+            % values
         )
     if kind == "authentication":
         return (
@@ -254,7 +254,7 @@ def broker_sentence(kind: str, quota: str, mean_ms: float, brokers: Sequence[int
                 "Too many wrong passwords were sent to these brokers: %(brokers)s. Further attempts of the same user or"
                 " address are refused for some minutes, without a check. Open connections stay."
             )
-            % words
+            % values
         )
     return (
         _(
@@ -262,38 +262,38 @@ def broker_sentence(kind: str, quota: str, mean_ms: float, brokers: Sequence[int
             " Each waits %(delay)s on average. Fewer requests that name many topics, partitions or groups,"
             " and smaller compressed batches, end that."
         )
-        % words
+        % values
     )
 
 
-def _topic_sentence(entry: Throttle, words: Mapping[str, str]) -> str:
+def _topic_sentence(entry: Throttle, values: Mapping[str, str]) -> str:
     if is_produce(entry.quota):
         return (
             _("A topic may take %(limit)s. Each produce to it waits %(delay)s on average on brokers %(brokers)s.")
-            % words
+            % values
         )
-    return _("A topic gives %(limit)s. Each fetch of it waits %(delay)s on average on brokers %(brokers)s.") % words
+    return _("A topic gives %(limit)s. Each fetch of it waits %(delay)s on average on brokers %(brokers)s.") % values
 
 
 def quota_sentence(entry: Throttle, mean_ms: float, brokers: Sequence[int]) -> str:
-    holder = _holder(entry.entity, is_past=False)
-    words = {
+    owner = _quota_owner(entry.entity, is_past=False)
+    values = {
         "limit": quota_limit(entry.whole_limit_per_s, entry.quota),
         "delay": delay(mean_ms),
         "brokers": ", ".join(str(broker) for broker in brokers),
-        "who": holder.capitalize(),
-        "level": scope_words(entry.kind, entry.quota, entry.level),
+        "who": owner.capitalize(),
+        "level": scope_text(entry.kind, entry.quota, entry.level),
     }
     if entry.kind == "topic_quota":
-        return _topic_sentence(entry, words)
+        return _topic_sentence(entry, values)
     if entry.quota == "request_percentage":
-        words["who"] = holder
+        values["who"] = owner
         return (
             _(
                 "Requests of %(who)s may take %(limit)s (%(level)s). Each waits %(delay)s on average on brokers"
                 " %(brokers)s. Fewer and larger requests end that."
             )
-            % words
+            % values
         )
     if entry.quota == "controller_mutation_rate":
         return (
@@ -301,12 +301,12 @@ def quota_sentence(entry: Throttle, mean_ms: float, brokers: Sequence[int]) -> s
                 "%(who)s may create, add or delete %(limit)s (%(level)s). Brokers %(brokers)s let it wait %(delay)s on"
                 " average; newer clients are refused until then."
             )
-            % words
+            % values
         )
     if len(brokers) == 1:
         if is_produce(entry.quota):
-            return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
-        return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
+            return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % values
+        return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % values
     if is_produce(entry.quota):
-        return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
-    return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
+        return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % values
+    return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % values

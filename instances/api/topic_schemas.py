@@ -121,7 +121,7 @@ class SchemaCollection(ApiView):
         On a topic with masks this also requires `messages:unmask`.
         """
         instance = access.instance(self.actor, instance_id)
-        row = services.add_schema(acting=self.actor, instance=instance, topic=name, given=self.body)
+        row = services.add_schema(acting=self.actor, instance=instance, topic=name, fields=self.body)
         location = f"{API_ROOT}/instances/{instance_id}/topics/{name}/schemas/{row.pk}"
         return self.one(row, SchemaOut, status=201, location=location)
 
@@ -143,7 +143,7 @@ class MaskCollection(ApiView):
     @endpoint("list_topic_masks", Scope.TOPICS_READ, returns=MasksOut)
     def get(self, request: Request, instance_id: str, name: str) -> Response:
         """List the fields of a topic's messages that are hidden from roles without `messages:unmask`."""
-        return self._answer(services.masks_of(access.instance(self.actor, instance_id), name))
+        return self._masks_response(services.masks_of(access.instance(self.actor, instance_id), name))
 
     @endpoint(
         "set_topic_masks", Scope.MESSAGES_UNMASK, body=MasksIn, returns=MasksOut, errors=DATA_PLANE_ERRORS
@@ -156,8 +156,8 @@ class MaskCollection(ApiView):
         them.
         """
         instance = access.instance(self.actor, instance_id)
-        masks = [Mask(given["part"], value_paths.parse(given["path"])) for given in self.body["masks"]]
-        return self._answer(services.set_masks(acting=self.actor, instance=instance, topic=name, masks=masks))
+        masks = [Mask(mask["part"], value_paths.parse(mask["path"])) for mask in self.body["masks"]]
+        return self._masks_response(services.set_masks(acting=self.actor, instance=instance, topic=name, masks=masks))
 
-    def _answer(self, rows: Any) -> Response:
+    def _masks_response(self, rows: Any) -> Response:
         return self.one({"masks": rows}, MasksOut)

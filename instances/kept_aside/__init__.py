@@ -1,1 +1,0 @@
-"""Deleted things of an instance that can be restored for some days."""
