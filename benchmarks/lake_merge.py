@@ -26,14 +26,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from billing.lake import files, merging
-from billing.lake.address import LakePlace, open_lake
+from billing.lake.address import Lake, open_lake
 
 DAY = date(2026, 3, 14)
 DAY_BEGINS_MS = 1_773_446_400_000
 COUNTERS = 10
 
 
-def made(place: LakePlace, rows: int, count: int, instances: int) -> list[Any]:
+def made(place: Lake, rows: int, count: int, instances: int) -> list[Any]:
     """Writes files as the pipeline does; returns their database rows."""
     counters = instances * COUNTERS
     reports = max(1, rows // (counters * count))

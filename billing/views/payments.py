@@ -36,9 +36,9 @@ def payment_webhook(request: HttpRequest) -> JsonResponse:
     if not reported.is_signed(headers, request.body, settings.PAYMENTS_SECRETS, time.time()):
         return JsonResponse({"error": "The signature does not verify."}, status=401)
     try:
-        payment = reported.payment_in(request.body)
-    except ValueError as wrong:
-        return JsonResponse({"error": str(wrong)}, status=400)
+        payment = reported.parse_payment(request.body)
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
     if payment is not None:
         services.receive(payment, timezone.now())
     return JsonResponse({"received": True})
