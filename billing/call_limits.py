@@ -43,6 +43,6 @@ def charge_coupon(tenant: Tenant) -> None:
 
 
 def _charge(name: str, limit: int, text: str = TOO_MANY_RECOMPUTATIONS) -> None:
-    rate = rates.charge_named(name, limit)
+    rate = rates.charge_counter(name, limit)
     if rate is not None and rate.is_exceeded:
         raise RateLimited(text, retry_after_s=rate.reset_s)

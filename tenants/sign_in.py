@@ -100,7 +100,7 @@ def forget_failures(request: HttpRequest, scope: LoginScope, email: str) -> None
     """
     attempt = Attempt(request, scope, email)
     for action in ("sign_in_account_and_address", "sign_in_account"):
-        counting.forget(request, action, rates(scope)[action], attempt.keys[action])
+        counting.reset(request, action, rates(scope)[action], attempt.keys[action])
     note_known_address(request, scope, email)
 
 

@@ -55,7 +55,7 @@ class CostCollection(ApiView):
         except NoPrice as error:
             raise Conflict(str(error), code="no_price") from None
         rows = {f"{number:09d}": row for number, row in enumerate(period_costs.rows)}
-        page, token = pages.page_of_items(rows.items(), key=lambda item: item[0], **self._page_asked())
+        page, token = pages.page_of_items(rows.items(), key=lambda item: item[0], **self._page_parameters())
         return self.one(
             {
                 "start": period_costs.period.start,

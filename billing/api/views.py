@@ -90,7 +90,7 @@ class InstanceUsage(ApiView):
         def sort_key(row: dict[str, Any]) -> str:
             return "|".join([row["start"].isoformat(), row["direction"], *(row[name] for name in group_by)])
 
-        result, token = pages.page_of_items(rows, key=sort_key, **self._page_asked())
+        result, token = pages.page_of_items(rows, key=sort_key, **self._page_parameters())
         totals = metered.usage_totals(instance.pk, start=start, end=end)
         return self.one(
             {

@@ -27,7 +27,7 @@ def payment_webhook(request: HttpRequest) -> JsonResponse:
     """
     if not settings.PAYMENTS_SECRETS:
         raise Http404
-    rate = rates.charge_named(f"payments:{request.META.get('REMOTE_ADDR', '')}", REPORTS_PER_MINUTE_MAX)
+    rate = rates.charge_counter(f"payments:{request.META.get('REMOTE_ADDR', '')}", REPORTS_PER_MINUTE_MAX)
     if rate is not None and rate.is_exceeded:
         return JsonResponse({"error": "Too many reports a minute."}, status=429)
     if int(request.META.get("CONTENT_LENGTH") or 0) > BODY_BYTES_MAX or len(request.body) > BODY_BYTES_MAX:

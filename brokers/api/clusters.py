@@ -246,7 +246,7 @@ class ClusterPartitions(OperatorView):
     def get(self, request: Request, cluster_id: str) -> Response:
         """List partitions by state: under-replicated, without a leader, moving."""
         cluster = fetch(selectors.clusters(), pk=cluster_id)
-        asked = self._page_asked()
+        asked = self._page_parameters()
         after = ""
         if asked["page_token"]:
             (after,) = pages.decode_token(asked["page_token"], asked["binding"], 1)

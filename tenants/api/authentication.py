@@ -44,7 +44,7 @@ class TokenAuthentication(BaseAuthentication):
         http = request._request
         if http.headers.get(TENANT_HEADER, token.tenant_id) != token.tenant_id:
             raise PermissionDenied(f"The tenant in {TENANT_HEADER} is not the token's.", code="no_tenant")
-        services.note_token_use(token, timezone.now())
+        services.record_token_use(token, timezone.now())
         actor = token_actor(token, ip=client_ip(http), request_id=getattr(http, "request_id", None))
         return token.member.user, actor
 
@@ -71,11 +71,11 @@ class ConsoleAuthentication(SessionAuthentication):
 def session_actor(request: HttpRequest, user: Any) -> Actor:
     """Returns the actor of a session call; an unknown or foreign tenant in the header is refused, not replaced."""
     ip, request_id = client_ip(request), getattr(request, "request_id", None)
-    named = request.headers.get(TENANT_HEADER)
+    requested_id = request.headers.get(TENANT_HEADER)
     member = selectors.chosen_member(
-        user, named or request.session.get("tenant_id"), confined_to=sessions.sso_tenant_of(request)
+        user, requested_id or request.session.get("tenant_id"), confined_to=sessions.sso_tenant_of(request)
     )
-    if named and (member is None or member.tenant_id != named):
+    if requested_id and (member is None or member.tenant_id != requested_id):
         raise PermissionDenied(f"The tenant in {TENANT_HEADER} is not one of yours.", code="no_tenant")
     acting = (
         user_actor(user, ip=ip, request_id=request_id)

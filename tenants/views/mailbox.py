@@ -30,7 +30,7 @@ def send(request: HttpRequest) -> HttpResponse:
         raise Http404
     if not may_mail(request, request.user.email):
         messages.error(request, _("Enough mails for this hour. Look into your mailbox, or try again later."))
-    elif request.user.email_verified_at is None and services.mail_verification(request.user):
+    elif request.user.email_verified_at is None and services.send_verification_mail(request.user):
         messages.success(request, _("A mail is on its way to %(email)s.") % {"email": request.user.email})
     else:
         messages.error(request, _("No mail could be sent. Try again later."))
@@ -45,7 +45,7 @@ def verify(request: HttpRequest, secret: str) -> HttpResponse:
     It requires the password or a session of the same person: otherwise an attacker who signed up with a foreign address
     could have it verified by a click of its owner.
     """
-    user = services.user_behind(secret) if settings.MAIL_IS_CONFIGURED else None
+    user = services.user_of_verification_link(secret) if settings.MAIL_IS_CONFIGURED else None
     if user is None or user.email_verified_at is not None:
         response = render_page(request, "console/verify_closed.html", {"user": user}, status=410 if user else 404)
     else:

@@ -32,7 +32,7 @@ from tenants.limits import DOMAIN_CHARS_MAX, DOMAIN_PROOF_KEPT_DAYS, SSO_STARTS_
 from tenants.mails import public_url
 from tenants.models import DomainProof, SsoConfiguration, Tenant
 from tenants.requests import actor_of, client_ip
-from tenants.services.sso import configuration, member_behind, note_refusal, sso_of
+from tenants.services.sso import configuration, member_for_identity, record_refusal, sso_of
 from tenants.services.sso_domains import proofs_of
 from tenants.sso import domains, pending, protocol, provider
 from tenants.sso.protocol import SsoFailed
@@ -76,7 +76,7 @@ def find(request: HttpRequest) -> HttpResponse:
     if own is not None:
         return redirect(f"{reverse('page-sso-begin', args=[own.slug])}?{urlencode({'again': '1', 'next': onward})}")
     slug = request.GET.get("tenant", "").strip().lower()
-    sso = services.sso_behind(slug) if slug and len(slug) <= SLUG_CHARS_MAX else None
+    sso = services.sso_of_slug(slug) if slug and len(slug) <= SLUG_CHARS_MAX else None
     context = {"slug": slug[:SLUG_CHARS_MAX], "sso": sso, "issuer": _host_of(sso), "is_asked": "tenant" in request.GET}
     return _uncached(render_page(request, "console/sso_find.html", context))
 
@@ -85,7 +85,7 @@ def find(request: HttpRequest) -> HttpResponse:
 @limited
 def begin(request: HttpRequest, slug: str) -> HttpResponse:
     """Redirects to the tenant's provider."""
-    sso = services.sso_behind(slug)
+    sso = services.sso_of_slug(slug)
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
     onward = request.GET.get("next", "/")
@@ -108,7 +108,7 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
 @limited
 def complete(request: HttpRequest, slug: str) -> HttpResponse:
     """Verifies the provider's response, and signs the member in to this tenant only."""
-    sso = services.sso_behind(slug)
+    sso = services.sso_of_slug(slug)
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
     claims = None
@@ -117,10 +117,10 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
         claims = provider.claims_of(
             sso, code=code, redirect_uri=redirect_uri(request, sso), verifier=started.verifier, nonce=started.nonce
         )
-        member = member_behind(sso=sso, claims=claims)
+        member = member_for_identity(sso=sso, claims=claims)
     except SsoFailed as failed:
         if claims is not None:
-            note_refusal(sso=sso, claims=claims, reason=failed.reason, acting=_visitor(request, sso))
+            record_refusal(sso=sso, claims=claims, reason=failed.reason, acting=_visitor(request, sso))
         return _failed(request, sso, failed)
     if not request.user.is_authenticated or request.user.pk != member.user_id:
         request.session.flush()
@@ -184,7 +184,7 @@ def _ended_path(tenant: Tenant) -> str:
 @limited
 def ended(request: HttpRequest, slug: str) -> HttpResponse:
     """Page to which the provider sends browsers after its own session has ended."""
-    sso = services.sso_behind(slug)
+    sso = services.sso_of_slug(slug)
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
     return _uncached(
