@@ -25,7 +25,7 @@ from tenants.containment import contained
 from tenants.currencies import fits, minor_digits
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
-from tenants.uniqueness import taken_meanwhile
+from tenants.uniqueness import raise_if_taken
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ def change_budget(*, acting: Actor, budget: Budget, changes: Mapping[str, Any]) 
     for field in CHANGEABLE:
         setattr(budget, field, changes.get(field, getattr(budget, field)))
     if _audit_values(budget) != before:
-        with taken_meanwhile(NAME_CONSTRAINT, _name_taken()):
+        with raise_if_taken(NAME_CONSTRAINT, _name_taken()):
             budget.save_changes(list(CHANGEABLE))
         audit.record(acting, "budget.changed", budget, *audit.difference(before, _audit_values(budget)))
     return budget

@@ -80,9 +80,9 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     except NoPrice as error:
         raise Conflict(str(error), code="no_price") from None
     late = late_usage(tenant)
-    store_usage_states(late.compared, now)
-    if late.failed:
-        action_items.record(tenant, ActionKind.LATE_USAGE, ", ".join(late.failed), now)
+    store_usage_states(late.compared_states, now)
+    if late.failed_numbers:
+        action_items.record(tenant, ActionKind.LATE_USAGE, ", ".join(late.failed_numbers), now)
     else:
         action_items.clear(tenant, ActionKind.LATE_USAGE)
     adjustments = late.adjustments

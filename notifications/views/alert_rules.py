@@ -156,7 +156,7 @@ def _history(request: HttpRequest, firings: QuerySet[AlertFiring], binding: str)
         page_token=request.GET.get("page_token") or None, binding=binding,
     )  # fmt: skip
     return {
-        "firings": [{"firing": firing, "happened": wording.happened(firing)} for firing in rows],
+        "firings": [{"firing": firing, "happened": wording.describe_firing(firing)} for firing in rows],
         "next_token": next_token,
         "is_first": "page_token" not in request.GET,
         "here": request.path,

@@ -23,7 +23,7 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
 from tenants.second_factor.adapter import cipher
-from tenants.uniqueness import taken_meanwhile
+from tenants.uniqueness import raise_if_taken
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +73,7 @@ def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mappin
     endpoint.is_enabled = changes.get("is_enabled", endpoint.is_enabled)
     if _shown(endpoint) != before:
         endpoint.failed_in_a_row = 0
-        with taken_meanwhile(ADDRESS_CONSTRAINT, _address_taken()):
+        with raise_if_taken(ADDRESS_CONSTRAINT, _address_taken()):
             endpoint.save_changes(["url", "is_enabled", "has_group_alerts", "failed_in_a_row"])
         audit.record(acting, "webhook.changed", endpoint, *audit.difference(before, _shown(endpoint)))
     return endpoint

@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from tenants import selectors, services, sessions
 from tenants.actors import Actor, member_actor, token_actor, user_actor
 from tenants.errors import PermissionDenied, Unauthenticated
-from tenants.requests import client_ip, of_session
+from tenants.requests import client_ip, with_session_state
 from tenants.second_factor import gate
 from tenants.secrets import hash_secret
 
@@ -82,6 +82,6 @@ def session_actor(request: HttpRequest, user: Any) -> Actor:
         if member is None
         else member_actor(member, ip=ip, request_id=request_id)
     )
-    acting = of_session(request, acting)
+    acting = with_session_state(request, acting)
     gate.require(request, acting)
     return acting

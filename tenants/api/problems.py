@@ -18,7 +18,7 @@ from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
 from tenants.errors import DomainError, FieldError, TookTooLong
-from tenants.slow_queries import is_given_up
+from tenants.slow_queries import is_query_cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def domain_error(exception: BaseException) -> DomainError | None:
             return error_for_status(413)
         case SuspiciousOperation():
             return error_for_status(400)
-        case OperationalError() if is_given_up(exception):
+        case OperationalError() if is_query_cancelled(exception):
             return TookTooLong()
     return None
 

@@ -95,12 +95,12 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
         url = protocol.authorization_url(
             provider.configuration_of(sso.tenant_id, sso.issuer), client_id=sso.client_id,
             redirect_uri=redirect_uri(request, sso), state=started.state, nonce=started.nonce,
-            verifier=started.verifier, asks_again="again" in request.GET,
+            verifier=started.verifier, prompt_login="again" in request.GET,
         )  # fmt: skip
     except SsoFailed as failed:
         return _failed(request, sso, failed)
     response = HttpResponse(status=302, headers={"Location": url})
-    pending.keep(response, started)
+    pending.set_cookie(response, started)
     return _uncached(response)
 
 
@@ -128,13 +128,13 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
     sessions.begin_sso(request, member.tenant_id, claims.id_token)
     request.session["tenant_id"] = member.tenant_id
     response = redirect(started.onward)
-    pending.forget(response)
+    pending.delete_cookie(response)
     return _uncached(response)
 
 
 def _begun(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending, str]:
     """Returns the sign-in to which the provider's response belongs, and its code. Raises `SsoFailed`."""
-    started = pending.begun(request, sso.pk, sso.version, request.GET.get("state", ""))
+    started = pending.read_cookie(request, sso.pk, sso.version, request.GET.get("state", ""))
     if started is None:
         detail = Message(gettext_noop("This sign-in was not begun in this browser, or it took too long. Begin again."))
         raise SsoFailed("unknown_state", detail)
@@ -210,7 +210,7 @@ def _failed(request: HttpRequest, sso: SsoConfiguration, failed: SsoFailed) -> H
     status = {"busy": 503, "provider_unreachable": 502}.get(failed.reason, 403)
     context = {"words": localized(failed.detail), "sso": sso, "reason": failed.reason}
     response = render_page(request, "console/sso_failed.html", context, status=status)
-    pending.forget(response)
+    pending.delete_cookie(response)
     return _uncached(response)
 
 

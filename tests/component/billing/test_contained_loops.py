@@ -180,7 +180,7 @@ def test_mails_of_alerts(watched: list[Instance], members: list[Member], monkeyp
     assert send(NOW) == ["mail_failed"]
     assert {message.to[0] for message in mail.outbox} == {member.user.email for member in members[1:]}
     now = NOW
-    for wait in outbox.WAITS:
+    for wait in outbox.RETRY_DELAYS:
         now += wait + timedelta(seconds=1)
         assert send(now) == ["mail_failed"]
     assert MailNotice.objects.get(tenant=first).finished_at is not None

@@ -129,13 +129,13 @@ def test_differences_that_are_not_kept_are_counted(
 
 def test_progress_is_said_while_the_lake_is_read(invoice: Invoice, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, int, int]] = []
-    note = replays._note
+    note = replays._store
 
     def noting(noted: Invoice, replay: replays.InvoiceReplay) -> None:
         said.append((replay.state, replay.rows, replay.total))
         note(noted, replay)
 
-    monkeypatch.setattr(replays, "_note", noting)
+    monkeypatch.setattr(replays, "_store", noting)
     monkeypatch.setattr(replays, "PROGRESS_INTERVAL", timedelta(0))
     replays.run(invoice.pk)
     assert said[0] == ("running", 0, 0) and ("running", 20, 20) in said and said[-1] == ("done", 20, 20)
@@ -150,7 +150,7 @@ def test_a_tenant_has_one_replay_at_a_time_and_one_that_fell_silent_is_started_a
     silent = replays.last_replay(invoice)
     assert silent is not None
     gone = timezone.now() - replays.STALLED_AFTER - timedelta(seconds=1)
-    replays._note(invoice, replays.replace(silent, noted_at=gone))
+    replays._store(invoice, replays.replace(silent, noted_at=gone))
     said = caller.get(at(invoice)).json()["replay"]
     assert (said["state"], said["error"]) == ("failed", "The replay has ended without a result. Start it again.")
     assert caller.post(at(invoice)).status_code == 202 and len(queued) == 2
