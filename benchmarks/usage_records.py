@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--name-chars", type=int, default=8, help="of topics, users and client ids: 249 at most")
     parser.add_argument("--spark-from-records", type=int, default=0, help="smaller backlogs are worked off without it")
     parser.add_argument("--record-version", type=int, default=usage_columns.VERSION, choices=(1, usage_columns.VERSION))
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         directory = Path(scratch)
@@ -178,15 +178,15 @@ def main() -> None:
             settings = source.brokers[0].settings
             bootstrap = f"{settings.internal_host}:{settings.internal_port}"
             login = {"username": CLUSTER_USER, "password": source.secret}
-            expected = Reports(bootstrap, login, given.name_chars, given.record_version).write(given.records)
+            expected = Reports(bootstrap, login, args.name_chars, args.record_version).write(args.records)
             code = RUN.format(
-                rounds=given.rounds,
+                rounds=args.rounds,
                 bootstrap=bootstrap,
                 user=CLUSTER_USER,
                 secret=source.secret,
                 expected=expected,
-                records=given.records,
-                spark_from_records=given.spark_from_records,
+                records=args.records,
+                spark_from_records=args.spark_from_records,
             )
             with running(directory / "state", brokers=1) as product:
                 for line in run_in_shell(product, code)["rounds"]:

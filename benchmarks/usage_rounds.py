@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--warm-spark", action="store_true")
     parser.add_argument("--spark-from-records", type=int, default=job.SPARK_FROM_RECORDS, help="a backlog for Spark")
     parser.add_argument("--record-version", type=int, default=usage_columns.VERSION, choices=(1, usage_columns.VERSION))
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         directory = Path(scratch)
@@ -101,9 +101,9 @@ def main() -> None:
             settings = source.brokers[0].settings
             code = RUN.format(
                 bootstrap=f"{settings.internal_host}:{settings.internal_port}", user=CLUSTER_USER, secret=source.secret,
-                sizes=[int(size) for size in given.sizes.split(",")], repeats=given.repeats,
-                warm_spark=given.warm_spark, spark_from_records=given.spark_from_records,
-                record_version=given.record_version,
+                sizes=[int(size) for size in args.sizes.split(",")], repeats=args.repeats,
+                warm_spark=args.warm_spark, spark_from_records=args.spark_from_records,
+                record_version=args.record_version,
             )  # fmt: skip
             with running(directory / "state", brokers=1) as product:
                 for line in run_in_shell(product, code)["rounds"]:
