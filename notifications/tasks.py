@@ -41,4 +41,4 @@ def deliver_webhooks() -> None:
     close_old_connections()
     now = timezone.now()
     delivering.deliver(now)
-    webhooks.forget_old(now)
+    webhooks.delete_old_deliveries(now)

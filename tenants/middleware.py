@@ -24,7 +24,7 @@ from tenants.hashing import HashingBusy
 from tenants.requests import client_ip
 from tenants.second_factor.gate import lacks_operators_factor
 from tenants.slow_queries import is_query_cancelled
-from tenants.views.base import ask_again, outside_sso
+from tenants.views.base import outside_sso, redirect_to_reauthentication
 
 OPERATOR_PREFIX = "/operator/"
 ACCOUNTS_PREFIX = "/accounts/"
@@ -182,4 +182,4 @@ class AccountPagesMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        return ask_again(request) if isinstance(exception, ReauthenticationRequired) else None
+        return redirect_to_reauthentication(request) if isinstance(exception, ReauthenticationRequired) else None

@@ -157,4 +157,4 @@ class DeliveryAgain(ApiView):
     def post(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
         """Send a finished delivery again under the same id."""
         webhook = access.delivery(self.actor, access.webhook(self.actor, webhook_id), delivery_id)
-        return self.one(services.send_again(acting=self.actor, delivery=webhook), DeliveryOut)
+        return self.one(services.resend(acting=self.actor, delivery=webhook), DeliveryOut)

@@ -70,11 +70,11 @@ def find(request: HttpRequest) -> HttpResponse:
     A session of single sign-on that must be confirmed again is redirected to the provider of its own tenant, unless its
     user is no longer a member.
     """
-    onward = request.GET.get("next", "/")
+    next_path = request.GET.get("next", "/")
     is_again = sessions.sso_tenant_of(request) is not None and "again" in request.GET
     own = actor_of(request).tenant if is_again else None
     if own is not None:
-        return redirect(f"{reverse('page-sso-begin', args=[own.slug])}?{urlencode({'again': '1', 'next': onward})}")
+        return redirect(f"{reverse('page-sso-begin', args=[own.slug])}?{urlencode({'again': '1', 'next': next_path})}")
     slug = request.GET.get("tenant", "").strip().lower()
     sso = services.sso_of_slug(slug) if slug and len(slug) <= SLUG_CHARS_MAX else None
     context = {"slug": slug[:SLUG_CHARS_MAX], "sso": sso, "issuer": _host_of(sso), "is_asked": "tenant" in request.GET}
@@ -88,17 +88,17 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
     sso = services.sso_of_slug(slug)
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
-    onward = request.GET.get("next", "/")
-    is_ours = url_has_allowed_host_and_scheme(onward, {request.get_host()}, require_https=request.is_secure())
-    started = pending.new_pending(sso.pk, sso.version, onward if is_ours else "/")
+    next_path = request.GET.get("next", "/")
+    is_ours = url_has_allowed_host_and_scheme(next_path, {request.get_host()}, require_https=request.is_secure())
+    started = pending.new_pending(sso.pk, sso.version, next_path if is_ours else "/")
     try:
         url = protocol.authorization_url(
             provider.configuration_of(sso.tenant_id, sso.issuer), client_id=sso.client_id,
             redirect_uri=redirect_uri(request, sso), state=started.state, nonce=started.nonce,
             verifier=started.verifier, prompt_login="again" in request.GET,
         )  # fmt: skip
-    except SsoFailed as failed:
-        return _failed(request, sso, failed)
+    except SsoFailed as error:
+        return _error_page(request, sso, error)
     response = HttpResponse(status=302, headers={"Location": url})
     pending.set_cookie(response, started)
     return _uncached(response)
@@ -113,15 +113,15 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
     claims = None
     try:
-        started, code = _begun(request, sso)
+        started, code = _read_pending(request, sso)
         claims = provider.claims_of(
             sso, code=code, redirect_uri=redirect_uri(request, sso), verifier=started.verifier, nonce=started.nonce
         )
         member = member_for_identity(sso=sso, claims=claims)
-    except SsoFailed as failed:
+    except SsoFailed as error:
         if claims is not None:
-            record_refusal(sso=sso, claims=claims, reason=failed.reason, acting=_visitor(request, sso))
-        return _failed(request, sso, failed)
+            record_refusal(sso=sso, claims=claims, reason=error.reason, acting=_visitor(request, sso))
+        return _error_page(request, sso, error)
     if not request.user.is_authenticated or request.user.pk != member.user_id:
         request.session.flush()
     login(request, member.user, backend=BACKEND)
@@ -132,7 +132,7 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
     return _uncached(response)
 
 
-def _begun(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending, str]:
+def _read_pending(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending, str]:
     """Returns the sign-in to which the provider's response belongs, and its code. Raises `SsoFailed`."""
     started = pending.read_cookie(request, sso.pk, sso.version, request.GET.get("state", ""))
     if started is None:
@@ -157,8 +157,8 @@ def log_out(request: HttpRequest) -> HttpResponse:
     tenant_id = sessions.sso_tenant_of(request) if request.method == "POST" else None
     sso = None if tenant_id is None else sso_of(tenant_id)
     if sso is None:
-        answer: HttpResponse = library_logout(request)
-        return answer
+        response: HttpResponse = library_logout(request)
+        return response
     at_provider = _provider_logout(request, sso)
     logout(request)
     context = {"sso": sso, "issuer": _host_of(sso), "at_provider": at_provider}
@@ -206,9 +206,9 @@ def _visitor(request: HttpRequest, sso: SsoConfiguration) -> Actor:
     return replace(acting, ip=client_ip(request))
 
 
-def _failed(request: HttpRequest, sso: SsoConfiguration, failed: SsoFailed) -> HttpResponse:
-    status = {"busy": 503, "provider_unreachable": 502}.get(failed.reason, 403)
-    context = {"words": localized(failed.detail), "sso": sso, "reason": failed.reason}
+def _error_page(request: HttpRequest, sso: SsoConfiguration, error: SsoFailed) -> HttpResponse:
+    status = {"busy": 503, "provider_unreachable": 502}.get(error.reason, 403)
+    context = {"words": localized(error.detail), "sso": sso, "reason": error.reason}
     response = render_page(request, "console/sso_failed.html", context, status=status)
     pending.delete_cookie(response)
     return _uncached(response)
@@ -229,7 +229,7 @@ def settings_page(request: HttpRequest) -> HttpResponse:
     """Shows and sets the tenant's identity provider."""
     acting = request.actor  # type: ignore[attr-defined]
     tenant = access.tenant_of(acting)
-    sso = _configured(acting)
+    sso = _sso_or_none(acting)
     form = SsoForm(request.POST or None, initial=_initial(sso, tenant))
     if form.is_bound and form.is_valid():
         try:
@@ -302,7 +302,7 @@ def remove(request: HttpRequest) -> HttpResponse:
     return redirect("page-sso-settings")
 
 
-def _configured(acting: Actor) -> SsoConfiguration | None:
+def _sso_or_none(acting: Actor) -> SsoConfiguration | None:
     try:
         return configuration(acting)
     except NotFound:
