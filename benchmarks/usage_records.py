@@ -45,7 +45,7 @@ BYTES_A_REPORT: Final = 1_234
 
 RUN = """
 import json, os, time, psutil
-from billing import catching_up, dsn
+from billing import usage_backlog, dsn
 from billing.lake.address import open_lake
 from billing.models import UsageHour
 from billing.pipeline import job
@@ -67,14 +67,14 @@ def cpu_s():
 
 began = time.monotonic()
 if {spark_from_records} <= {records}:
-    catching_up.spark_session().range(10).count()
+    usage_backlog.spark_session().range(10).count()
 started_s = time.monotonic() - began
 for number in range({rounds}):
     cluster = Cluster(cluster_id=f"bench-{{number}}", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
     instances_before = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] or 0
     cpu, began, records, runs = cpu_s(), time.monotonic(), 0, 0
     lake = open_lake(settings.LAKE_URL)
-    with job.Runs(catching_up.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
+    with job.Runs(usage_backlog.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
         while True:
             report = work.run({spark_from_records})
             records, runs = records + report.values, runs + 1

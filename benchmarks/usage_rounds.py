@@ -29,7 +29,7 @@ SIZES: Final = "0,20,2000,100000,1200000"
 
 RUN = """
 import json, os, time, psutil
-from billing import catching_up, dsn
+from billing import usage_backlog, dsn
 from billing.lake.address import open_lake
 from billing.models import UsageHour
 from billing.pipeline import job
@@ -60,7 +60,7 @@ def round_of(size):
     before, records, runs = counted(), 0, 0
     cpu, began = cpu_s(), time.monotonic()
     lake = open_lake(settings.LAKE_URL)
-    with job.Runs(catching_up.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
+    with job.Runs(usage_backlog.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
         while True:
             report = work.run({spark_from_records})
             records, runs = records + report.values, runs + 1
@@ -74,7 +74,7 @@ def round_of(size):
     }}
 
 if {warm_spark}:
-    catching_up.spark_session().range(10).count()
+    usage_backlog.spark_session().range(10).count()
     round_of(100_000)
 round_of(20)
 for size in {sizes}:

@@ -14,7 +14,7 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         from billing.notices import account_notices
         from billing.reporting import usage_problems
-        from billing.reporting.needs import billing_action_items
+        from billing.reporting.operator_action_items import billing_action_items
         from billing.selectors import plan_terms, usage_read_to
         from billing.services import reset_usage_offset
         from brokers.monitoring import interfaces as monitoring_interfaces

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
-from billing import catching_up, dsn
+from billing import dsn, usage_backlog
 from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.idle import services as idle
@@ -32,9 +32,9 @@ def run_usage_pipeline() -> None:
     """Applies the usage of every cluster. Idempotent and safe to run concurrently: a cluster has one run at a time."""
     close_old_connections()
     try:
-        catching_up.process_all_clusters()
+        usage_backlog.process_all_clusters()
     finally:
-        catching_up.stop_idle_spark()
+        usage_backlog.stop_idle_spark()
 
 
 @shared_task(name="billing.issue_invoices")
