@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from archives import limits
 from archives.tunnel import Networks, Tunnel
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 from tenants.outbound import HTTPS_PORT
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _bucket(bucket: str, path: str, parameters: list[tuple[str, str]]) -> Addres
 
 
 @contextmanager
-def open_place(store: Store) -> Iterator[LakePlace]:
+def open_place(store: Store) -> Iterator[Lake]:
     """Opens the destination for the duration of the context, a bucket for `limits.BUCKET_OPEN_S` at most.
 
     Raises:
@@ -119,7 +119,7 @@ def open_place(store: Store) -> Iterator[LakePlace]:
         with Tunnel(host, port, refused=store.refused, private=store.private, within_s=within_s) as tunnel:
             folder = "/".join(filter(None, (address.bucket, address.path, store.folder)))
             try:
-                yield LakePlace(_s3(store, tunnel), folder)
+                yield Lake(_s3(store, tunnel), folder)
             except OSError as trouble:
                 if tunnel.left_s:
                     raise
@@ -132,7 +132,7 @@ def open_place(store: Store) -> Iterator[LakePlace]:
     # A symbolic link created by an operator must not lead outside either.
     if not path.resolve().is_relative_to(root.resolve()):
         raise AddressRefused("The folder is not the tenant's.")
-    yield LakePlace(LocalFileSystem(), str(path))
+    yield Lake(LocalFileSystem(), str(path))
 
 
 def _s3(store: Store, tunnel: Tunnel) -> FileSystem:

@@ -19,7 +19,7 @@ from archives import limits
 from archives.columns import NO_COLUMNS, Columns, Row
 from archives.placing import UNDATED, Folder, hour_of, placed
 from archives.records import SUM_MODULUS, Headers, Records
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
@@ -121,7 +121,7 @@ class FileSet:
     """
 
     def __init__(
-        self, place: LakePlace, topic: str, partition: int, columns: Columns = NO_COLUMNS, generation: int = 0
+        self, place: Lake, topic: str, partition: int, columns: Columns = NO_COLUMNS, generation: int = 0
     ) -> None:
         self._place = place
         self._columns = columns

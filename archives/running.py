@@ -52,7 +52,9 @@ def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
 def _clusters(now: datetime) -> list[str | None]:
     """Returns clusters with archives that are due, ordered by the tenant that was served longest ago."""
     rows = set(_due(now).order_by().values_list("instance__placement__cluster_id", "tenant_id"))
-    places = {tenant: at for at, tenant in enumerate(queues.in_turn(Queue.ARCHIVES, {tenant for _, tenant in rows}))}
+    places = {
+        tenant: at for at, tenant in enumerate(queues.in_service_order(Queue.ARCHIVES, {tenant for _, tenant in rows}))
+    }
     return list(dict.fromkeys(cluster for cluster, _ in sorted(rows, key=lambda row: places[row[1]])))
 
 
@@ -97,7 +99,7 @@ def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | Non
                 if archive is None:
                     break
                 done.append(archive.pk)
-                queues.note_served(Queue.ARCHIVES, [archive.tenant_id])
+                queues.record_served(Queue.ARCHIVES, [archive.tenant_id])
                 run_one(make_session, archive, now)
                 runs += 1
     except Busy:
@@ -108,7 +110,7 @@ def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | Non
 def _next_of(cluster_id: str | None, now: datetime, done: Collection[str]) -> Archive | None:
     """Returns the longest waiting archive of the tenant that was served longest ago."""
     due = _due(now).filter(instance__placement__cluster_id=cluster_id).exclude(pk__in=done)
-    tenants = queues.in_turn(Queue.ARCHIVES, set(due.order_by().values_list("tenant_id", flat=True)))
+    tenants = queues.in_service_order(Queue.ARCHIVES, set(due.order_by().values_list("tenant_id", flat=True)))
     if not tenants:
         return None
     own = due.filter(tenant=tenants[0])

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from archives import limits
 from archives.files import parsed
 from archives.models import Archive, ArchiveFile
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 
 
 class TooManyFiles(OSError):
     """The folder of a day has more than `limits.SWEPT_FILES_MAX` files."""
 
 
-def delete_strays(archive: Archive, place: LakePlace, next_offsets: Mapping[int, int]) -> int:
+def delete_strays(archive: Archive, place: Lake, next_offsets: Mapping[int, int]) -> int:
     """Deletes unfinished files and files at or above the next offsets that no row names; returns their number.
 
     Only files of these partitions and of the topic's current generation are deleted.
@@ -36,7 +36,7 @@ def delete_strays(archive: Archive, place: LakePlace, next_offsets: Mapping[int,
     return deleted
 
 
-def delete_folder(place: LakePlace) -> None:
+def delete_folder(place: Lake) -> None:
     """Deletes all files of an archive; a missing folder is not an error."""
     from pyarrow.fs import FileType
 
@@ -44,7 +44,7 @@ def delete_folder(place: LakePlace) -> None:
         place.files.delete_dir(place.folder)
 
 
-def _paths(place: LakePlace) -> Iterator[str]:
+def _paths(place: Lake) -> Iterator[str]:
     """Yields all files relative to the archive's folder, day by day, because an archive grows for years."""
     from pyarrow.fs import FileSelector, FileType
 

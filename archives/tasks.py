@@ -10,11 +10,11 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from archives import running
-from billing import catching_up
+from billing import usage_backlog
 
 
 @shared_task(name="billing.run_archives")
 def run_archives() -> None:
     """Runs archives that are due. Idempotent and safe to run concurrently: a cluster has one run at a time."""
     close_old_connections()
-    running.run_due(catching_up.spark_session, timezone.now())
+    running.run_due(usage_backlog.spark_session, timezone.now())

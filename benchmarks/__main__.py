@@ -43,7 +43,7 @@ LOADS = "a,b,d,c,e,latency"
 SIMULATED = "sharing"
 
 
-def say(figures: dict[str, Any] | str) -> None:
+def print_figures(figures: dict[str, Any] | str) -> None:
     """Prints a line of figures as JSON, or a table as it is."""
     print(figures if isinstance(figures, str) else json.dumps(figures), flush=True)
 
@@ -54,26 +54,26 @@ def bench_of(bootstrap: str, pids: list[int], gb: float) -> load.Bench:
     )
 
 
-def bench_loads(product: Product, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def bench_loads(product: Product, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Runs all loads through a tenant port of an instance without an effective bandwidth limit; a peer's in turn with
     ours.
     """
-    bandwidth_mb_s = BENCH_BANDWIDTH_MB_S_PER_BROKER * given.brokers
+    bandwidth_mb_s = BENCH_BANDWIDTH_MB_S_PER_BROKER * args.brokers
     instance_id = product.create_instance(name="bench", bandwidth_mb_s=bandwidth_mb_s, storage_gb=100)
     instance = product.wait_running(instance_id)
-    benches = {"penstock": bench_of(bootstrap_of(instance), product.broker_pids(), given.gb)}
-    if given.peer:
-        benches["peer"] = bench_of(given.peer, given.peer_pids, given.gb)
+    benches = {"penstock": bench_of(bootstrap_of(instance), product.broker_pids(), args.gb)}
+    if args.peer:
+        benches["peer"] = bench_of(args.peer, args.peer_pids, args.gb)
         # The first run of a peer is a warm-up and is not counted.
-        load.interleaved({"peer": benches["peer"]}, given.loads.split(","), 1)
+        load.interleaved({"peer": benches["peer"]}, args.loads.split(","), 1)
     rss_mb = {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}
     yield {"floor_cpu_s_per_gb": load.floor_cpu_s_per_gb(), **rss_mb}
-    result = load.interleaved(benches, given.loads.split(","), given.rounds)
-    for name in given.loads.split(","):
+    result = load.interleaved(benches, args.loads.split(","), args.rounds)
+    for name in args.loads.split(","):
         lines = {target: load.summary(name, runs[name]) for target, runs in result.items()}
         for target, figures in lines.items():
             yield {"target": target, **figures}
-        if given.peer:
+        if args.peer:
             yield ratios(name, lines["penstock"], lines["peer"])
     yield {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}
 
@@ -82,49 +82,49 @@ def ratios(name: str, ours: dict[str, Any], peers: dict[str, Any]) -> dict[str, 
     """Returns the cost of our server divided by the peer's: of the median runs and of the cheapest runs."""
     key = load.cost_key(name)
     least = f"{key}_least"
-    of_median, of_least = ours[key] / peers[key], ours[least] / peers[least]
-    return {"load": name, "ratio_to_peer": round(of_median, 2), "ratio_of_least": round(of_least, 2)}
+    ratio_of_median, ratio_of_least = ours[key] / peers[key], ours[least] / peers[least]
+    return {"load": name, "ratio_to_peer": round(ratio_of_median, 2), "ratio_of_least": round(ratio_of_least, 2)}
 
 
-def steps(given: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[dict[str, Any] | str]]]:
+def steps(args: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[dict[str, Any] | str]]]:
     """Returns the benchmarks by their name in `--only`, in the order in which they run."""
 
     def replicated(product: Product) -> Iterator[dict[str, Any] | str]:
         return replication.measure(
             product,
-            gb=given.gb,
-            names=given.replicated_loads.split(","),
-            rounds=given.rounds,
-            peer=given.peer,
-            peer_pids=given.peer_pids,
+            gb=args.gb,
+            names=args.replicated_loads.split(","),
+            rounds=args.rounds,
+            peer=args.peer,
+            peer_pids=args.peer_pids,
         )
 
     def provisioned(product: Product) -> Iterator[dict[str, Any] | str]:
-        yield provisioning.provision(product, given.instances)
-        yield provisioning.crowd(product, given.crowd, existing=given.instances)
+        yield provisioning.provision(product, args.instances)
+        yield provisioning.fill_product(product, args.crowd, existing=args.instances)
 
     return {
         "start": lambda product: iter([engine_start.measure(product)]),
-        "loads": lambda product: bench_loads(product, given),
+        "loads": lambda product: bench_loads(product, args),
         "replication": replicated,
-        "neighbours": lambda product: neighbours.measure(product, given.peer, given.seconds),
-        "floods": lambda product: floods_beside.measure(product, given.seconds, given.rounds),
-        "hot-partition": lambda product: hot_partition.measure(product, given.brokers),
+        "neighbours": lambda product: neighbours.measure(product, args.peer, args.seconds),
+        "floods": lambda product: floods_beside.measure(product, args.seconds, args.rounds),
+        "hot-partition": lambda product: hot_partition.measure(product, args.brokers),
         "limit-changes": lambda product: limit_changes.measure(product),
-        "accuracy": lambda product: quota_accuracy.measure(product, given.peer, given.accuracy, given.brokers),
-        "connections": lambda product: iter([connections.measure(product, given.connections)]),
+        "accuracy": lambda product: quota_accuracy.measure(product, args.peer, args.accuracy, args.brokers),
+        "connections": lambda product: iter([connections.measure(product, args.connections)]),
         "provisioning": provisioned,
-        "invoices": lambda product: invoices.measure(product, given.tenants),
-        "closing": lambda product: closing.measure(product, given.tenants),
-        "money-pages": lambda product: money_pages.measure(product, given.tenants),
+        "invoices": lambda product: invoices.measure(product, args.tenants),
+        "closing": lambda product: closing.measure(product, args.tenants),
+        "money-pages": lambda product: money_pages.measure(product, args.tenants),
         "console": lambda product: console.measure(
-            product, topics=given.topics, groups=given.groups, audit_rows=given.audit_rows, messages=given.messages
+            product, topics=args.topics, groups=args.groups, audit_rows=args.audit_rows, messages=args.messages
         ),
-        "pages": lambda product: iter([pages.measure(product, given.rows)]),
+        "pages": lambda product: iter([pages.measure(product, args.rows)]),
     }
 
 
-def parsed() -> argparse.Namespace:
+def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -150,37 +150,37 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def named(only: str | None, known: Collection[str]) -> set[str]:
+def select(only: str | None, known: Collection[str]) -> set[str]:
     """Returns the names given with `--only`, or all known names.
 
     Raises:
         SystemExit: a name is not known.
     """
-    wanted = set(only.split(",")) if only else set(known)
-    if unknown := wanted - set(known):
+    selected = set(only.split(",")) if only else set(known)
+    if unknown := selected - set(known):
         raise SystemExit(f"--only knows {', '.join(known)}; not {', '.join(sorted(unknown))}")
-    return wanted
+    return selected
 
 
 def main() -> None:
-    given = parsed()
-    known = steps(given)
-    wanted = named(given.only, [SIMULATED, *known])
+    args = parse_args()
+    known = steps(args)
+    wanted = select(args.only, [SIMULATED, *known])
     print(environment.line(), flush=True)
     if SIMULATED in wanted:
         for figures in sharing.measure():
-            say(figures)
+            print_figures(figures)
     if wanted <= {SIMULATED}:
         return
     with (
         tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch,
-        running(Path(scratch), brokers=given.brokers) as product,
+        running(Path(scratch), brokers=args.brokers) as product,
     ):
-        say({"benchmark": "manage.py up", "ready_after_s": round(product.ready_after_s, 2)})
+        print_figures({"benchmark": "manage.py up", "ready_after_s": round(product.ready_after_s, 2)})
         for name, measure in known.items():
             if name in wanted:
                 for figures in measure(product):
-                    say(figures)
+                    print_figures(figures)
 
 
 if __name__ == "__main__":

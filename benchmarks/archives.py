@@ -45,7 +45,7 @@ COLUMNS: Final = [{"name": "id", "type": "integer"}, {"name": "text", "type": "s
 
 
 @dataclass
-class Spent:
+class CpuTimes:
     """The CPU-seconds of processes that start and end during the measurement."""
 
     seen: dict[tuple[int, float], float] = field(default_factory=dict)
@@ -112,21 +112,21 @@ def pipeline(product: Product) -> list[psutil.Process]:
     return []
 
 
-def archive(product: Product, instance_id: str, records: int, given: argparse.Namespace) -> dict[str, Any]:
+def archive(product: Product, instance_id: str, records: int, args: argparse.Namespace) -> dict[str, Any]:
     """Creates the archive and waits until it is complete; kills the worker on the way."""
     brokers = [psutil.Process(pid) for pid in product.broker_pids()]
     brokers_before = sum(sum(broker.cpu_times()[:2]) for broker in brokers)
-    spent, before = Spent(), Spent()
+    cpu_times, before = CpuTimes(), CpuTimes()
     before.look(pipeline(product))
-    columns = {"value_format": "json", "value_schema": COLUMNS} if given.format == "json" else {}
-    wanted = {"instance_id": instance_id, "topic": TOPIC, "url": "file:lake", "interval_minutes": 1, **columns}
-    made, began = product.call("POST", "/archives", wanted), time.monotonic()
-    marks = [records * part // (given.kills + 1) for part in range(1, given.kills + 1)]
+    columns = {"value_format": "json", "value_schema": COLUMNS} if args.format == "json" else {}
+    expected = {"instance_id": instance_id, "topic": TOPIC, "url": "file:lake", "interval_minutes": 1, **columns}
+    made, started_s = product.call("POST", "/archives", expected), time.monotonic()
+    marks = [records * part // (args.kills + 1) for part in range(1, args.kills + 1)]
     down_s, killed_at = 0.0, None
-    while time.monotonic() - began < TIMEOUT_S:
+    while time.monotonic() - started_s < TIMEOUT_S:
         time.sleep(POLL_S)
         processes = pipeline(product)
-        spent.look(processes)
+        cpu_times.look(processes)
         shown = product.call("GET", f"/archives/{made['id']}")
         done = sum(partition["next_offset"] for partition in shown["partitions"])
         if killed_at is not None and done > killed_at[1]:
@@ -142,9 +142,9 @@ def archive(product: Product, instance_id: str, records: int, given: argparse.Na
         raise SystemExit(f"not archived in time: {shown}")
     return {
         "archive_id": made["id"],
-        "seconds": time.monotonic() - began,
+        "seconds": time.monotonic() - started_s,
         "down_s": round(down_s, 1),
-        "pipeline_cpu_s": spent.cpu_s - before.cpu_s,
+        "pipeline_cpu_s": cpu_times.cpu_s - before.cpu_s,
         "brokers_cpu_s": sum(sum(broker.cpu_times()[:2]) for broker in brokers) - brokers_before,
     }
 
@@ -152,29 +152,29 @@ def archive(product: Product, instance_id: str, records: int, given: argparse.Na
 def read_back(root: Path, archive_id: str) -> tuple[int, int, int]:
     """Returns the number of rows, the number of files, and the sum of the values' hashes."""
     (folder,) = root.glob(f"*/lake/{archive_id}/{TOPIC}")
-    found = ds.dataset(folder, format="parquet", partitioning="hive")
+    columns = ds.dataset(folder, format="parquet", partitioning="hive")
     rows = sum_of_hashes = 0
-    for batch in found.to_batches(columns=["value"]):
+    for batch in columns.to_batches(columns=["value"]):
         rows += batch.num_rows
         sum_of_hashes += sum(xxhash.xxh64_intdigest(value.as_buffer()) for value in batch.column(0))
-    return rows, len(found.files), sum_of_hashes % MODULUS
+    return rows, len(columns.files), sum_of_hashes % MODULUS
 
 
-def measure(product: Product, root: Path, given: argparse.Namespace) -> dict[str, Any]:
+def measure(product: Product, root: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Returns the figures. Raises `SystemExit` if the files do not contain exactly the produced records."""
     instance_id = product.create_instance(name="archived", bandwidth_mb_s=1_800, storage_gb=100)
     bootstrap = bootstrap_of(product.wait_running(instance_id))
     client = AdminClient({"bootstrap.servers": bootstrap})
     config = {"retention.ms": "-1"}
     client.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=config)])[TOPIC].result(30)
-    records, size, hashes = fill(bootstrap, int(given.gb * 1e9), as_json=given.format == "json")
-    figures = archive(product, instance_id, records, given)
+    records, size, hashes = fill(bootstrap, int(args.gb * 1e9), as_json=args.format == "json")
+    figures = archive(product, instance_id, records, args)
     rows, files, found = read_back(root, figures.pop("archive_id"))
     if (rows, found) != (records, hashes):
         raise SystemExit(f"{rows} rows of {records} records, hashes {found} and {hashes}")
     gb = size / 1e9
     return {
-        "benchmark": "archive", "format": given.format, "gb": round(gb, 2), "kills": given.kills, "records": records,
+        "benchmark": "archive", "format": args.format, "gb": round(gb, 2), "kills": args.kills, "records": records,
         "rows": rows, "equal": True, "files": files, "seconds": round(figures["seconds"], 1),
         "down_s": figures["down_s"], "mb_s": round(gb * 1_000 / figures["seconds"], 1),
         "mb_s_without_down": round(gb * 1_000 / max(0.1, figures["seconds"] - figures["down_s"]), 1),
@@ -188,13 +188,13 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=10.0, help="values of records to archive")
     parser.add_argument("--kills", type=int, default=2, help="how often the worker is killed on the way")
     parser.add_argument("--format", choices=["raw", "json"], default="raw", help="with columns of JSON, or without any")
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         root = Path(scratch) / "archives"
         os.environ[ROOT_VARIABLE] = str(root)
         with running(Path(scratch) / "state") as product:
-            print(json.dumps(measure(product, root, given)), flush=True)
+            print(json.dumps(measure(product, root, args)), flush=True)
 
 
 if __name__ == "__main__":

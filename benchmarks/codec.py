@@ -96,10 +96,10 @@ def _fetch() -> None:
                 lambda: fast_codec.decode_fetch(body, 0, len(body), version),  # noqa: B023
             )
             name = bytes(range(16)) if version >= 13 else b"orders"
-            answers = [(index, 0, 10**9, 10**9, 0, 16_384, RECORDS) for index in range(count)]
+            responses = [(index, 0, 10**9, 10**9, 0, 16_384, RECORDS) for index in range(count)]
             _show(
                 f"fetch v{version} answer, {count} partitions, by hand",
-                lambda: fast_codec.encode_fetch_response(version, 5, 0, 0, 0, [(name, answers)]),  # noqa: B023
+                lambda: fast_codec.encode_fetch_response(version, 5, 0, 0, 0, [(name, responses)]),  # noqa: B023
             )
 
 

@@ -41,7 +41,7 @@ from benchmarks.product import CLONE, Product, bootstrap_of, running
 ARCHIVE, LIVE = "archive", "live"
 RECORD_BYTES: Final = 1_000
 RECORDS_PER_S: Final = 1_000
-ALONE_S: Final = 15.0
+BASELINE_S: Final = 15.0
 # Longest run of a producer beside a reader, which is stopped when the reader has finished.
 READ_TIMEOUT_S: Final = 120.0
 PIECE_BYTES: Final = 1_048_576
@@ -59,7 +59,7 @@ class Server:
     files: list[Path]
 
 
-def say(figures: dict[str, Any]) -> None:
+def print_figures(figures: dict[str, Any]) -> None:
     print(json.dumps(figures), flush=True)
 
 
@@ -81,7 +81,7 @@ def fill(bootstrap: str, size_bytes: int) -> int:
     return count
 
 
-def forget(files: list[Path]) -> None:
+def drop_from_page_cache(files: list[Path]) -> None:
     """Makes the kernel drop the files from the page cache."""
     for file in files:
         with file.open("rb+") as opened:
@@ -91,12 +91,12 @@ def forget(files: list[Path]) -> None:
 
 def read_through(files: list[Path]) -> float:
     """Reads the files piece by piece, as `dd` does; returns MB/s."""
-    total, began = 0, time.monotonic()
+    total, started_s = 0, time.monotonic()
     for file in files:
         with file.open("rb", buffering=0) as opened:
             while piece := opened.read(PIECE_BYTES):
                 total += len(piece)
-    return round(total / 1e6 / (time.monotonic() - began))
+    return round(total / 1e6 / (time.monotonic() - started_s))
 
 
 def spans(server: Server, filler: Filler | None, *, keep: bool) -> Iterator[dict[str, Any]]:
@@ -106,19 +106,19 @@ def spans(server: Server, filler: Filler | None, *, keep: bool) -> Iterator[dict
         return _consumed(server.bootstrap, server.records, keep=keep)
 
     def read_bare() -> dict[str, Any]:
-        return _read_bare(server.files)
+        return _read_without_broker(server.files)
 
     def make_uncached() -> None:
-        forget(server.files)
+        drop_from_page_cache(server.files)
         if filler is not None:
             filler.fill()
 
-    yield {"span": "alone", **_alone(server.bootstrap)}
+    yield {"span": "alone", **_measure_alone(server.bootstrap)}
     make_uncached()
-    yield {"span": "cold", **_beside(server, consume)}
+    yield {"span": "cold", **_measure_during(server, consume)}
     make_uncached()
-    yield {"span": "disk", **_beside(server, read_bare)}
-    yield {"span": "warm", **_beside(server, consume)}
+    yield {"span": "disk", **_measure_during(server, read_bare)}
+    yield {"span": "warm", **_measure_during(server, consume)}
 
 
 def _producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
@@ -128,10 +128,10 @@ def _producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def _alone(bootstrap: str) -> dict[str, Any]:
-    result = neighbours.finish(_producer(bootstrap, ALONE_S))
-    began = result.acknowledged[0][0] + neighbours.SETTLING_S
-    return _latencies(result, began, result.acknowledged[-1][0])
+def _measure_alone(bootstrap: str) -> dict[str, Any]:
+    result = neighbours.finish(_producer(bootstrap, BASELINE_S))
+    started_s = result.acknowledged[0][0] + neighbours.SETTLING_S
+    return _latencies(result, started_s, result.acknowledged[-1][0])
 
 
 def _consumed(bootstrap: str, records: int, *, keep: bool) -> dict[str, Any]:
@@ -152,13 +152,13 @@ def _consumed(bootstrap: str, records: int, *, keep: bool) -> dict[str, Any]:
     return json.loads(ended.stdout)
 
 
-def _read_bare(files: list[Path]) -> dict[str, Any]:
-    began = time.monotonic()
+def _read_without_broker(files: list[Path]) -> dict[str, Any]:
+    started_s = time.monotonic()
     read_through(files)
-    return {"began": began, "ended": time.monotonic(), "received_bytes": sum(file.stat().st_size for file in files)}
+    return {"began": started_s, "ended": time.monotonic(), "received_bytes": sum(file.stat().st_size for file in files)}
 
 
-def _beside(server: Server, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _measure_during(server: Server, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Measures a producer that starts before the reading and stops after it; counts only the time of the reading."""
     broker = server.process
     producer = _producer(server.bootstrap, READ_TIMEOUT_S)
@@ -170,25 +170,25 @@ def _beside(server: Server, read: Callable[[], dict[str, Any]]) -> dict[str, Any
     finally:
         producer.send_signal(neighbours.ENOUGH)
     stolen_s = psutil.cpu_times().steal - stolen_before
-    result, took_s = neighbours.finish(producer), done["ended"] - done["began"]
+    result, duration_s = neighbours.finish(producer), done["ended"] - done["began"]
     return {
         **_latencies(result, done["began"], done["ended"]),
-        "read_mb_s": round(done["received_bytes"] / 1e6 / took_s),
+        "read_mb_s": round(done["received_bytes"] / 1e6 / duration_s),
         "server_from_disk_mb": round((broker.io_counters().read_bytes - disk_before) / 1e6),
         "server_cpu_s": round(sum(broker.cpu_times()[:2]) - cpu_before, 2),
-        "stolen_share": round(stolen_s / took_s / psutil.cpu_count(), 3),
+        "stolen_share": round(stolen_s / duration_s / psutil.cpu_count(), 3),
     }
 
 
-def _latencies(found: Paced, began: float, ended: float) -> dict[str, Any]:
-    within = sorted(latency for at, _, latency in found.acknowledged if began <= at <= ended)
-    if not within or found.errors:
-        raise SystemExit(f"nothing was acknowledged between {began} and {ended}: {found.errors[:1]}")
+def _latencies(samples: Paced, started_s: float, ended: float) -> dict[str, Any]:
+    within = sorted(latency for at, _, latency in samples.acknowledged if started_s <= at <= ended)
+    if not within or samples.errors:
+        raise SystemExit(f"nothing was acknowledged between {started_s} and {ended}: {samples.errors[:1]}")
     figures = {f"ack_p{name}_ms": round(within[int(len(within) * share)], 3) for name, share in SHARES.items()}
-    return {"seconds": round(ended - began, 1), "acknowledged": len(within), **figures}
+    return {"seconds": round(ended - started_s, 1), "acknowledged": len(within), **figures}
 
 
-def medians(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+def medians(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the medians of each kind of span, and the ratios of a cold reader to the others."""
     line: dict[str, Any] = {
         "benchmark": "produce at 1,000 records of 1 KB a second beside a reader of an old log",
@@ -196,7 +196,7 @@ def medians(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     }
     for kind in ("alone", "cold", "disk", "warm"):
         for share in SHARES:
-            values = sorted(span[f"ack_p{share}_ms"] for span in found if span["span"] == kind)
+            values = sorted(span[f"ack_p{share}_ms"] for span in results if span["span"] == kind)
             line[f"{kind}_p{share}_ms"] = values[len(values) // 2]
     line["cold_to_alone_p99"] = round(line["cold_p99_ms"] / line["alone_p99_ms"], 2)
     line["cold_to_disk_p99"] = round(line["cold_p99_ms"] / line["disk_p99_ms"], 2)
@@ -228,27 +228,27 @@ def _files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.suffix in (".log", ".index", ".timeindex"))
 
 
-def measure(given: argparse.Namespace) -> None:
+def measure(args: argparse.Namespace) -> None:
     with (
-        tempfile.TemporaryDirectory(prefix="penstock-cold-", dir=given.directory) as scratch,
+        tempfile.TemporaryDirectory(prefix="penstock-cold-", dir=args.directory) as scratch,
         running(Path(scratch), brokers=1) as product,
     ):
-        servers = [_ours(product, given.gb, given.mb_s)]
-        if given.peer:
-            servers.append(_peer(given.peer, given.peer_pid, given.peer_data, given.gb))
+        servers = [_ours(product, args.gb, args.mb_s)]
+        if args.peer:
+            servers.append(_peer(args.peer, args.peer_pid, args.peer_data, args.gb))
         for server in servers:
-            forget(server.files)
+            drop_from_page_cache(server.files)
             size_gb = sum(file.stat().st_size for file in server.files) / 1e9
-            say({"server": server.name, "disk_mb_s": read_through(server.files), "archive_gb": size_gb})
-        filler = None if given.free else Filler(Path(scratch))
+            print_figures({"server": server.name, "disk_mb_s": read_through(server.files), "archive_gb": size_gb})
+        filler = None if args.free else Filler(Path(scratch))
         result: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
-        for _ in range(given.rounds):
+        for _ in range(args.rounds):
             for server in servers:
-                for span in spans(server, filler, keep=given.keep):
-                    say({"server": server.name, **span})
+                for span in spans(server, filler, keep=args.keep):
+                    print_figures({"server": server.name, **span})
                     result[server.name].append(span)
         for name, lines in result.items():
-            say(medians(name, lines))
+            print_figures(medians(name, lines))
 
 
 def main() -> None:

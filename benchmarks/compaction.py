@@ -65,9 +65,9 @@ def keyed_batches(records: int, keys: int, now_ms: int) -> Iterator[bytearray]:
     names = [b"key-%08d" % number for number in range(keys)]
     source = random.Random(7)
     for _ in range(records // BATCH_RECORDS):
-        drawn = source.choices(names, k=BATCH_RECORDS)
+        keys_drawn = source.choices(names, k=BATCH_RECORDS)
         data = head + b"".join(
-            [piece for (before, after), key in zip(around, drawn, strict=True) for piece in (before, key, after)]
+            [piece for (before, after), key in zip(around, keys_drawn, strict=True) for piece in (before, key, after)]
         )
         layout.write_crc(data)
         yield data
@@ -95,8 +95,8 @@ def fill(bootstrap: str, topic: str, batches: Iterator[bytearray]) -> None:
             connection.sendall(b"".join(frames))
             for _ in frames:
                 answer = answers.read(int.from_bytes(answers.read(4)))
-                at = 4 + 4 + 2 + len(topic.encode()) + 4 + 4  # correlation id, topics, name, partitions, index
-                error = int.from_bytes(answer[at : at + 2], signed=True)
+                position = 4 + 4 + 2 + len(topic.encode()) + 4 + 4  # correlation id, topics, name, partitions, index
+                error = int.from_bytes(answer[position : position + 2], signed=True)
                 if error:
                     raise SystemExit(f"a batch was refused with error {error}")
 
@@ -189,11 +189,11 @@ class Span(NamedTuple):
     until_s: float
 
 
-def percentiles(spans: list[Span], seen: neighbours.Paced) -> dict[str, list[dict[str, float]]]:
+def percentiles(spans: list[Span], samples: neighbours.Paced) -> dict[str, list[dict[str, float]]]:
     """Returns percentiles of the acknowledgement latencies of each span, by state."""
     result: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
     for span in spans:
-        latencies = sorted(latency for at, _, latency in seen.acknowledged if span.since_s <= at < span.until_s)
+        latencies = sorted(latency for at, _, latency in samples.acknowledged if span.since_s <= at < span.until_s)
         if latencies:
             shares = {"p50_ms": 0.5, "p99_ms": 0.99}
             result[span.state].append({name: latencies[int(len(latencies) * share)] for name, share in shares.items()})
@@ -210,10 +210,10 @@ def alternate(worker: psutil.Process, until_s: float) -> list[Span]:
             worker.resume() if state == "while_cleaning" else worker.suspend()
         except psutil.NoSuchProcess:
             break
-        begun_s = time.monotonic()
+        started_s = time.monotonic()
         with burning() if state == "beside_a_busy_core" else nullcontext(), suppress(psutil.TimeoutExpired):
             worker.wait(SPAN_S)
-        spans.append(Span(state, begun_s + SETTLING_S, time.monotonic()))
+        spans.append(Span(state, started_s + SETTLING_S, time.monotonic()))
     with suppress(psutil.NoSuchProcess):
         worker.resume()
     return spans
@@ -230,10 +230,10 @@ def burning() -> Iterator[None]:
         process.wait()
 
 
-def wait_for(look: Callable[[], Any], what: str) -> Any:
-    """Waits until `look` returns something true, and returns it. Raises SystemExit after `CLEANER_TIMEOUT_S`."""
+def wait_for(probe: Callable[[], Any], what: str) -> Any:
+    """Waits until `probe` returns something true, and returns it. Raises SystemExit after `CLEANER_TIMEOUT_S`."""
     deadline = time.monotonic() + CLEANER_TIMEOUT_S
-    while not (result := look()):
+    while not (result := probe()):
         if time.monotonic() > deadline:
             raise SystemExit(f"{what}: not within {CLEANER_TIMEOUT_S:g} s")
         time.sleep(0.02)
@@ -267,9 +267,9 @@ def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[st
     return cleaner, result
 
 
-def summary(cleaners: list[dict[str, Any]], found: list[dict[str, list[Any]]]) -> dict[str, Any]:
+def summary(cleaners: list[dict[str, Any]], results: list[dict[str, list[Any]]]) -> dict[str, Any]:
     """Returns the medians over all rounds and spans."""
-    spans = {state: [span for by_state in found for span in by_state[state]] for state in STATES}
+    spans = {state: [span for by_state in results for span in by_state[state]] for state in STATES}
     if not all(spans.values()):
         raise SystemExit("the cleaning was too short: clean more records")
     seen = {state: {"spans": len(figures), **medians(figures)} for state, figures in spans.items()}
@@ -292,18 +292,18 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=60.0)
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(json.dumps({"environment": environment.line()}), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         with running(Path(scratch), brokers=1) as product:
-            bench = Bench(product, Path(scratch), given.seconds)
+            bench = Bench(product, Path(scratch), args.seconds)
             cleaners, result = [], []
-            for number in range(given.rounds):
-                cleaner, seen = measure(bench, number, given.records, given.keys)
+            for number in range(args.rounds):
+                cleaner, seen = measure(bench, number, args.records, args.keys)
                 cleaners.append(cleaner)
                 result.append(seen)
                 print(json.dumps(summary([cleaner], [seen])), flush=True)
-        title = f"cleaning {given.records} records of {given.keys} keys"
+        title = f"cleaning {args.records} records of {args.keys} keys"
         print(json.dumps({"benchmark": title, **summary(cleaners, result)}), flush=True)
 
 

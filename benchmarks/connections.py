@@ -19,9 +19,9 @@ ANSWER_TIMEOUT_S = 10
 SECONDS = 10
 
 
-def measure(product: Product, wanted: int) -> dict[str, Any]:
-    """Opens `wanted` connections to one broker, each with one answered request; then measures a paced producer beside
-    them.
+def measure(product: Product, connection_count: int) -> dict[str, Any]:
+    """Opens `connection_count` connections to one broker, each with one answered request; then measures a paced
+    producer beside them.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -34,13 +34,13 @@ def measure(product: Product, wanted: int) -> dict[str, Any]:
     broker = psutil.Process(product.broker_pids()[0])
     before = broker.memory_info().rss
     began = time.monotonic()
-    sockets = [socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) for _ in range(wanted)]
+    sockets = [socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) for _ in range(connection_count)]
     for connection in sockets:
         connection.sendall(GREETING)
     answered = sum(_is_answered(connection) for connection in sockets)
-    took_s = time.monotonic() - began
+    duration_s = time.monotonic() - began
     after = broker.memory_info().rss
-    beside = finish(_producer(bootstrap))
+    producer_result = finish(_producer(bootstrap))
     cpu_before = sum(broker.cpu_times()[:2])
     time.sleep(SECONDS)
     idle_cpu_s = sum(broker.cpu_times()[:2]) - cpu_before
@@ -48,15 +48,15 @@ def measure(product: Product, wanted: int) -> dict[str, Any]:
         connection.close()
     return {
         "benchmark": "connections to one broker",
-        "connections": wanted,
+        "connections": connection_count,
         "answered": answered,
-        "opened_and_answered_per_s": round(wanted / took_s),
-        "rss_kb_per_connection": round((after - before) / wanted / 1e3, 2),
+        "opened_and_answered_per_s": round(connection_count / duration_s),
+        "rss_kb_per_connection": round((after - before) / connection_count / 1e3, 2),
         "idle_cpu_share": round(idle_cpu_s / SECONDS, 4),
         "ack_p50_ms_alone": round(alone.latency_ms(0.5), 3),
-        "ack_p50_ms_beside": round(beside.latency_ms(0.5), 3),
+        "ack_p50_ms_beside": round(producer_result.latency_ms(0.5), 3),
         "ack_p99_ms_alone": round(alone.latency_ms(0.99), 3),
-        "ack_p99_ms_beside": round(beside.latency_ms(0.99), 3),
+        "ack_p99_ms_beside": round(producer_result.latency_ms(0.99), 3),
     }
 
 

@@ -80,9 +80,9 @@ def measure(product: Product, *, topics: int, groups: int, audit_rows: int, mess
         name="console", plan="river", bandwidth_mb_s=BANDWIDTH_MB_S, storage_gb=STORAGE_GB
     )
     bootstrap = bootstrap_of(product.wait_running(instance_id))
-    began = time.monotonic()
+    started_s = time.monotonic()
     _make_topics(bootstrap, topics)
-    made_s = time.monotonic() - began
+    made_s = time.monotonic() - started_s
     _make_groups(bootstrap, groups)
     rows = run_in_shell(product, FILL_AUDIT.format(instance=instance_id, rows=audit_rows))
     yield {"benchmark": "console", "topics": topics, "topics_made_s": round(made_s, 1), "groups": groups, **rows}
@@ -90,7 +90,7 @@ def measure(product: Product, *, topics: int, groups: int, audit_rows: int, mess
     for page in _pages(instance_id):
         yield {"benchmark": f"page {page.replace(instance_id, 'INS')}", **_timed(opener, root + page)}
     yield from _messages(product, opener, root, instance_id, bootstrap, messages)
-    yield from _beside(product, tokens, min(messages, SCANNED_MESSAGES_MAX))
+    yield from _measure_during_scans(product, tokens, min(messages, SCANNED_MESSAGES_MAX))
 
 
 def _pages(instance_id: str) -> Iterator[str]:
@@ -151,21 +151,26 @@ def _timed(opener: urllib.request.OpenerDirector, address: str, calls: int = CAL
     """Returns the response times of a page, until its last byte."""
     took_ms: list[float] = []
     for _ in range(calls):
-        began = time.perf_counter()
+        started_s = time.perf_counter()
         try:
             size_bytes = len(opener.open(address).read())
         except urllib.error.HTTPError as refusal:
             return {"status": refusal.code}
-        took_ms.append((time.perf_counter() - began) * 1_000)
-    cuts = statistics.quantiles(took_ms, n=20)
+        took_ms.append((time.perf_counter() - started_s) * 1_000)
+    percentiles = statistics.quantiles(took_ms, n=20)
     first = {"first_ms": round(took_ms[0], 1)}
-    return {**first, "p50_ms": round(statistics.median(took_ms), 1), "p95_ms": round(cuts[-1], 1), "bytes": size_bytes}
+    return {
+        **first,
+        "p50_ms": round(statistics.median(took_ms), 1),
+        "p95_ms": round(percentiles[-1], 1),
+        "bytes": size_bytes,
+    }
 
 
 def _messages(
     product: Product, opener: urllib.request.OpenerDirector, root: str, instance_id: str, bootstrap: str, count: int
 ) -> Iterator[dict[str, Any]]:
-    topic = _filled(bootstrap, "ten-million", count)
+    topic = _fill(bootstrap, "ten-million", count)
     at = f"/instances/{instance_id}/topics/{topic}/messages"
     api, token = product.ready["api_url"].rstrip("/"), product.ready["tenant"]["token"]
     yield {"benchmark": f"newest page of {count} messages, console",
@@ -175,10 +180,10 @@ def _messages(
     yield {"benchmark": "newest page, REST", **_timed(rest, f"{api}{at}?limit=50")}
     for name, words in SCAN_FILTERS.items():
         yield {"benchmark": f"scan, {name} filter", **_scan(api, token, f"{at}?start=oldest&{words}", SCAN_S)}
-    yield {"benchmark": "a scan whose client disconnected", **_abandoned(api, token, at)}
+    yield {"benchmark": "a scan whose client disconnected", **_measure_abandoned_scans(api, token, at)}
 
 
-def _filled(bootstrap: str, topic: str, count: int) -> str:
+def _fill(bootstrap: str, topic: str, count: int) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000,
@@ -201,7 +206,7 @@ def _scan(api: str, token: str, path: str, seconds: float) -> dict[str, Any]:
     """Reads one page after the other for a time; returns the rate of scanned records and the longest page."""
     ends = time.monotonic() + seconds
     scanned, pages, busy, page_token = 0, 0, 0, ""
-    began = time.monotonic()
+    started_s = time.monotonic()
     longest_ms = 0.0
     while time.monotonic() < ends:
         status, page, took_ms = _get(api, token, path + page_token)
@@ -213,23 +218,23 @@ def _scan(api: str, token: str, path: str, seconds: float) -> dict[str, Any]:
         if page["next_page_token"] is None:
             break
         page_token = f"&page_token={page['next_page_token']}"
-    took_s = time.monotonic() - began
+    took_s = time.monotonic() - started_s
     return {"pages": pages, "refused": busy, "records_per_s": round(scanned / took_s),
             "longest_page_ms": round(longest_ms)}  # fmt: skip
 
 
 def _get(api: str, token: str, path: str) -> tuple[int, dict[str, Any], float]:
     request = urllib.request.Request(api + path, headers={"Authorization": f"Bearer {token}"})
-    began = time.perf_counter()
+    started_s = time.perf_counter()
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             status, raw = answer.status, answer.read()
     except urllib.error.HTTPError as refusal:
         status, raw = refusal.code, refusal.read()
-    return status, json.loads(raw), (time.perf_counter() - began) * 1_000
+    return status, json.loads(raw), (time.perf_counter() - started_s) * 1_000
 
 
-def _abandoned(api: str, token: str, at: str) -> dict[str, Any]:
+def _measure_abandoned_scans(api: str, token: str, at: str) -> dict[str, Any]:
     """Returns the times until the tenant may read messages again after the client of a scan has disconnected."""
     parts = urllib.parse.urlsplit(api)
     costly = urllib.parse.quote(".[] == .[] | " * 10 + "false")
@@ -240,18 +245,18 @@ def _abandoned(api: str, token: str, at: str) -> dict[str, Any]:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         time.sleep(ABANDONED_AFTER_S)
         connection.close()
-        began = time.perf_counter()
+        started_s = time.perf_counter()
         while _get(api, token, f"{at}?limit=1")[0] != http.HTTPStatus.OK:
-            if time.perf_counter() - began > FREE_WITHIN_S:
+            if time.perf_counter() - started_s > FREE_WITHIN_S:
                 raise SystemExit(f"the scan of a client that disconnected goes on after {FREE_WITHIN_S} s")
-        free_after_ms.append((time.perf_counter() - began) * 1_000)
+        free_after_ms.append((time.perf_counter() - started_s) * 1_000)
     return {
         "free_after_ms_p50": round(statistics.median(free_after_ms)),
         "free_after_ms_max": round(max(free_after_ms)),
     }
 
 
-def _beside(product: Product, tokens: list[str], messages: int) -> Iterator[dict[str, Any]]:
+def _measure_during_scans(product: Product, tokens: list[str], messages: int) -> Iterator[dict[str, Any]]:
     """Yields a paced producer's latency alone and beside ten scans by three tenants, in turns."""
     api = product.ready["api_url"].rstrip("/")
     scanned = []
@@ -259,7 +264,7 @@ def _beside(product: Product, tokens: list[str], messages: int) -> Iterator[dict
         ready = {**product.ready, "tenant": {**product.ready["tenant"], "token": token}}
         tenant = Product(state_dir=product.state_dir, ready=ready, ready_after_s=0, supervisor=product.supervisor)
         instance_id = tenant.create_instance(name="scanned", bandwidth_mb_s=20, storage_gb=5)
-        topic = _filled(bootstrap_of(tenant.wait_running(instance_id)), "scanned", messages)
+        topic = _fill(bootstrap_of(tenant.wait_running(instance_id)), "scanned", messages)
         scanned.append((token, f"/instances/{instance_id}/topics/{topic}/messages?start=oldest&{SCAN_FILTERS['text']}"))
     modest = product.create_instance(name="modest", bandwidth_mb_s=5, storage_gb=1)
     bootstrap = bootstrap_of(product.wait_running(modest))
@@ -275,8 +280,8 @@ def _beside(product: Product, tokens: list[str], messages: int) -> Iterator[dict
             scans.append(sum(scan.result()["records_per_s"] for scan in running))
     yield {
         "benchmark": "a producer of another instance beside ten scans",
-        **{f"{name}_p{share}_ms": neighbours.middle([span.latency_ms(share / 100) for span in spans])
+        **{f"{name}_p{share}_ms": neighbours.median([span.latency_ms(share / 100) for span in spans])
            for share in (50, 99) for name, spans in (("alone", alone), ("beside", beside))},
-        "records_scanned_per_s": neighbours.middle(scans),
+        "records_scanned_per_s": neighbours.median(scans),
         "errors": sum(len(span.errors) for span in (*alone, *beside)),
     }  # fmt: skip

@@ -33,7 +33,7 @@ BROKERS: Final = 3
 PARTITIONS_PER_TOPIC: Final = 100
 TOPICS_AT_ONCE: Final = 5
 TIMEOUT_S: Final = 300.0
-LOOK_EVERY_S: Final = 0.005
+POLL_INTERVAL_S: Final = 0.005
 
 
 def create_topics(instance: TestInstance, count: int) -> list[str]:
@@ -69,14 +69,14 @@ def leaders_of(broker: BrokerProcess) -> int:
 
 def wait_for_session_end(client: KazooClient, broker_id: int, after_s: float) -> Future[float]:
     """Returns a future of the wall-clock time in seconds at which the broker's registration disappears."""
-    gone: Future[float] = Future()
+    session_ended: Future[float] = Future()
 
     def look(_event: object) -> None:
-        gone.set_result(time.time())
+        session_ended.set_result(time.time())
 
     if client.exists(paths.broker(broker_id), watch=look) is None:
         raise SystemExit(f"broker {broker_id} was not registered {time.time() - after_s:.1f} s after the kill")
-    return gone
+    return session_ended
 
 
 def measure(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def measure(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) ->
     while sum(leaders_of(broker) for broker in others) < wanted:
         if time.time() > ended_s + TIMEOUT_S:
             raise SystemExit("not everything is led again")
-        threading.Event().wait(LOOK_EVERY_S)
+        threading.Event().wait(POLL_INTERVAL_S)
     seen_s = time.time()
     controller = int(others[0].admin("/v1/status")["controller_id"])
     used_s = {id: sum(process.cpu_times()[:2]) - cpu_s[id] for id, process in processes.items()}
@@ -116,28 +116,28 @@ def measure(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) ->
     }
 
 
-def run(zookeeper: str, directory: Path, partitions: int, given: argparse.Namespace) -> None:
+def run(zookeeper: str, directory: Path, partitions: int, args: argparse.Namespace) -> None:
     """Creates the topics, and measures one failover of each kind of victim."""
-    with EngineCluster(zookeeper, directory, size=BROKERS, session_timeout_ms=given.session_timeout_ms) as cluster:
+    with EngineCluster(zookeeper, directory, size=BROKERS, session_timeout_ms=args.session_timeout_ms) as cluster:
         instance = cluster.create_instance("ins-bench000")
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         topics = create_topics(instance, partitions // PARTITIONS_PER_TOPIC)
         eventually(
             lambda: all(len(state.isr) == BROKERS for state, _ in states(cluster.zookeeper, topics)),
             "everything is in sync",
             TIMEOUT_S,
         )
-        created_s = time.monotonic() - began_s
-        for who in given.victim.split(","):
+        created_s = time.monotonic() - started_s
+        for role in args.victim.split(","):
             controller = int(cluster.brokers[0].admin("/v1/status")["controller_id"])
             others = [broker for broker in cluster.brokers if broker.settings.broker_id != controller]
-            victim = cluster.brokers[controller - 1] if who == "controller" else others[0]
+            victim = cluster.brokers[controller - 1] if role == "controller" else others[0]
             figures = measure(cluster, topics, victim)
             print(
                 json.dumps(
                     {
                         "benchmark": "death of a broker",
-                        "victim": who,
+                        "victim": role,
                         "partitions": partitions,
                         "created_s": round(created_s, 1),
                         **figures,
@@ -150,7 +150,7 @@ def run(zookeeper: str, directory: Path, partitions: int, given: argparse.Namesp
 
 def come_back(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) -> float:
     """Starts the broker again; returns the seconds until it is in sync in every partition."""
-    began_s = time.monotonic()
+    started_s = time.monotonic()
     victim.start()
     victim.wait_until_ready()
     eventually(
@@ -158,7 +158,7 @@ def come_back(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) 
         "everything is in sync again",
         TIMEOUT_S,
     )
-    return time.monotonic() - began_s
+    return time.monotonic() - started_s
 
 
 def main() -> None:
@@ -168,13 +168,13 @@ def main() -> None:
     parser.add_argument("--partitions", default="1000,3000")
     parser.add_argument("--session-timeout-ms", type=int, default=6_000)
     parser.add_argument("--victim", default="other,controller", help="one after the other")
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line())
     with tempfile.TemporaryDirectory(prefix="failover-") as scratch:
         home = Path(scratch)
         with own_zookeeper(home) as server:
-            for partitions in (int(count) for count in given.partitions.split(",")):
-                run(server.address, home / f"brokers-{partitions}", partitions, given)
+            for partitions in (int(count) for count in args.partitions.split(",")):
+                run(server.address, home / f"brokers-{partitions}", partitions, args)
 
 
 if __name__ == "__main__":

@@ -31,14 +31,14 @@ from config.embedded.redis import EmbeddedRedis
 
 START_TIMEOUT_S: Final = 60.0
 CALLS: Final = 10
-AIM_MS: Final = 200.0
+TARGET_P95_MS: Final = 200.0
 TENANTS: Final = 100
-SILENT_FOR: Final = timedelta(hours=1)
+SILENCE_DURATION: Final = timedelta(hours=1)
 PROFILE_LINES: Final = 70
 SLOW_QUERY_S: Final = 0.005
 SHOWN_SQL_CHARS: Final = 600
 
-Ask = Callable[[str], bytes]
+RequestFunction = Callable[[str], bytes]
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def services(directory: Path) -> Iterator[None]:
         postgres.child.stop()
 
 
-def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yields a line for the rows, and one for each page."""
     from django.conf import settings
     from django.db import connection
@@ -81,7 +81,7 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.ALLOWED_HOSTS = ["testserver"]
     tenants = [make_tenant(f"Tenant {number}") for number in range(TENANTS)]
-    fleet = make_large_fleet(tenants, clusters=given.clusters, instances=given.instances)
+    fleet = make_large_fleet(tenants, clusters=args.clusters, instances=args.instances)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
     # Rows that stay in memory here would make each collection of garbage long, as in no web process.
@@ -115,22 +115,22 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
     for ask, addresses in ((panel, panel_addresses(fleet)), (rest, rest_addresses(fleet))):
         for address in addresses:
-            if re.search(given.only, address):
+            if re.search(args.only, address):
                 report(timedelta())
-                yield _timed(ask, address, given)
-    report(SILENT_FOR)
+                yield _timed(ask, address, args)
+    report(SILENCE_DURATION)
     index = next(iter(panel_addresses(fleet)))
-    yield _timed(panel, index, given) | {"page": f"{index} while all brokers and agents are silent"}
+    yield _timed(panel, index, args) | {"page": f"{index} while all brokers and agents are silent"}
 
 
-def _timed(ask: Ask, address: str, given: argparse.Namespace) -> dict[str, Any]:
+def _timed(ask: RequestFunction, address: str, args: argparse.Namespace) -> dict[str, Any]:
     """Returns the times of a page, and the queries of one of its calls."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
     size_bytes = len(ask(address))
     took_ms, cpu_ms = [], []
-    for _ in range(given.calls):
+    for _ in range(args.calls):
         began, cpu_began = time.perf_counter(), time.process_time()
         ask(address)
         took_ms.append((time.perf_counter() - began) * 1_000)
@@ -138,10 +138,10 @@ def _timed(ask: Ask, address: str, given: argparse.Namespace) -> dict[str, Any]:
     with CaptureQueriesContext(connection) as captured:
         ask(address)
     queries = list(captured.captured_queries)
-    if given.profile:
+    if args.profile:
         _print_profile(ask, address, queries)
     took_ms.sort()
-    p95_ms = took_ms[min(given.calls - 1, int(given.calls * 0.95))]
+    p95_ms = took_ms[min(args.calls - 1, int(args.calls * 0.95))]
     return {
         "page": address,
         "p50_ms": round(statistics.median(took_ms)),
@@ -151,11 +151,11 @@ def _timed(ask: Ask, address: str, given: argparse.Namespace) -> dict[str, Any]:
         "queries": len(queries),
         "queries_ms": round(sum(float(query["time"]) for query in queries) * 1_000),
         "bytes": size_bytes,
-        "is_within_aim": p95_ms <= AIM_MS,
+        "is_within_aim": p95_ms <= TARGET_P95_MS,
     }
 
 
-def _print_profile(ask: Ask, address: str, queries: list[dict[str, str]]) -> None:
+def _print_profile(ask: RequestFunction, address: str, queries: list[dict[str, str]]) -> None:
     for query in queries:
         if float(query["time"]) >= SLOW_QUERY_S:
             print(f"{query['time']} s: {query['sql'][:SHOWN_SQL_CHARS]}")
@@ -172,10 +172,10 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=CALLS, help="of each page")
     parser.add_argument("--only", default="", help="pattern of the addresses to measure")
     parser.add_argument("--profile", action="store_true", help="print slow queries and functions of each page")
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch, services(Path(scratch)):
-        for figures in measure(given):
+        for figures in measure(args):
             print(json.dumps(figures), flush=True)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import flood
-from benchmarks.neighbours import SETTLING_S, Paced, begin, finish, middle
+from benchmarks.neighbours import SETTLING_S, Paced, begin, finish, median
 from benchmarks.product import Product, bootstrap_of
 
 MB = 1_000_000
@@ -71,7 +71,7 @@ def figures_of(
     beside the flood, in percent of those alone.
     """
     latencies = {
-        f"{name}_p{percent}_ms": middle([span.latency_ms(percent / 100) for span in spans])
+        f"{name}_p{percent}_ms": median([span.latency_ms(percent / 100) for span in spans])
         for percent in (50, 99)
         for name, spans in (("alone", alone), ("beside", beside))
     }
@@ -81,10 +81,10 @@ def figures_of(
         **latencies,
         "p99_ratio": round(latencies["beside_p99_ms"] / latencies["alone_p99_ms"], 2),
         "throughput_percent": round(
-            100 * middle([span.bytes_per_s(0, until_s) for span in beside])
-            / middle([span.bytes_per_s(0, until_s) for span in alone]), 1,
+            100 * median([span.bytes_per_s(0, until_s) for span in beside])
+            / median([span.bytes_per_s(0, until_s) for span in alone]), 1,
         ),
-        "flood_per_s": round(middle([flood.per_s(result, 0, seconds) for result in floods])),
+        "flood_per_s": round(median([flood.per_s(result, 0, seconds) for result in floods])),
         "flood_counts": "bytes" if case.kind == "produce" else "answers",
         "flood_throttled": sum(result["throttled"] for result in floods),
         "flood_lost": sum(result["lost"] for result in floods),

@@ -70,7 +70,7 @@ def bench(instances: int, brokers: int, *, in_use: bool) -> dict[str, object]:
     """Measures `ROUNDS` intervals; returns the figures of one."""
     layout = Layout.of(dict.fromkeys(range(1, brokers + 1), 1), None, "adaptive")
     accountings, ledger = registry(instances, layout), FlowLedger(0)
-    measure_s = encode_s = answer_s = 0.0
+    measure_s = encode_s = response_s = 0.0
     lines: Lines = []
     frame_bytes = 0
     for number in range(1, ROUNDS + 1):
@@ -92,7 +92,7 @@ def bench(instances: int, brokers: int, *, in_use: bool) -> dict[str, object]:
             for key, flow in lines:
                 ledger.handle_report(broker_id, key, flow, layout, now_ms)
             ledger.to_review(broker_id)
-        answer_s += process_time() - began_s
+        response_s += process_time() - began_s
     return {
         "instances": instances,
         "brokers": brokers,
@@ -100,7 +100,7 @@ def bench(instances: int, brokers: int, *, in_use: bool) -> dict[str, object]:
         "lines": len(lines),
         "report_bytes": frame_bytes,
         "broker_ms": round((measure_s + encode_s) * 1000 / ROUNDS, 2),
-        "flow_master_ms": round(answer_s * 1000 / ROUNDS, 2),
+        "flow_master_ms": round(response_s * 1000 / ROUNDS, 2),
     }
 
 
@@ -108,9 +108,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flow_reports", description=__doc__)
     parser.add_argument("--instances", type=int, default=1_000)
     parser.add_argument("--brokers", type=int, default=3)
-    given = parser.parse_args()
+    args = parser.parse_args()
     for in_use in (False, True):
-        print(json.dumps(bench(given.instances, given.brokers, in_use=in_use)), flush=True)
+        print(json.dumps(bench(args.instances, args.brokers, in_use=in_use)), flush=True)
 
 
 if __name__ == "__main__":

@@ -119,22 +119,22 @@ async def measure(directory: Path, partitions: int, commits: int) -> None:
     bench = Bench(directory)
     await bench.load()
     before_mb = rss_mb()
-    begun, cpu = time.perf_counter(), time.process_time()
+    started_s, cpu = time.perf_counter(), time.process_time()
     for start in range(0, partitions, COMMITS_PER_BATCH):
         bench.commit(commits_of(start, min(COMMITS_PER_BATCH, partitions - start), start))
-    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
+    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu
     print(f"commit   {partitions} partitions in batches of {COMMITS_PER_BATCH}: {took_s:.2f} s, {cpu_s:.2f} CPU-s")
 
-    held_mb = rss_mb() - before_mb
+    memory_mb = rss_mb() - before_mb
     machine = await _timed_load(bench)
     assert len(machine.offsets) == partitions
-    print(f"memory   {held_mb:.0f} MB at most while {partitions} were committed")
+    print(f"memory   {memory_mb:.0f} MB at most while {partitions} were committed")
 
     single = commits_of(0, 1, 5)
-    begun, cpu = time.perf_counter(), time.process_time()
+    started_s, cpu = time.perf_counter(), time.process_time()
     for _ in range(commits):
         bench.commit(single)
-    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
+    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu
     print(f"commit   one partition, {commits} times: {commits / took_s:.0f}/s, {cpu_s / commits * 1e6:.1f} us CPU each")
 
     _timed_fetch(bench)
@@ -148,13 +148,13 @@ def _timed_fetch(bench: Bench) -> None:
     loop.
     """
     took_ms: list[float] = []
-    begun = time.process_time()
+    started_s = time.process_time()
 
     def turn() -> None:
-        nonlocal begun
+        nonlocal started_s
         now = time.process_time()
-        took_ms.append((now - begun) * 1000)
-        begun = now
+        took_ms.append((now - started_s) * 1000)
+        started_s = now
 
     result = bench.ask(lambda machine, _now, _: machine.offsets.fetch(GROUP, None, require_stable=True))
     turn()
@@ -173,10 +173,10 @@ def _timed_fetch(bench: Bench) -> None:
 
 async def _timed_load(bench: Bench) -> GroupMachine:
     records = bench.partition.log_end_offset
-    begun, cpu = time.perf_counter(), time.process_time()
+    started_s, cpu = time.perf_counter(), time.process_time()
     turn = asyncio.get_running_loop().create_task(_longest_turn())
     machine = await bench.load()
-    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
+    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu
     turn.cancel()
     longest_ms = await turn
     print(
@@ -203,9 +203,9 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=100_000)
     parser.add_argument("--commits", type=int, default=20_000)
     parser.add_argument("--directory", type=Path)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.directory) as directory:
-        asyncio.run(measure(Path(directory), given.partitions, given.commits))
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.directory) as directory:
+        asyncio.run(measure(Path(directory), args.partitions, args.commits))
 
 
 if __name__ == "__main__":

@@ -122,13 +122,13 @@ class Member:
         while next_s < until_s:
             await asyncio.sleep(next_s - loop.time())
             next_s += BEAT_S
-            began_s = time.perf_counter()
+            started_s = time.perf_counter()
             answer = await self.client.call(
                 ApiKey.HEARTBEAT,
                 4,
                 HeartbeatRequest(group_id=self.group, generation_id=self.generation, member_id=self.member_id),
             )
-            self.beats_ms.append((time.perf_counter() - began_s) * 1000)
+            self.beats_ms.append((time.perf_counter() - started_s) * 1000)
             if answer.error_code:
                 self.rejoined += 1
                 await self.join()
@@ -150,26 +150,26 @@ async def coordinators(bootstrap: str, groups: Sequence[str]) -> dict[str, int]:
     return result
 
 
-async def measure(target: str, bootstrap: str, pids: Sequence[int], given: argparse.Namespace) -> dict[str, Any]:
+async def measure(target: str, bootstrap: str, pids: Sequence[int], args: argparse.Namespace) -> dict[str, Any]:
     processes = [psutil.Process(pid) for pid in pids]
-    names = [f"group-{number:05d}" for number in range(given.groups)]
+    names = [f"group-{number:05d}" for number in range(args.groups)]
     ports = await coordinators(bootstrap, names)
     rss_mb = [process.memory_info().rss / 1e6 for process in processes]
-    members = [Member(name, number, ports[name]) for name in names for number in range(given.members)]
-    cpu_s, began_s = _cpu_s(processes), time.monotonic()
+    members = [Member(name, number, ports[name]) for name in names for number in range(args.members)]
+    cpu_s, started_s = _cpu_s(processes), time.monotonic()
     connecting = asyncio.Semaphore(CONNECTING_MAX)
     async with asyncio.timeout(FORMED_S_MAX):
         await asyncio.gather(*(member.form(connecting) for member in members))
-    formed_s, formed_cpu_s = time.monotonic() - began_s, _cpu_s(processes) - cpu_s
+    formed_s, formed_cpu_s = time.monotonic() - started_s, _cpu_s(processes) - cpu_s
     cpu_s = _cpu_s(processes)
-    until_s = asyncio.get_running_loop().time() + given.seconds
+    until_s = asyncio.get_running_loop().time() + args.seconds
     await asyncio.gather(*(member.beat(BEAT_S * at / len(members), until_s) for at, member in enumerate(members)))
     beating_cpu_s = _cpu_s(processes) - cpu_s
     beats_ms = sorted(took for member in members for took in member.beats_ms)
     figures = {
         "benchmark": "consumer groups",
         "target": target,
-        "groups": given.groups,
+        "groups": args.groups,
         "members": len(members),
         "formed_s": round(formed_s, 2),
         "formed_cpu_s": round(formed_cpu_s, 2),
@@ -178,7 +178,7 @@ async def measure(target: str, bootstrap: str, pids: Sequence[int], given: argpa
         "heartbeat_p99_ms": round(beats_ms[len(beats_ms) * 99 // 100], 2),
         "rejoined": sum(member.rejoined for member in members),
         "cpu_us_per_heartbeat": round(beating_cpu_s / len(beats_ms) * 1e6, 1),
-        "cpu_share_of_a_core": round(beating_cpu_s / given.seconds, 3),
+        "cpu_share_of_a_core": round(beating_cpu_s / args.seconds, 3),
         "rss_mb": [round(process.memory_info().rss / 1e6) for process in processes],
         "rss_mb_before": [round(size) for size in rss_mb],
     }
@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long heartbeats are counted")
     parser.add_argument("--peer", help="bootstrap server of another Kafka")
     parser.add_argument("--peer-pids", default="", help="its brokers' processes")
-    given = parser.parse_args()
+    args = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     print(environment.line())
@@ -210,10 +210,10 @@ def main() -> None:
         ):
             instance = cluster.create_instance("ins-bench000")
             pids = [broker.pid for broker in cluster.brokers]
-            print(json.dumps(asyncio.run(measure("penstock", instance.bootstrap.split(",")[0], pids, given))))
-    if given.peer:
-        pids = [int(pid) for pid in given.peer_pids.split(",") if pid]
-        print(json.dumps(asyncio.run(measure("peer", given.peer, pids, given))))
+            print(json.dumps(asyncio.run(measure("penstock", instance.bootstrap.split(",")[0], pids, args))))
+    if args.peer:
+        pids = [int(pid) for pid in args.peer_pids.split(",") if pid]
+        print(json.dumps(asyncio.run(measure("peer", args.peer, pids, args))))
 
 
 if __name__ == "__main__":

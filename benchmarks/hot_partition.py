@@ -41,16 +41,16 @@ def measure(product: Product, brokers: int) -> Iterator[dict[str, Any] | str]:
         product.call("PATCH", f"/instances/{instance_id}", {"settings": {"bandwidth_policy": policy}})
         product.wait_running(instance_id)
         # An interval longer than the run: the hot partition does not move.
-        standing = _flood(bootstrap, STATIONARY_RUN_S, MOVING_RUN_S)
+        stationary = _flood(bootstrap, STATIONARY_RUN_S, MOVING_RUN_S)
         moving = _flood(bootstrap, MOVING_RUN_S, MOVE_INTERVAL_S)
         figures = result[policy] = {
-            "mb_s_after_3_s": _mb_s(flood.per_s(standing, GRACE_S, STATIONARY_RUN_S)),
-            "mb_s_first_3_s": _mb_s(flood.per_s(standing, 0, GRACE_S)),
-            "mb_s_over_10_s_most": _mb_s(peak_bytes_per_s(standing["slots"])),
+            "mb_s_after_3_s": _mb_s(flood.per_s(stationary, GRACE_S, STATIONARY_RUN_S)),
+            "mb_s_first_3_s": _mb_s(flood.per_s(stationary, 0, GRACE_S)),
+            "mb_s_over_10_s_most": _mb_s(peak_bytes_per_s(stationary["slots"])),
             "moving_mb_s": _mb_s(flood.per_s(moving, 0, MOVING_RUN_S)),
             "moving_used_percent": round(flood.per_s(moving, 0, MOVING_RUN_S) / BOUGHT_MB_S / 1e4, 1),
             "moving_mb_s_over_10_s_most": _mb_s(peak_bytes_per_s(moving["slots"])),
-            "errors": summed(standing["errors"], moving["errors"]),
+            "errors": summed(stationary["errors"], moving["errors"]),
         }
         yield {"benchmark": f"one hot partition, {BOUGHT_MB_S} MB/s bought", "policy": policy, **figures}
     yield table(result)
@@ -69,7 +69,7 @@ def _flood(bootstrap: str, duration_s: int, move_interval_s: int) -> dict[str, A
 def peak_bytes_per_s(slots: list[int]) -> float:
     """Returns the bytes per second of the ten seconds with the most bytes."""
     last = max(1, len(slots) - SLOTS_PER_WINDOW + 1)
-    return max(sum(slots[at : at + SLOTS_PER_WINDOW]) for at in range(last)) / PEAK_WINDOW_S
+    return max(sum(slots[slot : slot + SLOTS_PER_WINDOW]) for slot in range(last)) / PEAK_WINDOW_S
 
 
 def summed(*counts: dict[str, int]) -> dict[str, int]:

@@ -26,14 +26,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from billing.lake import files, merging
-from billing.lake.address import LakePlace, open_lake
+from billing.lake.address import Lake, open_lake
 
 DAY = date(2026, 3, 14)
 DAY_BEGINS_MS = 1_773_446_400_000
 COUNTERS = 10
 
 
-def made(place: LakePlace, rows: int, count: int, instances: int) -> list[Any]:
+def write_files(lake: Lake, rows: int, count: int, instances: int) -> list[Any]:
     """Writes files as the pipeline does; returns their database rows."""
     counters = instances * COUNTERS
     reports = max(1, rows // (counters * count))
@@ -57,17 +57,17 @@ def made(place: LakePlace, rows: int, count: int, instances: int) -> list[Any]:
             "added_requests": one,
         }  # fmt: skip
         table = pa.table({name: columns[name] for name in files.COLUMNS})
-        written = files.write(place, "clu-bench", {0: (number, number + 1)}, table)
+        written = files.write(lake, "clu-bench", {0: (number, number + 1)}, table)
         result += [SimpleNamespace(path=file.path, rows=file.rows, added_bytes=file.added_bytes) for file in written]
     return result
 
 
-def merged(url: str, old: list[Any], answers: Any) -> None:
+def measure_merge(url: str, old: list[Any], answers: Any) -> None:
     """Merges the files in a process of its own, whose memory is measured."""
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
+    started_s = time.monotonic()
     written = merging.merge(open_lake(url), "clu-bench", DAY, old)
-    took_s = time.monotonic() - began
+    took_s = time.monotonic() - started_s
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     answers.put((written.path,
         {"rows": written.rows, "took_s": round(took_s, 1), "rows_per_s": round(written.rows / took_s),
@@ -75,16 +75,16 @@ def merged(url: str, old: list[Any], answers: Any) -> None:
     ))  # fmt: skip
 
 
-def replayed(url: str, file: Any, answers: Any) -> None:
+def measure_replay(url: str, file: Any, answers: Any) -> None:
     """Replays the hours of a merged file of all instances, in a process of its own, whose memory is measured."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     django.setup()
     from billing.lake import replay
 
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
+    started_s = time.monotonic()
     sums = replay.sums_of(open_lake(url), [file], None, replay.MS_PER_HOUR, lambda _rows: None)
-    took_s = time.monotonic() - began
+    took_s = time.monotonic() - started_s
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     answers.put(
         {"rows": file.rows, "exact": sum(sums.values()) == file.added_bytes, "took_s": round(took_s, 1),
@@ -92,7 +92,7 @@ def replayed(url: str, file: Any, answers: Any) -> None:
     )  # fmt: skip
 
 
-def in_a_process(work: Callable[..., None], *given: Any) -> Any:
+def run_in_process(work: Callable[..., None], *given: Any) -> Any:
     """Runs `work` in a process of its own and returns its answer. The process is spawned, so that it begins without the
     memory of this one.
     """
@@ -111,16 +111,16 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=60)
     parser.add_argument("--instances", type=int, default=1_000)
     parser.add_argument("--replay", action="store_true")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         url = Path(scratch).as_uri()
-        old = made(open_lake(url), given.rows, given.files, given.instances)
-        path, figures = in_a_process(merged, url, old)
+        old = write_files(open_lake(url), args.rows, args.files, args.instances)
+        path, figures = run_in_process(measure_merge, url, old)
         print(json.dumps({"benchmark": "a day of the lake merged", "files": len(old), **figures}), flush=True)
-        if given.replay:
+        if args.replay:
             added = sum(file.added_bytes for file in old)
             file = SimpleNamespace(path=path, rows=figures["rows"], added_bytes=added, cluster_id="clu-bench", day=DAY)
-            print(json.dumps({"benchmark": "a merged day replayed", **in_a_process(replayed, url, file)}))
+            print(json.dumps({"benchmark": "a merged day replayed", **run_in_process(measure_replay, url, file)}))
 
 
 if __name__ == "__main__":

@@ -72,21 +72,21 @@ def measure(product: Product) -> Iterator[dict[str, Any]]:
 
 
 def _until_everywhere(brokers: list[_Broker], limit: int, change: Callable[[int], None]) -> float:
-    began = time.monotonic()
+    started_s = time.monotonic()
     change(limit)
     for broker in brokers:
         while broker.limit() != limit:
-            if time.monotonic() - began > DEADLINE_S:
+            if time.monotonic() - started_s > DEADLINE_S:
                 raise SystemExit(f"a quota was not in force after {DEADLINE_S:g} s")
             time.sleep(0.001)
-    return time.monotonic() - began
+    return time.monotonic() - started_s
 
 
 def _percentiles(taken_ms: list[float]) -> dict[str, Any]:
-    in_order = sorted(taken_ms)
+    ordered = sorted(taken_ms)
     return {
-        "changes": len(in_order),
-        "p50_ms": round(in_order[len(in_order) // 2], 1),
-        "p99_ms": round(in_order[int(len(in_order) * 0.99) - 1], 1),
-        "longest_ms": round(in_order[-1], 1),
+        "changes": len(ordered),
+        "p50_ms": round(ordered[len(ordered) // 2], 1),
+        "p99_ms": round(ordered[int(len(ordered) * 0.99) - 1], 1),
+        "longest_ms": round(ordered[-1], 1),
     }

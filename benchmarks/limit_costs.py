@@ -87,10 +87,10 @@ def _session(broker: Any, instance_id: str) -> Any:
 
 
 def _nanoseconds(session: Any, frame: memoryview) -> float:
-    began = time.thread_time_ns()
+    started = time.thread_time_ns()
     for _ in range(COUNT):
         session.on_frame(frame, FRAME_SIZE_BYTES, len(frame))
-    return (time.thread_time_ns() - began) / COUNT
+    return (time.thread_time_ns() - started) / COUNT
 
 
 async def _measure(directory: Path) -> None:

@@ -143,7 +143,7 @@ class Bench:
             if error is not None:
                 failures.append(error)
 
-        began = time.monotonic()
+        started_s = time.monotonic()
         for index in range(records):
             # Runs of records go to one partition, so that librdkafka fills its batches; a sample reports its delivery.
             report = on_delivery if index % 997 == 0 else None
@@ -158,7 +158,7 @@ class Bench:
         undelivered = producer.flush(DELIVERY_TIMEOUT_S)
         if undelivered or failures:
             raise SystemExit(f"{topic}: {undelivered} undelivered, sampled failures {failures[:1]}")
-        return records, time.monotonic() - began
+        return records, time.monotonic() - started_s
 
     def consume(self, topic: str, records: int) -> tuple[int, float]:
         """Reads up to `records` from the beginning; returns (records read, seconds)."""
@@ -173,13 +173,13 @@ class Bench:
             }
         )
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        read, began = 0, time.monotonic()
-        while read < records and time.monotonic() - began < DELIVERY_TIMEOUT_S:
+        read, started_s = 0, time.monotonic()
+        while read < records and time.monotonic() - started_s < DELIVERY_TIMEOUT_S:
             for message in consumer.consume(10_000, 0.5):
                 if message.error():
                     raise KafkaException(message.error())
                 read += 1
-        took = time.monotonic() - began
+        took = time.monotonic() - started_s
         consumer.close()
         return read, took
 
@@ -329,16 +329,16 @@ def main() -> None:
     parser.add_argument("--acks", default="1")
     parser.add_argument("--rf", type=int, default=1, help="replication factor of the topics")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a librdkafka setting")
-    given = parser.parse_args()
+    args = parser.parse_args()
     bench = Bench(
-        conf={"bootstrap.servers": given.bootstrap, **dict(pair.split("=", 1) for pair in given.set)},
-        server=Server([int(pid) for pid in given.pids.split(",")]),
-        gb=given.gb,
-        acks=given.acks,
-        replication_factor=given.rf,
+        conf={"bootstrap.servers": args.bootstrap, **dict(pair.split("=", 1) for pair in args.set)},
+        server=Server([int(pid) for pid in args.pids.split(",")]),
+        gb=args.gb,
+        acks=args.acks,
+        replication_factor=args.rf,
     )
     print(json.dumps({"load": "idle", "rss_mb": bench.server.rss_mb(), "floor_cpu_s_per_gb": floor_cpu_s_per_gb()}))
-    for name, runs in interleaved({"": bench}, given.only.split(","), given.rounds)[""].items():
+    for name, runs in interleaved({"": bench}, args.only.split(","), args.rounds)[""].items():
         print(json.dumps(summary(name, runs)), flush=True)
     print(json.dumps({"load": "over", "rss_mb": bench.server.rss_mb()}))
 

@@ -30,7 +30,7 @@ from brokers.engine.records.walk import check_fields, check_lengths
 
 ROUNDS = 12
 ROUND_SECONDS = 0.02
-CALLS_BETWEEN_LOOKS = 8
+CALLS_PER_CLOCK_READ = 8
 NOW_MS = 1_700_000_000_000
 CLIENT_OFFSET = bytes(8)  # a client always sends base offset 0; an append overwrites it with the real one
 
@@ -40,12 +40,12 @@ def least_us(action: Callable[[], object]) -> float:
     best = float("inf")
     for _ in range(ROUNDS):
         calls = 0
-        begun = time.process_time()
-        while (spent := time.process_time() - begun) < ROUND_SECONDS:
-            for _ in range(CALLS_BETWEEN_LOOKS):
+        started = time.process_time()
+        while (elapsed := time.process_time() - started) < ROUND_SECONDS:
+            for _ in range(CALLS_PER_CLOCK_READ):
                 action()
-            calls += CALLS_BETWEEN_LOOKS
-        best = min(best, spent / calls * 1e6)
+            calls += CALLS_PER_CLOCK_READ
+        best = min(best, elapsed / calls * 1e6)
     return best
 
 
@@ -123,7 +123,7 @@ def bench_reads(partition: Partition) -> None:
     print(f"read   tail {least_us(tail):8.2f} us   random offset, cut at 1 MB {least_us(anywhere):8.2f} us")
 
 
-def hop_one_by_one(data: bytes, count: int) -> None:
+def skip_batch_by_batch(data: bytes, count: int) -> None:
     """Steps over the records one by one, without the shortcut for runs of equal lengths: the reference cost."""
     position = seen = 0
     end = len(data)
@@ -150,11 +150,12 @@ def bench_walks() -> None:
     ):
         block = bytes(batch[61:])
         count = int.from_bytes(batch[57:61], "big")
-        hopped = least_us(lambda block=block, count=count: check_lengths(block, count)) * 1e3 / count
-        stepped = least_us(lambda block=block, count=count: hop_one_by_one(block, count)) * 1e3 / count
+        skipped = least_us(lambda block=block, count=count: check_lengths(block, count)) * 1e3 / count
+        stepped = least_us(lambda block=block, count=count: skip_batch_by_batch(block, count)) * 1e3 / count
         checked = least_us(lambda block=block, count=count: check_fields(block, count)) * 1e3 / count
         print(
-            f"walk   {label:34} lengths {hopped:7.1f} ns/record   one by one {stepped:7.1f}   all fields {checked:7.1f}"
+            f"walk   {label:34} lengths {skipped:7.1f} ns/record   one by one {stepped:7.1f}   "
+            f"all fields {checked:7.1f}"
         )
 
 
@@ -167,10 +168,10 @@ def bench_idle(table: PartitionTable, partitions: int) -> None:
         table.become_leader(f"ins-{number:08d}.orders", 0, bytes(16), 0, {}, now_ms=NOW_MS)
     kept = (tracemalloc.get_traced_memory()[0] - before) / partitions
     tracemalloc.stop()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for number in range(partitions):
         table.become_leader(f"ins-{number:08d}.other", 0, bytes(16), 0, {}, now_ms=NOW_MS)
-    each_us = (time.perf_counter() - begun) / partitions * 1e6
+    each_us = (time.perf_counter() - started) / partitions * 1e6
     print(f"idle   {kept / 1024:6.2f} KB a partition, {len(table.files)} descriptors, {each_us:7.1f} us to create one")
 
 

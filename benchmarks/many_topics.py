@@ -21,7 +21,7 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.__main__ import say
+from benchmarks.__main__ import print_figures
 from config.embedded.java import find_java
 from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import EngineCluster
@@ -41,13 +41,13 @@ def cpu_s(pid: int) -> float:
 
 def create(admin: AdminClient, names: list[str]) -> Counter[str]:
     """Creates the topics in one request. Returns the number of refusals by error."""
-    refused: Counter[str] = Counter()
+    refusal: Counter[str] = Counter()
     for future in admin.create_topics([NewTopic(name, 1, BROKERS) for name in names]).values():
         try:
             future.result(TIMEOUT_S)
         except KafkaException as error:
-            refused[error.args[0].name()] += 1
-    return refused
+            refusal[error.args[0].name()] += 1
+    return refusal
 
 
 def measure(cluster: EngineCluster, topics: int, per_request: int) -> Iterator[dict[str, Any]]:
@@ -82,15 +82,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--topics-per-request", type=int, default=200)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         with (
             own_zookeeper(home, find_java(home / "java")) as server,
             EngineCluster(server.address, home, size=BROKERS) as cluster,
         ):
-            for line in measure(cluster, given.topics, given.topics_per_request):
-                say(line)
+            for line in measure(cluster, args.topics, args.topics_per_request):
+                print_figures(line)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ import json, time
 from datetime import UTC, datetime
 from billing.reporting import margins
 began = time.monotonic()
-margins.keep(datetime.now(UTC))
+margins.store_use(datetime.now(UTC))
 print(json.dumps({"worked_out_s": round(time.monotonic() - began, 2)}))
 """
 

@@ -59,7 +59,7 @@ class Paced:
     def latency_ms(self, share: float) -> float:
         """Returns a percentile of the latencies after the first seconds."""
         since = self.acknowledged[0][0] + SETTLING_S
-        latencies = sorted(latency for at, _, latency in self.acknowledged if at >= since)
+        latencies = sorted(latency for sent_at_s, _, latency in self.acknowledged if sent_at_s >= since)
         return latencies[min(len(latencies) - 1, int(len(latencies) * share))]
 
     def bytes_per_s(self, after_s: float, until_s: float) -> float:
@@ -116,14 +116,14 @@ class Spans:
 
     def summary(self, seconds: float) -> dict[str, Any]:
         latencies = {
-            f"{name}_p{percent}_ms": middle([span.latency_ms(percent / 100) for span in spans])
+            f"{name}_p{percent}_ms": median([span.latency_ms(percent / 100) for span in spans])
             for percent in (50, 99)
             for name, spans in (("alone", self.alone), ("beside_a_polite_one", self.polite), ("beside", self.beside))
         }
         return {
             "benchmark": "a neighbour held to 1 MB/s that offers 10",
             **latencies,
-            "held_to_mb_s": middle([span.bytes_per_s(0, seconds) / 1e6 for span in self.held]),
+            "held_to_mb_s": median([span.bytes_per_s(0, seconds) / 1e6 for span in self.held]),
             "throttle_told_ms_max": max(span.throttle_ms_max for span in self.held),
             "errors": sum(len(span.errors) for span in (*self.alone, *self.beside, *self.held)),
         }
@@ -179,7 +179,7 @@ def victim(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
                  record_bytes=VICTIM_RECORD_BYTES, seconds=seconds)  # fmt: skip
 
 
-def middle(figures: list[float]) -> float:
+def median(figures: list[float]) -> float:
     """Returns the median, rounded to three digits."""
     return round(sorted(figures)[len(figures) // 2], 3)
 

@@ -63,10 +63,11 @@ class Connection:
 
 def fetch(topic: str, offset: int) -> bytes:
     """Returns a framed request for partition 0 from `offset`."""
-    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
     request = FetchRequest(
         replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=0, session_id=0,
-        session_epoch=-1, topics=[FetchTopic(topic=topic, partitions=[wanted])], forgotten_topics_data=[], rack_id="",
+        session_epoch=-1, topics=[FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[],
+        rack_id="",
     )  # fmt: skip
     body = encode_request(ApiKey.FETCH, FETCH_VERSION, request)
     return encode_request_frame(ApiKey.FETCH, FETCH_VERSION, 1, "reader", body)
@@ -103,11 +104,11 @@ def read(bootstrap: str, topic: str, end_offset: int, *, keep: bool) -> dict[str
     offset = 0
     with socket.create_connection((host, int(port))) as sock:
         connection = Connection(sock, keep=keep)
-        began = time.monotonic()
+        started_s = time.monotonic()
         while offset < end_offset:
             sock.sendall(fetch(topic, offset))
             offset = next_offset(connection, topic, offset)
-        return {"began": began, "ended": time.monotonic(), "received_bytes": connection.received_bytes}
+        return {"began": started_s, "ended": time.monotonic(), "received_bytes": connection.received_bytes}
 
 
 def main() -> None:
@@ -116,8 +117,8 @@ def main() -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--until", type=int, required=True, metavar="OFFSET", help="where the log ends")
     parser.add_argument("--keep", action="store_true", help="copy the records, as a consumer on this machine would")
-    given = parser.parse_args()
-    print(json.dumps(read(given.bootstrap, given.topic, given.until, keep=given.keep)))
+    args = parser.parse_args()
+    print(json.dumps(read(args.bootstrap, args.topic, args.until, keep=args.keep)))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--http-port", type=int, default=21_999)
     parser.add_argument("--port-base", type=int, default=22_000)
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         directory = Path(scratch)
@@ -41,7 +41,7 @@ def main() -> None:
             supervisor = subprocess.Popen(
                 [
                     sys.executable, str(CLONE / "manage.py"), "up", "--state-dir", str(directory / "state"),
-                    "--http-port", str(given.http_port), "--port-base", str(given.port_base),
+                    "--http-port", str(args.http_port), "--port-base", str(args.port_base),
                     "--ready-file", str(ready),
                 ],
                 stdout=log, stderr=log, cwd=CLONE,
@@ -54,9 +54,9 @@ def main() -> None:
                 time.sleep(0.5)
             make_topic(json.loads(ready.read_text()))
             time.sleep(SETTLING_S)
-            before, began = cpu_s(supervisor.pid), time.monotonic()
-            time.sleep(given.minutes * 60)
-            took_s, cpu = time.monotonic() - began, cpu_s(supervisor.pid) - before
+            before, started_s = cpu_s(supervisor.pid), time.monotonic()
+            time.sleep(args.minutes * 60)
+            took_s, cpu = time.monotonic() - started_s, cpu_s(supervisor.pid) - before
             names = sorted({process.name() for process in pipeline(supervisor.pid)})
             runs = (directory / "state" / "logs" / "pipeline.log").read_text().count("usage.applied")
             figures = {

@@ -66,9 +66,9 @@ async def ready(client: WireClient, group: str) -> None:
 
 async def asks(client: WireClient, request: tuple[ApiKey, int, Any], until_s: float, took_ms: list[float]) -> None:
     """Sends the request again on each response until `until_s`; adds the response times to `took_ms`."""
-    while (began_s := time.perf_counter()) < until_s:
+    while (started_s := time.perf_counter()) < until_s:
         answer = await client.call(*request)
-        took_ms.append((time.perf_counter() - began_s) * 1_000)
+        took_ms.append((time.perf_counter() - started_s) * 1_000)
         assert not error_of(answer), answer
 
 
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--clients", default="1,16")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--groups", type=int, default=50)
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line())
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         home = Path(scratch)
@@ -120,7 +120,7 @@ def main() -> None:
             admin = AdminClient({"bootstrap.servers": instance.bootstrap})
             admin.create_topics([NewTopic(TOPIC, 1, BROKERS)])[TOPIC].result(60)
             pids = [broker.pid for broker in cluster.brokers]
-            asyncio.run(measure(instance.bootstrap.split(",")[0], pids, given))
+            asyncio.run(measure(instance.bootstrap.split(",")[0], pids, args))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 START_TIMEOUT_S = 180
-EVERYTHING_OF_THE_CLUSTER = {"resource_type": "cluster", "resource_name": "kafka-cluster"}
+CLUSTER_RULE = {"resource_type": "cluster", "resource_name": "kafka-cluster"}
 CLONE = Path(__file__).resolve().parent.parent
 
 
@@ -69,7 +69,7 @@ class Product:
     def let_everybody_administer(self, instance_id: str) -> None:
         """Creates a rule by which clients may administer the instance; an open instance has none by default."""
         rule = {"principal": "User:*", "operation": "all"}
-        self.call("POST", f"/instances/{instance_id}/acls", rule | EVERYTHING_OF_THE_CLUSTER)
+        self.call("POST", f"/instances/{instance_id}/acls", rule | CLUSTER_RULE)
 
     def wait_running(self, instance_id: str, timeout_s: float = 60) -> dict[str, Any]:
         """Waits until the instance runs and returns it. Raises SystemExit if it fails or takes too long."""
@@ -116,7 +116,7 @@ def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Itera
     """
     ready_file, log = state_dir / "ready.json", state_dir / "up.log"
     state_dir.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
+    started_s = time.monotonic()
     http_port = free_port(1 + brokers * instances)
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -130,13 +130,13 @@ def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Itera
         )  # fmt: skip
     try:
         while not ready_file.exists():
-            if process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
+            if process.poll() is not None or time.monotonic() - started_s > START_TIMEOUT_S:
                 raise SystemExit(f"the product did not start:\n{log.read_text()[-4000:]}")
             time.sleep(0.05)
         yield Product(
             state_dir=state_dir,
             ready=json.loads(ready_file.read_text()),
-            ready_after_s=time.monotonic() - began,
+            ready_after_s=time.monotonic() - started_s,
             supervisor=psutil.Process(process.pid),
         )
     finally:

@@ -44,12 +44,12 @@ def provision(product: Product, count: int) -> dict[str, Any]:
     """
     running_s, produced_s = [], []
     for index in range(count):
-        began = time.monotonic()
+        started_s = time.monotonic()
         instance_id = product.create_instance(name=f"bench-{index}", bandwidth_mb_s=1, storage_gb=1)
         instance = product.wait_running(instance_id)
-        running_s.append(time.monotonic() - began)
+        running_s.append(time.monotonic() - started_s)
         first_produce(bootstrap_of(instance), "first")
-        produced_s.append(time.monotonic() - began)
+        produced_s.append(time.monotonic() - started_s)
     return {
         "benchmark": "create instance to first accepted produce",
         "instances": count,
@@ -58,11 +58,11 @@ def provision(product: Product, count: int) -> dict[str, Any]:
     }
 
 
-def crowd(product: Product, wanted: int, existing: int) -> dict[str, Any]:
-    """Grows to `wanted` instances, each with a topic of 3 partitions, then produces once more to each of them."""
+def fill_product(product: Product, instance_count: int, existing: int) -> dict[str, Any]:
+    """Grows to `instance_count` instances, each with a topic of 3 partitions, then produces once more to each."""
     before = _broker_rss_bytes(product)
     instances = []
-    for index in range(wanted - existing):
+    for index in range(instance_count - existing):
         instance_id = product.create_instance(name=f"crowd-{index}", bandwidth_mb_s=1, storage_gb=1)
         instances.append(product.wait_running(instance_id))
         product.call("POST", f"/instances/{instance_id}/topics", {"name": "orders", "partitions": 3})
@@ -72,7 +72,7 @@ def crowd(product: Product, wanted: int, existing: int) -> dict[str, Any]:
     added = max(1, len(instances))
     return {
         "benchmark": "instances alive at once",
-        "instances": wanted,
+        "instances": instance_count,
         "brokers": len(after),
         "broker_rss_mb": [round(rss / 1e6) for rss in after],
         "rss_kb_per_instance_and_broker": round((sum(after) - sum(before)) / len(after) / added / 1e3, 1),

@@ -53,15 +53,15 @@ PATTERNS = tuple(
     Cell(1, batch_bytes, limit, 3, load)
     for batch_bytes, limit, load in combinations((16 * KB, 128 * KB), (1.0, 10.0), stock_client.KINDS)
 )
-WHOLE = FLOODS + PATTERNS
-QUICK = (
+FULL_SIZE = FLOODS + PATTERNS
+QUICK_SIZE = (
     Cell(1, 16 * KB, 1.0, 1),
     Cell(10, 128 * KB, 10.0, 1),
     Cell(10, 16 * KB, 10.0, 3),
     Cell(100, KB, 1.0, 3),
     *(Cell(1, 16 * KB, 1.0, 3, load) for load in stock_client.KINDS),
 )
-SIZES = {"quick": (QUICK, 20), "patterns": (PATTERNS, 60), "whole": (WHOLE, 60)}
+SIZES = {"quick": (QUICK_SIZE, 20), "patterns": (PATTERNS, 60), "whole": (FULL_SIZE, 60)}
 
 
 def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iterator[dict[str, Any] | str]:
@@ -83,11 +83,11 @@ def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iter
             if peer:
                 limit_client(peer, cell.name, int(cell.limit_mb_s * MB))
         for target, bootstrap in addresses.items():
-            for cell, figures in zip(group, _take(bootstrap, group, seconds), strict=True):
+            for cell, figures in zip(group, _measure_group(bootstrap, group, seconds), strict=True):
                 result[cell, target] = figures
                 yield {"benchmark": "accuracy of a byte limit", "target": target, **cell._asdict(), **figures}
     yield errors_table(result, tuple(addresses), seconds)
-    yield waits_table(result, tuple(addresses))
+    yield delays_table(result, tuple(addresses))
 
 
 def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -105,7 +105,7 @@ def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
     return groups
 
 
-def _take(bootstrap: str, group: Sequence[Cell], seconds: int) -> list[dict[str, Any]]:
+def _measure_group(bootstrap: str, group: Sequence[Cell], seconds: int) -> list[dict[str, Any]]:
     topics = [_make_topic(bootstrap, cell) for cell in group]
     floods = [_begin(bootstrap, cell, topic, seconds + 1) for cell, topic in zip(group, topics, strict=True)]
     results = [flood.finish(process) for process in floods]
@@ -185,7 +185,7 @@ def _errors(counted: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def waits_table(result: Results, targets: Sequence[str]) -> str:
+def delays_table(result: Results, targets: Sequence[str]) -> str:
     """Returns the throttle times of the clients of each load."""
     head = " | ".join(f"{target}: waits | p50 | p99 | longest" for target in map(title, targets))
     lines = [

@@ -66,9 +66,9 @@ def load(directory: Path) -> None:
     """
     clean = (directory / CLEAN_SHUTDOWN_FILE).exists()
     table = open_table(directory)
-    begun, cpu = time.perf_counter(), time.process_time()
+    started_s, cpu = time.perf_counter(), time.process_time()
     report = table.recover(NOW_MS)
-    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
+    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu
     if clean:
         (directory / CLEAN_SHUTDOWN_FILE).touch()
     print(f"{took_s:7.2f} s   {cpu_s:6.2f} CPU-s   {report.scanned_bytes / 1e9:6.2f} GB read and checked")
@@ -94,14 +94,14 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where to write (default: a temporary directory)")
     parser.add_argument("--cold", action="store_true", help="drop the files from the page cache before each start")
     parser.add_argument("--load", type=Path, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.load is not None:
-        load(chosen.load)
+    selected = parser.parse_args()
+    if selected.load is not None:
+        load(selected.load)
         return
-    for label in chosen.batches.split(","):
+    for label in selected.batches.split(","):
         records = BATCH_SIZES[label]
-        with tempfile.TemporaryDirectory(dir=chosen.directory) as scratch:
-            measure(Path(scratch), label, int(chosen.gb * 1e9), chosen.partitions, records, uncached=chosen.cold)
+        with tempfile.TemporaryDirectory(dir=selected.directory) as scratch:
+            measure(Path(scratch), label, int(selected.gb * 1e9), selected.partitions, records, uncached=selected.cold)
 
 
 if __name__ == "__main__":

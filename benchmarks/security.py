@@ -54,7 +54,7 @@ REPEATED: Final = 20_000
 RATIOS: Final = (("sasl_plaintext", "plaintext"), ("sasl_tls", "tls"), ("tls", "plaintext"), ("tls", "kafka tls"))
 
 
-def say(figures: dict[str, Any]) -> None:
+def print_figures(figures: dict[str, Any]) -> None:
     print(json.dumps(figures), flush=True)
 
 
@@ -70,7 +70,7 @@ def settings_of(instance: TestInstance, security: str, ca_file: str) -> dict[str
     return conf
 
 
-def with_rights(cluster: EngineCluster, instance: TestInstance, conf: dict[str, Any]) -> None:
+def grant_rights(cluster: EngineCluster, instance: TestInstance, conf: dict[str, Any]) -> None:
     """Creates a user, the rule that admits it, and entries about other users."""
     alter(cluster, instance, added(USER, PASSWORD, instance_id=instance.id))
     let_everybody_administer(cluster, instance)
@@ -93,7 +93,7 @@ def _allowing(user: str, topic: str, pattern_type: str) -> admin.AclBinding:
     )
 
 
-def negotiated(bootstrap: str, ca_file: str) -> str:
+def negotiated_cipher(bootstrap: str, ca_file: str) -> str:
     """Returns the TLS version and cipher that a client with default settings negotiates."""
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     context = ssl.create_default_context(cafile=ca_file)
@@ -107,7 +107,7 @@ def bench_of(conf: dict[str, Any], pids: list[int], gb: float) -> load.Bench:
     return load.Bench(conf=conf, server=load.Server(pids), gb=gb, acks="1", replication_factor=1)
 
 
-def measure(given: argparse.Namespace, home: Path) -> None:
+def measure(args: argparse.Namespace, home: Path) -> None:
     certificate = make_certificate(home / "tls")
     ca_file = str(home / "tls" / "ca.pem")
     with (
@@ -115,31 +115,31 @@ def measure(given: argparse.Namespace, home: Path) -> None:
         EngineCluster(server.address, home / "engine", certificate=certificate) as cluster,
     ):
         benches: dict[str, load.Bench] = {}
-        for number, security in enumerate(given.securities.split(",")):
+        for number, security in enumerate(args.securities.split(",")):
             instance = cluster.create_instance(f"ins-bench{number:03}", security=security)
             conf = settings_of(instance, security, ca_file)
             if "sasl" in security:
-                with_rights(cluster, instance, conf)
+                grant_rights(cluster, instance, conf)
             if security == "tls":
-                say({"target": security, "negotiated": negotiated(instance.bootstrap, ca_file)})
-            benches[security] = bench_of(conf, [cluster.brokers[0].pid], given.gb)
-        if given.kafka_tls:
-            secured = {"security.protocol": "SSL", "ssl.ca.location": given.kafka_ca}
-            say({"target": "kafka tls", "negotiated": negotiated(given.kafka_tls, given.kafka_ca)})
-            for name, bootstrap, more in (("kafka", given.kafka, {}), ("kafka tls", given.kafka_tls, secured)):
-                benches[name] = bench_of({"bootstrap.servers": bootstrap, **more}, given.kafka_pids, given.gb)
-        names = given.only.split(",")
-        result = in_turn(benches, names, given.rounds)
+                print_figures({"target": security, "negotiated": negotiated_cipher(instance.bootstrap, ca_file)})
+            benches[security] = bench_of(conf, [cluster.brokers[0].pid], args.gb)
+        if args.kafka_tls:
+            secured = {"security.protocol": "SSL", "ssl.ca.location": args.kafka_ca}
+            print_figures({"target": "kafka tls", "negotiated": negotiated_cipher(args.kafka_tls, args.kafka_ca)})
+            for name, bootstrap, more in (("kafka", args.kafka, {}), ("kafka tls", args.kafka_tls, secured)):
+                benches[name] = bench_of({"bootstrap.servers": bootstrap, **more}, args.kafka_pids, args.gb)
+        names = args.only.split(",")
+        result = run_alternately(benches, names, args.rounds)
         for name in names:
             lines = {target: load.summary(name, runs[name]) for target, runs in result.items()}
             for target, figures in lines.items():
-                say({"target": target, **figures})
+                print_figures({"target": target, **figures})
             key = load.cost_key(name)
             for ours, theirs in RATIOS:
                 if ours in lines and theirs in lines:
                     rounds = zip(result[ours][name], result[theirs][name], strict=True)
                     spread = spread_of([our_run[key] / their_run[key] for our_run, their_run in rounds])
-                    say({"load": name, "ratio": f"{ours} / {theirs}", **spread})
+                    print_figures({"load": name, "ratio": f"{ours} / {theirs}", **spread})
 
 
 def spread_of(ratios: list[float]) -> dict[str, float]:
@@ -149,7 +149,7 @@ def spread_of(ratios: list[float]) -> dict[str, float]:
     return {"rounds": len(ordered), **{name: round(ratio, 3) for name, ratio in named.items()}}
 
 
-def in_turn(benches: dict[str, load.Bench], names: list[str], rounds: int) -> dict[str, load.Rounds]:
+def run_alternately(benches: dict[str, load.Bench], names: list[str], rounds: int) -> dict[str, load.Rounds]:
     """Runs as `load.interleaved`, but without filling memory, and in reverse order every other round."""
     result: dict[str, load.Rounds] = {target: {} for target in benches}
     for bench in benches.values():
@@ -171,13 +171,13 @@ def decisions() -> None:
         entry = AclEntry(f"{USER_PREFIX}other-{number}", ANY_HOST, AclOperation.ALL, Permission.ALLOW)
         documents[str(number)] = AclDocument(pattern=pattern, entries=frozenset({entry}))
     indexes = AclIndexes()
-    began = timeit.default_timer()
+    started_s = timeit.default_timer()
     rights = indexes.rights("ins-aaaaaaaa", documents, USER, HOST, everyone=True)
-    index_ms = (timeit.default_timer() - began) * 1000
+    index_ms = (timeit.default_timer() - started_s) * 1000
     decide = timeit.Timer(lambda: rights.allows(AclOperation.WRITE, ResourceType.TOPIC, "orders"))
     routes = {b"orders": object()}
     look_up = timeit.Timer(lambda: routes.get(b"orders"))
-    say(
+    print_figures(
         {
             "benchmark": "authorisation",
             "entries": ENTRIES_MAX,
@@ -198,11 +198,11 @@ def main() -> None:
     parser.add_argument("--kafka-tls", default="")
     parser.add_argument("--kafka-ca", default="")
     parser.add_argument("--kafka-pids", type=lambda text: [int(pid) for pid in text.split(",")], default=[])
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line(), flush=True)
     decisions()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
-        measure(given, Path(scratch))
+        measure(args, Path(scratch))
 
 
 if __name__ == "__main__":

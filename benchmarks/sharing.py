@@ -38,12 +38,12 @@ COST_ROUNDS: Final = 5
 REPORT_LINE: Final = struct.Struct(">b12sbbqqqqq")
 
 
-def passed(world: World) -> list[int]:
+def admitted_bytes(world: World) -> list[int]:
     """Returns the bytes of all brokers in each step."""
     return [sum(step) for step in zip(*(broker.admitted for broker in world.brokers), strict=True)]
 
 
-def wanted(scenario: Scenario) -> list[tuple[int, ...]]:
+def offered_bytes(scenario: Scenario) -> list[tuple[int, ...]]:
     """Returns the demand in each step, in bytes/s by broker."""
     phases = scenario.phases()
     result, phase = [], 0
@@ -54,21 +54,21 @@ def wanted(scenario: Scenario) -> list[tuple[int, ...]]:
     return result
 
 
-def possible(scenario: Scenario) -> list[float]:
+def servable_bytes(scenario: Scenario) -> list[float]:
     """Returns the bytes that could have passed in each step."""
-    return [min(sum(wants), scenario.bought_bps) * STEP_MS / 1000 for wants in wanted(scenario)]
+    return [min(sum(wants), scenario.bought_bps) * STEP_MS / 1000 for wants in offered_bytes(scenario)]
 
 
 def overshoot(world: World) -> float:
     """Returns the greatest number of bytes in any ten seconds, relative to the instance's bandwidth."""
-    steps = passed(world)
+    steps = admitted_bytes(world)
     most = max(sum(steps[at : at + OVERSHOOT_STEPS]) for at in range(len(steps) - OVERSHOOT_STEPS + 1))
     return most / (world.scenario.bought_bps * OVERSHOOT_STEPS * STEP_MS / 1000)
 
 
 def converged_s(world: World) -> float | None:
     """Returns the median time to converge, or None if it did not converge after half of the changes."""
-    steps, could, took = passed(world), possible(world.scenario), []
+    steps, could, took = admitted_bytes(world), servable_bytes(world.scenario), []
     for begin_ms, end_ms, wants in world.scenario.phases():
         if not any(wants):
             continue
@@ -86,7 +86,7 @@ def converged_s(world: World) -> float | None:
 def fairness(world: World) -> float:
     """Returns Jain's index of the brokers' bandwidth relative to their fair shares."""
     fair = [0.0] * len(world.brokers)
-    for wants in wanted(world.scenario):
+    for wants in offered_bytes(world.scenario):
         for broker, share in enumerate(fair_shares(world.scenario.bought_bps, world.scenario.leaders, wants)):
             fair[broker] += share * STEP_MS / 1000
     parts = [sum(broker.admitted) / share for broker, share in zip(world.brokers, fair, strict=True) if share]
@@ -109,7 +109,7 @@ def figures(world: World) -> dict[str, Any]:
     return {
         "scenario": world.scenario.name,
         "policy": world.policy,
-        "utilisation": round(sum(passed(world)) / sum(possible(world.scenario)), 3),
+        "utilisation": round(sum(admitted_bytes(world)) / sum(servable_bytes(world.scenario)), 3),
         "overshoot": round(overshoot(world), 3),
         "converged_s": converged_s(world) if has_changes else None,
         "fairness": round(fairness(world), 3),
@@ -180,8 +180,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--write", type=Path, help="where the drawing goes (SVG)")
-    given = parser.parse_args()
-    worlds = list(runs(given.seed))
+    args = parser.parse_args()
+    worlds = list(runs(args.seed))
     rows = [figures(world) for world in worlds]
     print("utilisation, overshoot, fairness, converged after\n")
     print(table(rows))
@@ -192,10 +192,10 @@ def main() -> None:
     for policy in POLICIES:
         for brokers in (3, 12):
             print(cost(policy, brokers))
-    if given.write:
+    if args.write:
         moving = [world for world in worlds if world.scenario.name == "moving hot spot"]
-        curves = {world.policy: sharing_plot.per_second(passed(world), SECOND) for world in moving}
-        given.write.write_text(sharing_plot.svg(rows, curves, moving[0].scenario.bought_bps), encoding="utf-8")
+        curves = {world.policy: sharing_plot.per_second(admitted_bytes(world), SECOND) for world in moving}
+        args.write.write_text(sharing_plot.svg(rows, curves, moving[0].scenario.bought_bps), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ BYTES_A_REPORT: Final = 1_234
 
 RUN = """
 import json, os, time, psutil
-from billing import catching_up, dsn
+from billing import usage_backlog, dsn
 from billing.lake.address import open_lake
 from billing.models import UsageHour
 from billing.pipeline import job
@@ -67,14 +67,14 @@ def cpu_s():
 
 began = time.monotonic()
 if {spark_from_records} <= {records}:
-    catching_up.spark_session().range(10).count()
+    usage_backlog.spark_session().range(10).count()
 started_s = time.monotonic() - began
 for number in range({rounds}):
     cluster = Cluster(cluster_id=f"bench-{{number}}", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
     instances_before = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] or 0
     cpu, began, records, runs = cpu_s(), time.monotonic(), 0, 0
     lake = open_lake(settings.LAKE_URL)
-    with job.Runs(catching_up.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
+    with job.Runs(usage_backlog.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
         while True:
             report = work.run({spark_from_records})
             records, runs = records + report.values, runs + 1
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--name-chars", type=int, default=8, help="of topics, users and client ids: 249 at most")
     parser.add_argument("--spark-from-records", type=int, default=0, help="smaller backlogs are worked off without it")
     parser.add_argument("--record-version", type=int, default=usage_columns.VERSION, choices=(1, usage_columns.VERSION))
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         directory = Path(scratch)
@@ -178,15 +178,15 @@ def main() -> None:
             settings = source.brokers[0].settings
             bootstrap = f"{settings.internal_host}:{settings.internal_port}"
             login = {"username": CLUSTER_USER, "password": source.secret}
-            expected = Reports(bootstrap, login, given.name_chars, given.record_version).write(given.records)
+            expected = Reports(bootstrap, login, args.name_chars, args.record_version).write(args.records)
             code = RUN.format(
-                rounds=given.rounds,
+                rounds=args.rounds,
                 bootstrap=bootstrap,
                 user=CLUSTER_USER,
                 secret=source.secret,
                 expected=expected,
-                records=given.records,
-                spark_from_records=given.spark_from_records,
+                records=args.records,
+                spark_from_records=args.spark_from_records,
             )
             with running(directory / "state", brokers=1) as product:
                 for line in run_in_shell(product, code)["rounds"]:

@@ -29,7 +29,7 @@ SIZES: Final = "0,20,2000,100000,1200000"
 
 RUN = """
 import json, os, time, psutil
-from billing import catching_up, dsn
+from billing import usage_backlog, dsn
 from billing.lake.address import open_lake
 from billing.models import UsageHour
 from billing.pipeline import job
@@ -60,7 +60,7 @@ def round_of(size):
     before, records, runs = counted(), 0, 0
     cpu, began = cpu_s(), time.monotonic()
     lake = open_lake(settings.LAKE_URL)
-    with job.Runs(catching_up.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
+    with job.Runs(usage_backlog.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
         while True:
             report = work.run({spark_from_records})
             records, runs = records + report.values, runs + 1
@@ -74,7 +74,7 @@ def round_of(size):
     }}
 
 if {warm_spark}:
-    catching_up.spark_session().range(10).count()
+    usage_backlog.spark_session().range(10).count()
     round_of(100_000)
 round_of(20)
 for size in {sizes}:
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--warm-spark", action="store_true")
     parser.add_argument("--spark-from-records", type=int, default=job.SPARK_FROM_RECORDS, help="a backlog for Spark")
     parser.add_argument("--record-version", type=int, default=usage_columns.VERSION, choices=(1, usage_columns.VERSION))
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         directory = Path(scratch)
@@ -101,9 +101,9 @@ def main() -> None:
             settings = source.brokers[0].settings
             code = RUN.format(
                 bootstrap=f"{settings.internal_host}:{settings.internal_port}", user=CLUSTER_USER, secret=source.secret,
-                sizes=[int(size) for size in given.sizes.split(",")], repeats=given.repeats,
-                warm_spark=given.warm_spark, spark_from_records=given.spark_from_records,
-                record_version=given.record_version,
+                sizes=[int(size) for size in args.sizes.split(",")], repeats=args.repeats,
+                warm_spark=args.warm_spark, spark_from_records=args.spark_from_records,
+                record_version=args.record_version,
             )  # fmt: skip
             with running(directory / "state", brokers=1) as product:
                 for line in run_in_shell(product, code)["rounds"]:

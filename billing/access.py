@@ -33,16 +33,18 @@ def invoices_of_all() -> QuerySet[Invoice]:
 
 def any_invoice(invoice_id: str) -> Invoice:
     """Returns an invoice or a credit note of any tenant with its `open_amount`, for operators. Raises `NotFound`."""
-    found = with_open_amount(Invoice.objects.defer("inputs").select_related("tenant")).filter(pk=invoice_id).first()
-    if found is None:
+    found_invoice = (
+        with_open_amount(Invoice.objects.defer("inputs").select_related("tenant")).filter(pk=invoice_id).first()
+    )
+    if found_invoice is None:
         raise NotFound()
-    return found
+    return found_invoice
 
 
 def open_amount(tenant: Tenant) -> Decimal:
     """Returns the sum that the tenant still owes on invoices that are not closed."""
-    found = with_open_amount(Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED))
-    return found.aggregate(sum=Sum("open_amount"))["sum"] or Decimal(0)
+    open_invoices = with_open_amount(Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED))
+    return open_invoices.aggregate(sum=Sum("open_amount"))["sum"] or Decimal(0)
 
 
 def discounts_of(tenant: Tenant) -> QuerySet[Discount]:
@@ -70,11 +72,11 @@ def invoice(acting: Actor, invoice_id: str) -> Invoice:
     return access.fetch(invoices_of(access.tenant_of(acting)), pk=invoice_id)
 
 
-def lines_of(found: Invoice) -> QuerySet[InvoiceLine]:
+def lines_of(of_invoice: Invoice) -> QuerySet[InvoiceLine]:
     """Returns the lines of the invoice by position."""
-    return InvoiceLine.objects.filter(invoice=found).select_related("corrects").order_by("position")
+    return InvoiceLine.objects.filter(invoice=of_invoice).select_related("corrects").order_by("position")
 
 
-def line(found: Invoice, position: int) -> InvoiceLine:
+def line(of_invoice: Invoice, position: int) -> InvoiceLine:
     """Returns a line of the invoice. Raises `NotFound`."""
-    return access.fetch(InvoiceLine.objects.filter(invoice=found).select_related("invoice"), position=position)
+    return access.fetch(InvoiceLine.objects.filter(invoice=of_invoice).select_related("invoice"), position=position)

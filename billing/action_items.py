@@ -10,7 +10,7 @@ from billing.models.action_items import DETAIL_CHARS_MAX
 from tenants.models import Tenant
 
 
-def note(tenant: Tenant, kind: ActionKind, detail: str, now: datetime) -> None:
+def record(tenant: Tenant, kind: ActionKind, detail: str, now: datetime) -> None:
     """Records a fault; for a fault that is recorded already, updates its detail and the time it was last seen."""
     values = {"detail": detail[:DETAIL_CHARS_MAX], "noted_at": now}
     ActionItem.objects.update_or_create(

@@ -180,7 +180,7 @@ class UsageProblemAdmin(OperatorAdmin):
 
     @admin.display(description=_("as written"))
     def said(self, problem: UsageProblem) -> str:
-        return usage_problems.said(problem)
+        return usage_problems.detail_text(problem)
 
     @operator_action(_("Mark as handled"))
     def mark_handled(self, acting: Actor, problem: UsageProblem) -> Any:
@@ -260,8 +260,8 @@ class BillingProfileForm(forms.ModelForm):
         if cleaned["currency"] and tenant is not None:
             try:
                 pricing.check_currency(tenant, cleaned["currency"])
-            except DomainError as refused:
-                self.add_error("currency", localized(refused.detail))
+            except DomainError as error:
+                self.add_error("currency", localized(error.detail))
         return cleaned
 
 
@@ -281,9 +281,9 @@ class BillingProfileAdmin(_AgreementAdmin):
 
     def save_model(self, request: HttpRequest, obj: BillingProfile, form: Any, change: bool) -> None:
         """Sets the currency first, so that nothing is saved if the currency is refused."""
-        asked = form.cleaned_data["currency"]
-        if asked:
-            pricing.set_currency(acting=acting_operator(request), tenant=obj.tenant, currency=asked)
+        currency = form.cleaned_data["currency"]
+        if currency:
+            pricing.set_currency(acting=acting_operator(request), tenant=obj.tenant, currency=currency)
         form.changed_data[:] = [name for name in form.changed_data if name != "currency"]
         super().save_model(request, obj, form, change)
 

@@ -29,8 +29,8 @@ class TaxChangeForm(forms.ModelForm):
         if not self.errors:
             try:
                 tax.check(cleaned["tenant"], cleaned["effective_from"], cleaned["percent"])
-            except DomainError as refused:
-                self.add_error(None, localized(refused.detail))
+            except DomainError as error:
+                self.add_error(None, localized(error.detail))
         return cleaned
 
 
@@ -48,10 +48,10 @@ class TaxChangeAdmin(OperatorAdmin):
     actions = ("remove",)
 
     def save_model(self, request: HttpRequest, obj: TaxChange, form: Any, change: bool) -> None:
-        made = tax.add(
+        added = tax.add(
             acting=acting_operator(request), tenant=obj.tenant, effective_from=obj.effective_from, percent=obj.percent
         )
-        obj.pk = made.pk
+        obj.pk = added.pk
 
     @operator_action(_("Take back"))
     def remove(self, acting: Actor, change: TaxChange) -> Any:

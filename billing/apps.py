@@ -14,9 +14,9 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         from billing.notices import account_notices
         from billing.reporting import usage_problems
-        from billing.reporting.needs import money_needs
+        from billing.reporting.operator_action_items import billing_action_items
         from billing.selectors import plan_terms, usage_read_to
-        from billing.services import forget_usage_offset
+        from billing.services import reset_usage_offset
         from brokers.monitoring import interfaces as monitoring_interfaces
         from brokers.operations import interfaces as operation_interfaces
         from brokers.rebalancing import interfaces
@@ -24,7 +24,7 @@ class BillingConfig(AppConfig):
 
         instances_interfaces.plan_catalogue.plug(plan_terms)
         instances_interfaces.account_notices.plug(account_notices)
-        monitoring_interfaces.money_needs.plug(money_needs)
-        interfaces.usage_begins_anew.plug(forget_usage_offset)
+        monitoring_interfaces.money_needs.plug(billing_action_items)
+        interfaces.usage_begins_anew.plug(reset_usage_offset)
         operation_interfaces.usage_read_to.plug(usage_read_to)
-        monitoring_interfaces.usage_needs.plug(usage_problems.needs)
+        monitoring_interfaces.usage_needs.plug(usage_problems.problem_action_items)

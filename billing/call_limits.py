@@ -16,7 +16,7 @@ COUPONS_PER_MINUTE_MAX = 6
 # Maximum number of lake rows read in a request: about three seconds if all belong to the tenant. `manage.py invoices
 # recompute` has no such limit.
 REPLAYED_ROWS_MAX = 5_000_000
-WORKED_OUT = gettext_noop("This is worked out a few times a minute. Wait before the next request.")
+TOO_MANY_RECOMPUTATIONS = gettext_noop("This is worked out a few times a minute. Wait before the next request.")
 
 
 def charge_recomputation(tenant: Tenant) -> None:
@@ -42,7 +42,7 @@ def charge_coupon(tenant: Tenant) -> None:
     )  # fmt: skip
 
 
-def _charge(name: str, limit: int, text: str = WORKED_OUT) -> None:
-    rate = rates.charge_named(name, limit)
+def _charge(name: str, limit: int, text: str = TOO_MANY_RECOMPUTATIONS) -> None:
+    rate = rates.charge_counter(name, limit)
     if rate is not None and rate.is_exceeded:
         raise RateLimited(text, retry_after_s=rate.reset_s)

@@ -29,17 +29,17 @@ def of_tenant(tenant: Tenant, period: Period, *, with_rates: bool = False) -> li
 
     With `with_rates` it includes five-minute averages, which a price by percentile needs.
     """
-    had = spans_in(Operation.objects.filter(tenant=tenant), period)
-    hours = _hours_of(had, period)
-    points = _rate_points_of(had, period) if with_rates else {}
+    spans_by_instance = spans_in(Operation.objects.filter(tenant=tenant), period)
+    hours = _hours_of(spans_by_instance, period)
+    points = _rate_points_of(spans_by_instance, period) if with_rates else {}
     return [
         InstanceUsage(
             instance_id=instance_id,
-            spans=of_instance,
+            spans=instance_spans,
             hours=hours.get(instance_id, []),
             rate_points=points.get(instance_id, []),
         )
-        for instance_id, of_instance in sorted(had.items())
+        for instance_id, instance_spans in sorted(spans_by_instance.items())
     ]
 
 
@@ -57,14 +57,14 @@ def spans_in(operations: QuerySet[Operation], period: Period) -> dict[str, list[
         "storage_gb",
         "is_suspended",
     )
-    for instance_id, type_, asked_at, finished_at, state, plan, bandwidth_mb_s, storage_gb, is_suspended in rows:
+    for instance_id, type_, requested_at, finished_at, state, plan, bandwidth_mb_s, storage_gb, is_suspended in rows:
         is_done = state == OperationState.SUCCEEDED
         if not is_done and type_ != OperationType.DELETE:
             continue
         changes[instance_id].append(
             SizeChange(
                 type=type_,
-                asked_at=asked_at,
+                requested_at=requested_at,
                 done_at=finished_at if is_done else None,
                 plan=plan,
                 bandwidth_mb_s=bandwidth_mb_s,
@@ -73,10 +73,10 @@ def spans_in(operations: QuerySet[Operation], period: Period) -> dict[str, list[
             )
         )
     result = {}
-    for instance_id, of_instance in changes.items():
+    for instance_id, instance_changes in changes.items():
         inside = [
             span
-            for span in spans(of_instance)
+            for span in spans(instance_changes)
             if span.start < period.end and (span.end is None or span.end > period.start)
         ]
         if inside:
@@ -113,10 +113,10 @@ def _rate_points_of(instance_ids: Iterable[str], period: Period) -> dict[str, li
     for row in rows:
         sums[row["instance_id"], row["point"]][row["direction"]] = row["total"]
     # Points of minutes that were dropped; late minutes of the same time are among the rows above.
-    kept = UsagePoint.objects.filter(
+    stored_points = UsagePoint.objects.filter(
         instance_id__in=list(instance_ids), point__gte=period.start, point__lt=period.end
     ).order_by()
-    for instance_id, point, direction, count in kept.values_list("instance_id", "point", "direction", "bytes"):
+    for instance_id, point, direction, count in stored_points.values_list("instance_id", "point", "direction", "bytes"):
         total = sums[instance_id, point]
         total[direction] = total.get(direction, 0) + count
     result: dict[str, list[RatePoint]] = defaultdict(list)

@@ -16,13 +16,13 @@ from typing import Literal, cast
 from django.utils import timezone
 
 from billing import metered
-from billing.invoices.adjustments import as_known_now
+from billing.invoices.adjustments import with_current_usage
 from billing.invoices.charging import inputs_of, rated_so_far
 from billing.invoices.periods import month_of
 from billing.invoices.snapshot import Inputs, from_json
 from billing.invoices.unpriced import without_unpriced
 from billing.models import Invoice, InvoiceKind
-from billing.rating.allocation import CENT, shared_out
+from billing.rating.allocation import CENT, allocate
 from billing.rating.hours import HOUR, ceil_hour
 from billing.rating.spreading import SpreadBill
 from billing.rating.terms import Bill, InstanceUsage, Period
@@ -34,7 +34,7 @@ GroupBy = Literal["instance", "day", "topic", "user", "client_id"]
 NAMES_MAX = 500
 OTHERS = "(other)"
 UNUSED = "(not used)"
-OF_THE_ACCOUNT = ""
+WHOLE_ACCOUNT = ""
 ZERO = Decimal(0)
 DAY = timedelta(days=1)
 
@@ -103,10 +103,10 @@ def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now
     period = Period(start=ceil_hour(start.astimezone(UTC)), end=ceil_hour(end.astimezone(UTC)))
     parts = list(_parts(tenant, period, (now or timezone.now()).astimezone(UTC)))
     rows = {"instance": _by_instance, "day": _by_day}.get(group_by)
-    found = rows(parts, period) if rows else _by_name(parts, period, cast(metered.GroupBy, group_by))
-    total = sum((row.amount for row in found), ZERO)
+    cost_rows = rows(parts, period) if rows else _by_name(parts, period, cast(metered.GroupBy, group_by))
+    total = sum((row.amount for row in cost_rows), ZERO)
     unpriced = sorted({id for part in parts for id in part.unpriced})
-    return Costs(period=period, currency=tenant.currency, total=total, rows=found, unpriced=unpriced)
+    return Costs(period=period, currency=tenant.currency, total=total, rows=cost_rows, unpriced=unpriced)
 
 
 def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
@@ -125,7 +125,7 @@ def _inputs(tenant: Tenant, month: Period) -> Inputs:
     issued = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, period_start=month.start).first()
     if issued is None or not issued.inputs:
         return inputs_of(tenant, month)
-    return as_known_now(issued, from_json(issued.inputs))
+    return with_current_usage(issued, from_json(issued.inputs))
 
 
 def _amounts_by_instance(parts: Sequence[_Part]) -> dict[str, Decimal]:
@@ -140,7 +140,7 @@ def _bytes(usage: InstanceUsage, period: Period) -> int:
     return sum(hour.bytes_in + hour.bytes_out for hour in usage.hours if period.start <= hour.hour < period.end)
 
 
-def _dearest_first(rows: Sequence[CostRow]) -> list[CostRow]:
+def _by_descending_amount(rows: Sequence[CostRow]) -> list[CostRow]:
     return sorted(rows, key=lambda row: (-row.amount, row.key))
 
 
@@ -154,19 +154,19 @@ def _bytes_by_instance(parts: Sequence[_Part]) -> dict[str, int]:
 
 
 def _by_instance(parts: Sequence[_Part], period: Period) -> list[CostRow]:
-    moved = _bytes_by_instance(parts)
-    return _dearest_first(
+    bytes_moved = _bytes_by_instance(parts)
+    return _by_descending_amount(
         [
             CostRow(
                 key=key,
                 instance_id=key,
                 amount=amount,
-                bytes=moved.get(key, 0),
+                bytes=bytes_moved.get(key, 0),
                 is_allocated=False,
                 hours=sum(part.spread.hours(key, part.start, part.end) for part in parts) if key else None,
             )
             for key, amount in _amounts_by_instance(parts).items()
-            if amount or moved.get(key)
+            if amount or bytes_moved.get(key)
         ]
     )
 
@@ -176,9 +176,11 @@ def _by_day(parts: Sequence[_Part], period: Period) -> list[CostRow]:
     for part in parts:
         day = part.start.replace(hour=0)
         while day < part.end:
-            of_day = replace(part, start=max(day, part.start), end=min(day + DAY, part.end))
-            amount, moved = sum(of_day.amounts().values(), ZERO), sum(_bytes_by_instance([of_day]).values())
-            rows.append(CostRow(key=f"{day:%Y-%m-%d}", instance_id="", amount=amount, bytes=moved, is_allocated=False))
+            day_part = replace(part, start=max(day, part.start), end=min(day + DAY, part.end))
+            amount, bytes_moved = sum(day_part.amounts().values(), ZERO), sum(_bytes_by_instance([day_part]).values())
+            rows.append(
+                CostRow(key=f"{day:%Y-%m-%d}", instance_id="", amount=amount, bytes=bytes_moved, is_allocated=False)
+            )
             day += DAY
     return rows
 
@@ -186,28 +188,28 @@ def _by_day(parts: Sequence[_Part], period: Period) -> list[CostRow]:
 def _by_name(parts: Sequence[_Part], period: Period, group_by: metered.GroupBy) -> list[CostRow]:
     amounts = _amounts_by_instance(parts)
     unit = minor_unit(parts[0].bill.currency) if parts else CENT
-    moved = _names_of(sorted(key for key in amounts if key), period, group_by)
+    bytes_moved = _names_of(sorted(key for key in amounts if key), period, group_by)
     rows = []
     for instance_id, amount in amounts.items():
-        if instance_id == OF_THE_ACCOUNT and amount:
+        if instance_id == WHOLE_ACCOUNT and amount:
             rows.append(CostRow(key="", instance_id="", amount=amount, bytes=0, is_allocated=False))
-        if instance_id == OF_THE_ACCOUNT or not (amount or moved.get(instance_id)):
+        if instance_id == WHOLE_ACCOUNT or not (amount or bytes_moved.get(instance_id)):
             continue
-        names = moved.get(instance_id) or {UNUSED: 0}
-        shares = shared_out(amount, {name: Decimal(count) for name, count in names.items()}, unit)
+        names = bytes_moved.get(instance_id) or {UNUSED: 0}
+        shares = allocate(amount, {name: Decimal(count) for name, count in names.items()}, unit)
         rows += [
             CostRow(key=name, instance_id=instance_id, amount=shares[name], bytes=count, is_allocated=name != UNUSED)
             for name, count in names.items()
         ]
-    return _dearest_first(rows)
+    return _by_descending_amount(rows)
 
 
 def _names_of(instance_ids: Sequence[str], period: Period, by: metered.GroupBy) -> dict[str, dict[str, int]]:
     """Returns the bytes by name of each instance. Only the first `NAMES_MAX` names get a key of their own."""
     result: dict[str, dict[str, int]] = defaultdict(dict)
-    found = metered.names_of(instance_ids, start=period.start, end=period.end, by=by)
-    for number, (instance_id, name, produced, consumed) in enumerate(found):
+    rows = metered.names_of(instance_ids, start=period.start, end=period.end, by=by)
+    for number, (instance_id, name, produced, consumed) in enumerate(rows):
         names = result[instance_id]
-        shown = name if number < NAMES_MAX else OTHERS
-        names[shown] = names.get(shown, 0) + produced + consumed
+        label = name if number < NAMES_MAX else OTHERS
+        names[label] = names.get(label, 0) + produced + consumed
     return result

@@ -20,7 +20,7 @@ from tenants.models import Tenant
 
 # One message for unknown, expired and used-up codes and those in another currency, so that it does not reveal which
 # codes exist.
-NOT_VALID = gettext_noop("This code is not valid, or not any more.")
+INVALID_CODE = gettext_noop("This code is not valid, or not any more.")
 
 
 def redeem(*, acting: Actor, code: str, now: datetime) -> Discount:
@@ -42,17 +42,17 @@ def _redeem(acting: Actor, code: str, now: datetime) -> Discount:
     # Locked, so that the coupon is not redeemed more often than it allows.
     coupon = Coupon.objects.select_for_update().filter(code=code).first()
     # Compared by coupon as well: an operator may have changed the code since.
-    has_it = Q(code=code) if coupon is None else Q(code=code) | Q(coupon=coupon)
-    if Discount.objects.filter(has_it, tenant=tenant).exists():
+    is_same_coupon = Q(code=code) if coupon is None else Q(code=code) | Q(coupon=coupon)
+    if Discount.objects.filter(is_same_coupon, tenant=tenant).exists():
         raise Conflict(gettext_noop("This code is redeemed already."), code="already_redeemed")
-    if coupon is None or not _is_open(coupon, now) or not _is_in_currency_of(coupon, tenant):
-        raise Invalid.at("/code", NOT_VALID, code="not_valid")
+    if coupon is None or not _is_redeemable(coupon, now) or not _is_in_currency_of(coupon, tenant):
+        raise Invalid.at("/code", INVALID_CODE, code="not_valid")
     month = month_of(now.astimezone(UTC))
     discount = Discount.objects.create(
         tenant=tenant, coupon=coupon, code=coupon.code, percent=coupon.percent, amount=coupon.amount,
         starts_at=month.start, ends_at=_months_after(month.start, coupon.months),
     )  # fmt: skip
-    audit.record(acting, "discount.redeemed", discount, None, _shown(discount), tenant=tenant)
+    audit.record(acting, "discount.redeemed", discount, None, _audit_values(discount), tenant=tenant)
     return discount
 
 
@@ -60,7 +60,7 @@ def _is_in_currency_of(coupon: Coupon, tenant: Tenant) -> bool:
     return not coupon.amount or coupon.currency == tenant.currency
 
 
-def _is_open(coupon: Coupon, now: datetime) -> bool:
+def _is_redeemable(coupon: Coupon, now: datetime) -> bool:
     if coupon.redeemable_until is not None and now >= coupon.redeemable_until:
         return False
     return Discount.objects.filter(coupon=coupon).count() < coupon.redemptions_max
@@ -71,7 +71,7 @@ def _months_after(start: datetime, months: int) -> datetime:
     return start.replace(year=start.year + years, month=month + 1)
 
 
-def _shown(discount: Discount) -> dict[str, Any]:
+def _audit_values(discount: Discount) -> dict[str, Any]:
     return {
         "code": discount.code, "percent": str(discount.percent), "amount": str(discount.amount),
         "ends_at": discount.ends_at.isoformat() if discount.ends_at else None,

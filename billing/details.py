@@ -38,12 +38,12 @@ def change(*, acting: Actor, changes: Mapping[str, Any]) -> BillingProfile:
         setattr(profile, name, value.strip().replace("\r\n", "\n"))
     try:
         profile.clean_fields(exclude=[field.name for field in profile._meta.fields if field.name not in FIELDS])
-    except ValidationError as refused:
+    except ValidationError as error:
         raise Invalid(
             gettext_noop("A billing detail is wrong."),
             errors=[
                 FieldError(pointer=f"/{'emails' if name == 'email' else name}", detail=str(sentence), code="not_valid")
-                for name, sentences in refused.message_dict.items()
+                for name, sentences in error.message_dict.items()
                 for sentence in sentences
             ],
         ) from None

@@ -19,9 +19,9 @@ def invoice_pdf(invoice: Invoice, language: str) -> HttpResponse:
         RateLimited: the tenant requested too many documents in this minute.
     """
     call_limits.charge_pdf(invoice.tenant)
-    answer = HttpResponse(printing.as_pdf(invoice, language), content_type=PDF)
-    answer.headers["Content-Disposition"] = f'attachment; filename="{invoice.number}.pdf"'
-    return answer
+    response = HttpResponse(printing.as_pdf(invoice, language), content_type=PDF)
+    response.headers["Content-Disposition"] = f'attachment; filename="{invoice.number}.pdf"'
+    return response
 
 
 def invoice_xml(invoice: Invoice) -> HttpResponse:
@@ -32,6 +32,6 @@ def invoice_xml(invoice: Invoice) -> HttpResponse:
         RateLimited: the tenant requested too many documents in this minute.
     """
     call_limits.charge_pdf(invoice.tenant)
-    answer = HttpResponse(printing.as_xml(invoice), content_type=XML)
-    answer.headers["Content-Disposition"] = f'attachment; filename="{invoice.number}.xml"'
-    return answer
+    response = HttpResponse(printing.as_xml(invoice), content_type=XML)
+    response.headers["Content-Disposition"] = f'attachment; filename="{invoice.number}.xml"'
+    return response

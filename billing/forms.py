@@ -57,13 +57,13 @@ class SizeForm(forms.Form):
     @property
     def sizes(self) -> tuple[int, int] | None:
         """Bandwidth and storage of the form; None while one of them is invalid."""
-        if self.size_complaints or self.chosen is None:
+        if self.size_errors or self.chosen is None:
             return None
         values = self.cleaned_data if self.is_bound else self.initial
         return values["bandwidth_mb_s"], values["storage_gb"]
 
     @property
-    def size_complaints(self) -> list[str]:
+    def size_errors(self) -> list[str]:
         """Errors of the sizes, in the order of the fields."""
         return [str(text) for name in ("bandwidth_mb_s", "storage_gb") for text in self.errors.get(name, ())]
 
@@ -71,20 +71,21 @@ class SizeForm(forms.Form):
         values = super().clean() or {}
         plan = self.plans.get(values.get("plan", ""))
         if plan is not None:
-            self._within("bandwidth_mb_s", plan.name, plan.bandwidth_mb_s, plan.bandwidth_mb_s_max, "MB/s")
-            self._within("storage_gb", plan.name, plan.storage_gb, plan.storage_gb_max, "GB")
+            self._check_range("bandwidth_mb_s", plan.name, plan.bandwidth_mb_s, plan.bandwidth_mb_s_max, "MB/s")
+            self._check_range("storage_gb", plan.name, plan.storage_gb, plan.storage_gb_max, "GB")
         return values
 
-    def _within(self, name: str, plan: str, low: int, high: int, unit: str) -> None:
+    def _check_range(self, name: str, plan: str, low: int, high: int, unit: str) -> None:
         value = self.cleaned_data.get(name)
-        words = {"plan": plan, "low": f"{low:,}", "high": f"{high:,}", "unit": unit}
+        values = {"plan": plan, "low": f"{low:,}", "high": f"{high:,}", "unit": unit}
         if value is not None and value < low:
             self.add_error(
-                name, _("%(plan)s starts at %(low)s %(unit)s. Enter %(low)s or more, or choose a smaller plan.") % words
+                name,
+                _("%(plan)s starts at %(low)s %(unit)s. Enter %(low)s or more, or choose a smaller plan.") % values,
             )
         elif value is not None and value > high:
             self.add_error(
-                name, _("%(plan)s ends at %(high)s %(unit)s. Enter %(high)s or less, or choose a larger plan.") % words
+                name, _("%(plan)s ends at %(high)s %(unit)s. Enter %(high)s or less, or choose a larger plan.") % values
             )
 
 
@@ -140,10 +141,10 @@ class BudgetForm(forms.Form):
     )  # fmt: skip
     instance_id = forms.ChoiceField(label=_("Of"), required=False)
 
-    def __init__(self, *args: Any, instances: Mapping[str, str], **more: Any) -> None:
-        super().__init__(*args, **more)
-        chosen = cast(forms.ChoiceField, self.fields["instance_id"])
-        chosen.choices = [("", _("All instances")), *sorted(instances.items(), key=lambda item: item[1])]
+    def __init__(self, *args: Any, instances: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        instance_field = cast(forms.ChoiceField, self.fields["instance_id"])
+        instance_field.choices = [("", _("All instances")), *sorted(instances.items(), key=lambda item: item[1])]
 
 
 class BudgetChangeForm(forms.Form):
@@ -156,7 +157,7 @@ class BudgetChangeForm(forms.Form):
     )  # fmt: skip
 
 
-def countries_to_choose() -> list[tuple[str, str]]:
+def country_choices() -> list[tuple[str, str]]:
     """Returns the codes of all countries with their names in the reader's language, after an empty choice."""
     return [("", "—"), *((country.code, country.name) for country in countries)]
 
@@ -172,7 +173,7 @@ class BillingDetailsForm(forms.Form):
         validators=(validate_address,),
     )  # fmt: skip
     country = forms.ChoiceField(
-        label=_("Country"), required=False, choices=countries_to_choose,
+        label=_("Country"), required=False, choices=country_choices,
         help_text=_("Electronic invoices need it."),
     )  # fmt: skip
     tax_id = forms.CharField(

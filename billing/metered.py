@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from billing.models import Direction, UsageDay, UsageHour, UsageMinute
-from billing.retention.partitions import kept_from
+from billing.retention.partitions import retained_since
 from tenants.errors import FieldError, Invalid, Message
 
 Step = Literal["minute", "hour", "day"]
@@ -31,7 +31,7 @@ STEPS: dict[Step, timedelta] = {
 # Maximum number of steps of one request, so that no request scans a year of minutes.
 STEPS_PER_REQUEST_MAX = 3_000
 # Maximum number of rows of one read: tenants choose names of topics, users and client ids.
-ROWS_PER_READING_MAX = 100_000
+ROWS_PER_READ_MAX = 100_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -55,7 +55,7 @@ class TooManyRows(Invalid):
     def __init__(self) -> None:
         message = Message(
             gettext_noop("This is more than %(n)s rows. Ask for a shorter span, larger steps, or without names."),
-            n=f"{ROWS_PER_READING_MAX:,}",
+            n=f"{ROWS_PER_READ_MAX:,}",
         )
         super().__init__(message, errors=[FieldError(parameter="start", detail=message, code="too_many_rows")])
 
@@ -151,7 +151,7 @@ def names_of(
         MinutesNotKept: the answer needs minutes that were dropped.
     """
     parts = list(_parts(start, end, "day"))
-    read = " UNION ALL ".join(
+    selects = " UNION ALL ".join(
         f'SELECT instance_id, "{by}" AS name, direction, bytes FROM {_rows_of(part).model._meta.db_table}'  # noqa: S608
         f" WHERE instance_id = ANY(%s) AND {part.by} >= %s AND {part.by} < %s"
         for part in parts
@@ -164,7 +164,8 @@ def names_of(
         cursor.execute(
             "SELECT instance_id, name, coalesce(sum(bytes) FILTER (WHERE direction = 'produce'), 0),"  # noqa: S608
             " coalesce(sum(bytes) FILTER (WHERE direction = 'consume'), 0)"
-            f" FROM ({read}) AS moved GROUP BY instance_id, name ORDER BY sum(bytes) DESC, instance_id, name LIMIT %s",
+            f" FROM ({selects}) AS moved GROUP BY instance_id, name"
+            " ORDER BY sum(bytes) DESC, instance_id, name LIMIT %s",
             [*values, limit],
         )
         while rows := cursor.fetchmany(2_000):
@@ -174,7 +175,7 @@ def names_of(
 
 def minutes_of_hour(instance_id: str, hour: datetime) -> QuerySet[UsageMinute]:
     """Returns the minute rows of the hour that begins at `hour`, which may be very many. Raises `MinutesNotKept`."""
-    part = _checked(_Part(hour, hour + STEPS["hour"], "minute"), "hour")
+    part = _require_retained(_Part(hour, hour + STEPS["hour"], "minute"), "hour")
     return UsageMinute.objects.filter(instance_id=instance_id, minute__gte=part.start, minute__lt=part.end)
 
 
@@ -188,22 +189,22 @@ def _unit(step: Step, *, has_names: bool) -> Step:
 def _parts(start: datetime, end: datetime, unit: Step) -> Iterator[_Part]:
     """Splits `[start, end)` into whole `unit`s, and minutes before and after them."""
     if unit == "minute":
-        yield _checked(_Part(start, end, "minute"))
+        yield _require_retained(_Part(start, end, "minute"))
         return
     length = STEPS[unit]
     first, last = -_floor_from(-(start - _EPOCH), length), _floor_from(end - _EPOCH, length)
     if first >= last:
-        yield _checked(_Part(start, end, "minute"))
+        yield _require_retained(_Part(start, end, "minute"))
         return
     if start < _EPOCH + first:
-        yield _checked(_Part(start, _EPOCH + first, "minute"))
+        yield _require_retained(_Part(start, _EPOCH + first, "minute"))
     yield _Part(_EPOCH + first, _EPOCH + last, unit)
     if _EPOCH + last < end:
-        yield _checked(_Part(_EPOCH + last, end, "minute"))
+        yield _require_retained(_Part(_EPOCH + last, end, "minute"))
 
 
-def _checked(part: _Part, parameter: str = "start") -> _Part:
-    since = kept_from(timezone.now())
+def _require_retained(part: _Part, parameter: str = "start") -> _Part:
+    since = retained_since(timezone.now())
     if part.start < since:
         raise MinutesNotKept(since, parameter)
     return part
@@ -232,19 +233,19 @@ def _sums(
         .values_list(*columns, "total_bytes", "total_requests")
     )
     is_day = part.by == "day" and "at" in names
-    place = names.index("at") if is_day else 0
-    for number, row in enumerate(sums[: ROWS_PER_READING_MAX + 1].iterator(chunk_size=2_000)):
-        if number == ROWS_PER_READING_MAX:
+    index = names.index("at") if is_day else 0
+    for number, row in enumerate(sums[: ROWS_PER_READ_MAX + 1].iterator(chunk_size=2_000)):
+        if number == ROWS_PER_READ_MAX:
             raise TooManyRows
-        yield (*row[:place], _midnight(row[place]), *row[place + 1 :]) if is_day else row
+        yield (*row[:index], _midnight(row[index]), *row[index + 1 :]) if is_day else row
 
 
 def _rows_of(part: _Part) -> QuerySet[Any]:
     if part.by == "minute":
         return UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
     if part.by == "hour":
-        moved = UsageHour.objects.filter(direction__in=Direction.values)
-        return moved.filter(hour__gte=part.start, hour__lt=part.end)
+        hours = UsageHour.objects.filter(direction__in=Direction.values)
+        return hours.filter(hour__gte=part.start, hour__lt=part.end)
     return UsageDay.objects.filter(day__gte=part.start.date(), day__lt=part.end.date())
 
 

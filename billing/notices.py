@@ -22,15 +22,15 @@ from tenants.formatting import money
 def account_notices(acting: Actor) -> Sequence[AccountNotice]:
     """Returns a notice about overdue invoices, with the amount for members who may see invoices."""
     now = timezone.now()
-    late = overdue_of(access.tenant_of(acting), now)
-    if not late:
+    overdue = overdue_of(access.tenant_of(acting), now)
+    if not overdue:
         return ()
-    days = (now - late[0].due_at).days
+    days = (now - overdue[0].due_at).days
     if not access.permits(acting, Scope.BILLING_READ):
         text = ngettext("An invoice is overdue, for %(n)d day", "An invoice is overdue, for %(n)d days", days)
         return (AccountNotice(text=text % {"n": days}),)
     sums: dict[str, Decimal] = defaultdict(Decimal)
-    for invoice in late:
+    for invoice in overdue:
         sums[invoice.currency] += invoice.open_amount  # type: ignore[attr-defined]
     amounts = _(", ").join(str(money(amount, currency)) for currency, amount in sorted(sums.items()))
     text = ngettext("%(amounts)s overdue, for %(n)d day", "%(amounts)s overdue, for %(n)d days", days)

@@ -44,16 +44,16 @@ def check_currency(tenant: Tenant, currency: str) -> None:
     if not re.fullmatch(CURRENCY_PATTERN, currency):
         raise Invalid.at("/currency", gettext_noop("A currency is three letters, such as EUR."), code="invalid")
     if minor_digits(currency) > DIGITS_STORED_MAX:
-        text = Message(
+        message = Message(
             gettext_noop("Amounts in %(currency)s have more than three decimals, which is not offered."),
             currency=currency,
         )
-        raise Invalid.at("/currency", text, code="too_many_decimals")
+        raise Invalid.at("/currency", message, code="too_many_decimals")
     if currency == tenant.currency:
         return
     if not Price.objects.filter(currency=currency, plan__on_sale=True).exists():
-        text = Message(gettext_noop("No plan on sale has a price in %(currency)s."), currency=currency)
-        raise Conflict(text, code="no_price")
+        message = Message(gettext_noop("No plan on sale has a price in %(currency)s."), currency=currency)
+        raise Conflict(message, code="no_price")
     if (
         Invoice.objects.filter(tenant=tenant).exists()
         or Instance.objects.filter(tenant=tenant).exists()
@@ -68,11 +68,11 @@ def check_currency(tenant: Tenant, currency: str) -> None:
         or BillingProfile.objects.filter(tenant=tenant, minimum__gt=0).exists()
         or Budget.objects.filter(tenant=tenant).exists()
     ):
-        text = Message(
+        message = Message(
             gettext_noop("Discounts, budgets or the minimum are amounts in %(currency)s. Remove them first."),
             currency=tenant.currency,
         )
-        raise Conflict(text, code="has_amounts")
+        raise Conflict(message, code="has_amounts")
 
 
 @transaction.atomic
@@ -117,13 +117,13 @@ def add_price(
     return price
 
 
-def _save(row: Price | PriceComponent, place: str) -> None:
+def _save(row: Price | PriceComponent, pointer: str) -> None:
     try:
         row.full_clean()
-    except ValidationError as wrong:
+    except ValidationError as error:
         errors = [
-            FieldError(pointer=place if name == "__all__" else f"{place}/{name}", detail=text, code="invalid")
-            for name, texts in wrong.message_dict.items()
+            FieldError(pointer=pointer if name == "__all__" else f"{pointer}/{name}", detail=text, code="invalid")
+            for name, texts in error.message_dict.items()
             for text in texts
         ]
         raise Invalid(errors[0].detail, errors=errors) from None

@@ -55,8 +55,8 @@ def plan_for(
 
 def _in_force(currency: str, instant: datetime | None = None) -> QuerySet[Price]:
     """Returns the price in force of each plan that has one in this currency."""
-    begun = Price.objects.filter(currency=currency, effective_from__lte=instant or timezone.now())
-    return begun.select_related("plan").order_by("plan_id", "-effective_from").distinct("plan_id")
+    started = Price.objects.filter(currency=currency, effective_from__lte=instant or timezone.now())
+    return started.select_related("plan").order_by("plan_id", "-effective_from").distinct("plan_id")
 
 
 def price_at(plan: Plan, currency: str, instant: datetime | None = None) -> Price | None:
@@ -110,17 +110,17 @@ def complete_until(instance_id: str) -> datetime | None:
     A broker reports its counters every `USAGE_INTERVAL_MS`, so rows are complete up to one interval before the last
     read.
     """
-    return _looked_at(instance_id, Min("updated_at"))
+    return _usage_until(instance_id, Min("updated_at"))
 
 
 def applied_until(instance_id: str) -> datetime | None:
     """Returns the instant up to which the most current partition of usage is in the rows; others may be behind."""
-    return _looked_at(instance_id, Max("updated_at"))
+    return _usage_until(instance_id, Max("updated_at"))
 
 
-def _looked_at(instance_id: str, of: Min | Max) -> datetime | None:
-    home = Placement.objects.filter(instance=instance_id).values("cluster_id")
-    at: datetime | None = UsageOffset.objects.filter(cluster_id__in=home).aggregate(at=of)["at"]
+def _usage_until(instance_id: str, aggregate: Min | Max) -> datetime | None:
+    cluster = Placement.objects.filter(instance=instance_id).values("cluster_id")
+    at: datetime | None = UsageOffset.objects.filter(cluster_id__in=cluster).aggregate(at=aggregate)["at"]
     return None if at is None or at <= NEVER else at - timedelta(milliseconds=USAGE_INTERVAL_MS)
 
 
@@ -169,8 +169,10 @@ def usage_sources() -> list[UsageSource]:
         running = [broker for broker in brokers if broker.process_state == ProcessState.RUNNING]
         files = internal_tls.own_files() if all(broker.certified_as for broker in running) else None
         # Only a broker that was started is sent the secret: another program may have the port of one that was not.
-        asked = [broker for broker in brokers if files or broker.process_has_tls is not None or not broker.certified_as]
-        addresses = [f"{host}:{port}" for host, port in (broker.internal_address for broker in asked)]
+        readable = [
+            broker for broker in brokers if files or broker.process_has_tls is not None or not broker.certified_as
+        ]
+        addresses = [f"{host}:{port}" for host, port in (broker.internal_address for broker in readable)]
         if addresses:
             sources.append(
                 UsageSource(

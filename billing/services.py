@@ -50,6 +50,6 @@ def ensure_default_plans() -> list[Plan]:
     return plans
 
 
-def forget_usage_offset(cluster_id: str, partition: int) -> None:
+def reset_usage_offset(cluster_id: str, partition: int) -> None:
     """Forgets the offset of a partition of `__usage` that is about to be recreated, to read it from its start."""
     UsageOffset.objects.filter(cluster_id=cluster_id, topic=USAGE_TOPIC, partition=partition).delete()

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
-from billing import catching_up, dsn
+from billing import dsn, usage_backlog
 from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.idle import services as idle
@@ -32,9 +32,9 @@ def run_usage_pipeline() -> None:
     """Applies the usage of every cluster. Idempotent and safe to run concurrently: a cluster has one run at a time."""
     close_old_connections()
     try:
-        catching_up.apply_everywhere()
+        usage_backlog.process_all_clusters()
     finally:
-        catching_up.give_spark_back()
+        usage_backlog.stop_idle_spark()
 
 
 @shared_task(name="billing.issue_invoices")
@@ -42,7 +42,7 @@ def issue_invoices() -> None:
     """Issues the invoices of the past month as soon as its usage is read. Idempotent and safe to run concurrently."""
     close_old_connections()
     now = timezone.now().astimezone(UTC)
-    month_runs.note_closing(closing.close_month(now), now)
+    month_runs.store_closing(closing.close_month(now), now)
 
 
 @shared_task(name=month_runs.TASK)
@@ -66,7 +66,7 @@ def replay_invoice(self: Task, invoice_id: str) -> None:
 def keep_margins() -> None:
     """Stores the use of clusters for the operators' page of margins. Idempotent and safe to run concurrently."""
     close_old_connections()
-    margins.keep(timezone.now().astimezone(UTC))
+    margins.store_use(timezone.now().astimezone(UTC))
 
 
 @shared_task(name="billing.keep_partitions")
@@ -80,7 +80,7 @@ def keep_partitions() -> None:
 def forget_counters() -> None:
     """Deletes counters of broker processes that ended long ago. Idempotent and safe to run concurrently."""
     close_old_connections()
-    counters.forget(timezone.now())
+    counters.delete_old_counters(timezone.now())
 
 
 @shared_task(name="billing.watch_budgets")
@@ -101,7 +101,7 @@ def dun() -> None:
 def stop_idle() -> None:
     """Announces idle stops and stops unused instances. Idempotent and safe to run concurrently."""
     close_old_connections()
-    idle.watch()
+    idle.check_idle_instances()
 
 
 @shared_task(name="billing.look_after_lake")
@@ -111,27 +111,27 @@ def look_after_lake() -> None:
     Differences are logged as errors.
     """
     close_old_connections()
-    place, today = open_lake(settings.LAKE_URL), timezone.now().astimezone(UTC).date()
+    lake, today = open_lake(settings.LAKE_URL), timezone.now().astimezone(UTC).date()
     yesterday = today - timedelta(days=1)
     try:
-        strays.sweep(place, dsn.conninfo(), timezone.now())
-    except OSError as trouble:
-        log.error("lake_not_swept", reason=str(trouble))
+        strays.sweep(lake, dsn.conninfo(), timezone.now())
+    except OSError as error:
+        log.error("lake_not_swept", reason=str(error))
     # Each step is independent of the others: damaged files of one day do not block the other days.
-    with _damage_logged():
-        merge_schedule.merge_days(place, today)
-    with _damage_logged():
+    with _log_damage():
+        merge_schedule.merge_days(lake, today)
+    with _log_damage():
         if reconciliation.covers_whole_day(yesterday):
-            reconciliation.reconcile(place, yesterday)
-    with _damage_logged():
+            reconciliation.reconcile(lake, yesterday)
+    with _log_damage():
         if (earlier := reconciliation.day_without_outcome(today)) is not None:
-            reconciliation.reconcile(place, earlier)
+            reconciliation.reconcile(lake, earlier)
 
 
 @contextmanager
-def _damage_logged() -> Iterator[None]:
+def _log_damage() -> Iterator[None]:
     """Context manager that logs `LakeBroken` instead of raising it."""
     try:
         yield
-    except LakeBroken as broken:
-        log.error("lake_broken", reason=str(broken))
+    except LakeBroken as error:
+        log.error("lake_broken", reason=str(error))

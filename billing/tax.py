@@ -30,13 +30,13 @@ def check(tenant: Tenant, effective_from: datetime, percent: Decimal) -> None:
     """Raises `Invalid` if the change would affect invoiced hours, duplicates another one or exceeds the limit."""
     _check_not_invoiced(tenant, effective_from)
     if percent and BillingProfile.objects.filter(tenant=tenant, reverse_charge=True).exists():
-        text = gettext_noop("The tenant is invoiced by reverse charge, which is without tax.")
-        raise Invalid.at("/percent", text, code="reverse_charge")
+        message = gettext_noop("The tenant is invoiced by reverse charge, which is without tax.")
+        raise Invalid.at("/percent", message, code="reverse_charge")
     if changes_of(tenant).filter(effective_from=effective_from).exists():
         raise Invalid.at("/effective_from", gettext_noop("There is a change at this time already."), code="exists")
     if changes_of(tenant).count() >= TAX_CHANGES_MAX:
-        text = Message(gettext_noop("A tenant has at most %(n)s changes of tax."), n=TAX_CHANGES_MAX)
-        raise Invalid.at("/effective_from", text, code="too_many")
+        message = Message(gettext_noop("A tenant has at most %(n)s changes of tax."), n=TAX_CHANGES_MAX)
+        raise Invalid.at("/effective_from", message, code="too_many")
 
 
 @transaction.atomic
@@ -53,10 +53,10 @@ def add(*, acting: Actor, tenant: Tenant, effective_from: datetime, percent: Dec
     change = TaxChange(tenant=locked, effective_from=effective_from, percent=percent)
     try:
         change.clean_fields()
-    except ValidationError as wrong:
-        raise Invalid.at("/percent", str(wrong.messages[0]), code="invalid") from None
+    except ValidationError as error:
+        raise Invalid.at("/percent", str(error.messages[0]), code="invalid") from None
     change.save()
-    audit.record(acting, "tax_change.added", change, None, _audited(change), tenant=locked)
+    audit.record(acting, "tax_change.added", change, None, _audit_values(change), tenant=locked)
     return change
 
 
@@ -71,9 +71,9 @@ def remove(*, acting: Actor, change: TaxChange) -> None:
     locked = Tenant.objects.select_for_update().get(pk=change.tenant_id)
     try:
         _check_not_invoiced(locked, change.effective_from)
-    except Invalid as refused:
-        raise Conflict(refused.detail, code="invoiced") from None
-    audit.record(acting, "tax_change.removed", change, _audited(change), None, tenant=locked)
+    except Invalid as error:
+        raise Conflict(error.detail, code="invoiced") from None
+    audit.record(acting, "tax_change.removed", change, _audit_values(change), None, tenant=locked)
     change.delete()
 
 
@@ -81,11 +81,11 @@ def _check_not_invoiced(tenant: Tenant, effective_from: datetime) -> None:
     invoices = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE)
     invoiced_until = invoices.aggregate(until=Max("period_end"))["until"]
     if invoiced_until is not None and effective_from < invoiced_until:
-        text = Message(
+        message = Message(
             gettext_noop("Hours before %(end)s are invoiced, and keep their tax."), end=f"{invoiced_until:%Y-%m-%d}"
         )
-        raise Invalid.at("/effective_from", text, code="invoiced")
+        raise Invalid.at("/effective_from", message, code="invoiced")
 
 
-def _audited(change: TaxChange) -> dict[str, str]:
+def _audit_values(change: TaxChange) -> dict[str, str]:
     return {"effective_from": change.effective_from.isoformat(), "percent": str(change.percent)}

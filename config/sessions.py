@@ -1,7 +1,7 @@
 """Sessions in PostgreSQL, looked up by well-formed keys only, with idle and absolute timeouts.
 
 A row is read with each request that uses the session; it also contains the last use (`tenants.models.Session`), which
-is written at most once a minute (`tenants.sessions.note_seen`).
+is written at most once a minute (`tenants.sessions.record_seen`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from instances.lifecycle.effects import effects_of
 from instances.models import Instance, Operation, TopicAllowList
 from tenants.actors import Actor
 from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, each_row, operator_action
-from tenants.suspending import NoteForm, asked_form, confirm_page
+from tenants.suspending import NoteForm, bound_form, confirm_page
 
 
 @admin.register(Instance)
@@ -31,7 +31,7 @@ class InstanceAdmin(OperatorAdmin):
     def suspend(self, request: HttpRequest, queryset: QuerySet[Instance]) -> HttpResponse | None:
         """Shows the effects and a form for the note to the tenant; suspends the instances when the form is sent."""
         rows = list(queryset[:ACTION_ROWS_MAX])
-        form = asked_form(request, rows, NoteForm)
+        form = bound_form(request, rows, NoteForm)
         if not form.is_valid():
             return confirm_page(request, rows, form, effects=effects_of(rows), members_too=False)
         note = form.cleaned_data["note"]

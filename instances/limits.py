@@ -26,7 +26,7 @@ from instances.routes.kinds import CIDRS_MAX, MAPPING_RULES_CHARS_MAX, ROUTE_NAM
 from instances.routes.principal_mapping import DISTINGUISHED_NAME_CHARS_MAX, PROGRAM_SIZE_MAX, RULES_MAX
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_PER_INSTANCE_MAX
-from tenants.limits import Limit, register, take_long_bodies
+from tenants.limits import Limit, allow_long_bodies, register
 
 # Last segments of paths in the API whose request bodies may be long.
 REVOCATION_LIST = "revocation-list"
@@ -159,8 +159,8 @@ BYTES_PER_GB = 1_000_000_000
 
 def publish() -> None:
     """Registers the limits under `/limits`; called once from `AppConfig.ready`."""
-    take_long_bodies(REVOCATION_LIST)
-    take_long_bodies(MESSAGES)
+    allow_long_bodies(REVOCATION_LIST)
+    allow_long_bodies(MESSAGES)
     register(*_token_limits(), *_deletion_limits())
     register(*_message_limits())
     register(*_schema_limits())

@@ -56,9 +56,9 @@ def webhook(acting: Actor, webhook_id: str, *, lock: bool = False) -> WebhookEnd
     return access.fetch(webhooks_of(access.tenant_of(acting)), lock=lock, pk=webhook_id)
 
 
-def deliveries_of(acting: Actor, found: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
+def deliveries_of(acting: Actor, endpoint: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
     """Returns deliveries of the webhook endpoint; about groups only as `alert_rules_of`."""
-    deliveries = WebhookDelivery.objects.filter(endpoint=found)
+    deliveries = WebhookDelivery.objects.filter(endpoint=endpoint)
     return deliveries if access.permits(acting, Scope.GROUPS_READ) else deliveries.exclude(ABOUT_GROUPS)
 
 
@@ -67,14 +67,14 @@ class DeliveryCounts(NamedTuple):
     over: int
 
 
-def delivery_counts(found: WebhookEndpoint) -> DeliveryCounts:
+def delivery_counts(endpoint: WebhookEndpoint) -> DeliveryCounts:
     pending = Q(state=DeliveryState.PENDING)
-    sums = WebhookDelivery.objects.filter(endpoint=found).aggregate(
+    sums = WebhookDelivery.objects.filter(endpoint=endpoint).aggregate(
         pending=Count("pk", filter=pending), over=Count("pk", filter=~pending)
     )
     return DeliveryCounts(**sums)
 
 
-def delivery(acting: Actor, found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
+def delivery(acting: Actor, endpoint: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
     """Returns a delivery of the webhook endpoint that the actor may see, locked for update. Raises `NotFound`."""
-    return access.fetch(deliveries_of(acting, found), lock=True, pk=delivery_id)
+    return access.fetch(deliveries_of(acting, endpoint), lock=True, pk=delivery_id)

@@ -11,7 +11,7 @@ class NotificationsConfig(AppConfig):
     def ready(self) -> None:
         from instances import interfaces
         from notifications import alerting, limits
-        from notifications.alerts.shown import firing_alerts
+        from notifications.alerts.firing_alerts import firing_alerts
 
         limits.publish()
         interfaces.firing_alerts.plug(firing_alerts)

@@ -55,8 +55,8 @@ class AlertRuleForm(AlertRuleChangeForm):
     kind = forms.ChoiceField(label=_("What is watched"), choices=[(kind.value, kind.label) for kind in OF_TENANTS])
     field_order = ("name", "instance_id", "kind", "threshold", "for_minutes", "group_id", "topic", "window_minutes")
 
-    def __init__(self, *args: Any, instances: Mapping[str, str], **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, instances: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         cast(forms.ChoiceField, self.fields["instance_id"]).choices = list(instances.items())
 
 

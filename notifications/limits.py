@@ -30,16 +30,16 @@ FIRES_EVERY: Final = timedelta(minutes=15)
 GAP_MAX: Final = timedelta(minutes=3)
 
 # Maximum number of rules of one evaluation, least recently evaluated first; after TURN_S no further batch is started.
-RULES_PER_TURN_MAX: Final = 100_000
+RULES_PER_EVALUATION_MAX: Final = 100_000
 RULES_PER_BATCH: Final = 250
-TURN_S: Final = 40.0
+EVALUATION_DURATION_MAX_S: Final = 40.0
 # Maximum age of samples; an older figure is unknown.
 STORAGE_KNOWN_FOR: Final = timedelta(minutes=6)
 DELAYS_KNOWN_FOR: Final = timedelta(minutes=3)
 CLUSTER_KNOWN_FOR: Final = timedelta(seconds=30)
 
 FIRINGS_KEPT_FOR: Final = timedelta(days=90)
-FORGOTTEN_AT_ONCE_MAX: Final = 5_000
+DELETE_BATCH_SIZE: Final = 5_000
 
 # Mails of a tenant about alerts and about budgets, and both to one address, which may belong to several tenants.
 ALERT_MAILS_PER_TENANT_AND_HOUR_MAX: Final = 12

@@ -43,11 +43,11 @@ NOTICES_PER_MAIL_MAX = 50
 RUN_S = 20.0
 LEASE = timedelta(minutes=5)
 # Delays after the first, second, … attempt in which a mail was refused.
-WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 30, 120))
+RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 30, 120))
 # Delay of notices whose tenant has no mail of this hour left.
-POSTPONED = timedelta(minutes=5)
-NOTICES_KEPT_FOR = timedelta(days=30)
-FORGOTTEN_AT_ONCE_MAX = 5_000
+POSTPONEMENT = timedelta(minutes=5)
+NOTICE_RETENTION = timedelta(days=30)
+DELETE_BATCH_SIZE = 5_000
 HOUR = timedelta(hours=1)
 
 ALERTS = (NoticeKind.FIRING, NoticeKind.RESOLVED)
@@ -59,13 +59,13 @@ class MailDelivery(NamedTuple):
     The rest are those of addresses over their hourly limit.
     """
 
-    wanted: int
-    taken: int
+    to_send: int
+    accepted: int
     failed: int
 
 
 # Result of a sender that raised an exception.
-NOT_SENT = MailDelivery(wanted=1, taken=0, failed=1)
+NOT_SENT = MailDelivery(to_send=1, accepted=0, failed=1)
 
 # Callback with the notices of one mail, and true if it is the last mail of their tenant in this hour.
 Sender = Callable[[Sequence[MailNotice], bool], MailDelivery]
@@ -84,26 +84,26 @@ def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
         return 0
 
 
-def forget_old(now: datetime) -> int:
+def delete_old_notices(now: datetime) -> int:
     """Deletes notices that finished long ago and returns their number."""
-    old = MailNotice.objects.filter(finished_at__lt=now - NOTICES_KEPT_FOR).values_list("pk", flat=True)
-    return MailNotice.objects.filter(pk__in=list(old[:FORGOTTEN_AT_ONCE_MAX])).delete()[0]
+    old = MailNotice.objects.filter(finished_at__lt=now - NOTICE_RETENTION).values_list("pk", flat=True)
+    return MailNotice.objects.filter(pk__in=list(old[:DELETE_BATCH_SIZE])).delete()[0]
 
 
 def _run(now: datetime, budgets: Sender, alerts: Sender) -> int:
-    ends_s = time.monotonic() + RUN_S
+    deadline_s = time.monotonic() + RUN_S
     tried = 0
-    while time.monotonic() < ends_s:
-        notices = _take(now)
+    while time.monotonic() < deadline_s:
+        notices = _lease_due(now)
         if notices is None:
             return tried
         if notices:
             sender = budgets if notices[0].kind == NoticeKind.BUDGET else alerts
             sent = NOT_SENT
             with contained("mail_failed", tenant=notices[0].tenant_id, notice=notices[0].pk):
-                is_last = _mails_left(notices[0].tenant_id, _sharing(notices[0]), now) == 1
+                is_last = _mails_left(notices[0].tenant_id, _kinds_sharing_limit(notices[0]), now) == 1
                 sent = sender(notices, is_last)
-            _note(notices, sent, now)
+            _record_result(notices, sent, now)
             tried += len(notices)
     return tried
 
@@ -122,16 +122,16 @@ def operators() -> list[User]:
     return list(users.order_by("pk")[:MAILS_PER_NOTICE_MAX])
 
 
-def to_each(
-    notices: Sequence[MailNotice], people: Sequence[User], name: str, *, is_last: bool = False, **values: Any
+def send_to_each(
+    notices: Sequence[MailNotice], recipients: Sequence[User], name: str, *, is_last: bool = False, **values: Any
 ) -> MailDelivery:
     """Sends a mail of a template about notices to each person in their language who has not got all of them.
 
     An address that reached its limit of this hour is skipped. The last mail to an address within the limit says that it
     is the last one of this hour; `is_last` makes all mails say so, because the tenant's limit is reached.
     """
-    waiting = [person for person in people if any(person.pk not in notice.accepted_for for notice in notices)]
-    taken = failed = 0
+    waiting = [person for person in recipients if any(person.pk not in notice.accepted_for for notice in notices)]
+    accepted = failed = 0
     for person in waiting:
         number = _number_in_hour(person.email)
         if number > MAILS_PER_ADDRESS_AND_HOUR_MAX:
@@ -139,14 +139,14 @@ def to_each(
             continue
         is_last_here = is_last or number == MAILS_PER_ADDRESS_AND_HOUR_MAX
         if mails.send(name, person.email, person.language, is_last=is_last_here, **values):
-            _note_accepted(notices, person)
-            taken += 1
+            _record_accepted(notices, person)
+            accepted += 1
         else:
             failed += 1
-    return MailDelivery(len(waiting), taken, failed)
+    return MailDelivery(len(waiting), accepted, failed)
 
 
-def _note_accepted(notices: Sequence[MailNotice], person: User) -> None:
+def _record_accepted(notices: Sequence[MailNotice], person: User) -> None:
     """Stores at once that a person has the notices: a process that dies later repeats no mail to them."""
     for notice in notices:
         if person.pk not in notice.accepted_for:
@@ -168,7 +168,7 @@ def _number_in_hour(address: str) -> int:
 
 
 @transaction.atomic
-def _take(now: datetime) -> list[MailNotice] | None:
+def _lease_due(now: datetime) -> list[MailNotice] | None:
     """Leases notices of the tenant that was served longest ago, operators first.
 
     Takes one notice of a budget, or all notices of alerts. None means that nothing is due; an empty list that the
@@ -178,20 +178,22 @@ def _take(now: datetime) -> list[MailNotice] | None:
     waiting = set(due.order_by().values_list("tenant_id", flat=True).distinct())
     if not waiting:
         return None
-    tenant_id = None if None in waiting else queues.in_turn(Queue.MAILS, {str(pk) for pk in waiting})[0]
+    tenant_id = None if None in waiting else queues.in_service_order(Queue.MAILS, {str(pk) for pk in waiting})[0]
     if tenant_id is not None:
-        queues.note_served(Queue.MAILS, [tenant_id])
-    own = due.filter(tenant=tenant_id)
-    first = own.order_by("next_at", "pk").select_for_update(skip_locked=True, no_key=True, of=("self",)).first()
+        queues.record_served(Queue.MAILS, [tenant_id])
+    tenant_notices = due.filter(tenant=tenant_id)
+    first = (
+        tenant_notices.order_by("next_at", "pk").select_for_update(skip_locked=True, no_key=True, of=("self",)).first()
+    )
     if first is None:
         return []
-    kinds = _sharing(first)
+    kinds = _kinds_sharing_limit(first)
     if not _mails_left(tenant_id, kinds, now):
-        own.filter(kind__in=kinds).update(next_at=now + POSTPONED)
+        tenant_notices.filter(kind__in=kinds).update(next_at=now + POSTPONEMENT)
         return []
-    same = Q(kind__in=kinds) if first.kind in ALERTS else Q(pk=first.pk)
+    mail_notices = Q(kind__in=kinds) if first.kind in ALERTS else Q(pk=first.pk)
     notices = list(
-        own.filter(same)
+        tenant_notices.filter(mail_notices)
         .select_for_update(skip_locked=True, no_key=True, of=("self",))
         .select_related("tenant", "firing", "budget_alert__tenant")
         .order_by("pk")[:NOTICES_PER_MAIL_MAX]
@@ -204,7 +206,7 @@ def _take(now: datetime) -> list[MailNotice] | None:
     return notices
 
 
-def _sharing(notice: MailNotice) -> tuple[NoticeKind, ...]:
+def _kinds_sharing_limit(notice: MailNotice) -> tuple[NoticeKind, ...]:
     """Returns the kinds of notices that share an hourly limit."""
     return ALERTS if notice.kind in ALERTS else (NoticeKind.BUDGET,)
 
@@ -215,27 +217,27 @@ def _mails_left(tenant_id: str | None, kinds: Sequence[NoticeKind], now: datetim
     The notices of one mail have the same `sent_at`. A mail that only repeats notices, for people who have not got them,
     does not count. Operators have no limit.
     """
-    most = ALERT_MAILS_PER_TENANT_AND_HOUR_MAX if kinds == ALERTS else BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX
+    limit = ALERT_MAILS_PER_TENANT_AND_HOUR_MAX if kinds == ALERTS else BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX
     if tenant_id is None:
-        return most
-    lately = MailNotice.objects.filter(tenant=tenant_id, kind__in=kinds, sent_at__gt=now - HOUR)
+        return limit
+    sent = MailNotice.objects.filter(tenant=tenant_id, kind__in=kinds, sent_at__gt=now - HOUR)
     if kinds == ALERTS:
-        return max(0, most - lately.values("sent_at").distinct().count())
-    return max(0, most - lately.count())
+        return max(0, limit - sent.values("sent_at").distinct().count())
+    return max(0, limit - sent.count())
 
 
-def _note(notices: Sequence[MailNotice], sent: MailDelivery, now: datetime) -> None:
+def _record_result(notices: Sequence[MailNotice], sent: MailDelivery, now: datetime) -> None:
     """Finishes notices of which no mail was refused; otherwise schedules a retry or gives up.
 
     Notices that waited for addresses over their limit alone are tried again, too.
     """
-    is_done = not sent.failed and (sent.taken > 0 or not sent.wanted)
+    is_done = not sent.failed and (sent.accepted > 0 or not sent.to_send)
     for notice in notices:
         notice.sent_to = len(notice.accepted_for)
         if notice.accepted_for and notice.sent_at is None:
             notice.sent_at = now
-        if not is_done and notice.attempts <= len(WAITS):
-            notice.next_at = now + WAITS[notice.attempts - 1]
+        if not is_done and notice.attempts <= len(RETRY_DELAYS):
+            notice.next_at = now + RETRY_DELAYS[notice.attempts - 1]
         else:
             notice.finished_at = now
     given_up = 0 if is_done else sum(notice.finished_at is not None for notice in notices)

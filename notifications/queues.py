@@ -13,7 +13,7 @@ from django.utils import timezone
 from notifications.models import Queue, QueueTurn
 
 
-def in_turn(queue: Queue, tenant_ids: Collection[str]) -> list[str]:
+def in_service_order(queue: Queue, tenant_ids: Collection[str]) -> list[str]:
     """Returns the tenants in the order in which the queue serves them."""
     served = dict(QueueTurn.objects.filter(queue=queue, tenant__in=tenant_ids).values_list("tenant_id", "served_at"))
     waiting = sorted(set(tenant_ids))
@@ -21,7 +21,7 @@ def in_turn(queue: Queue, tenant_ids: Collection[str]) -> list[str]:
     return never + sorted((tenant_id for tenant_id in waiting if tenant_id in served), key=served.__getitem__)
 
 
-def note_served(queue: Queue, tenant_ids: Collection[str]) -> None:
+def record_served(queue: Queue, tenant_ids: Collection[str]) -> None:
     """Moves the tenants to the end of the queue."""
     now = timezone.now()
     QueueTurn.objects.bulk_create(

@@ -23,8 +23,8 @@ def evaluate_alert_rules() -> None:
     close_old_connections()
     now = timezone.now()
     evaluating.evaluate(now)
-    evaluating.forget_old(now)
-    outbox.forget_old(now)
+    evaluating.delete_old_firings(now)
+    outbox.delete_old_notices(now)
 
 
 @shared_task(name="billing.send_mails")
@@ -41,4 +41,4 @@ def deliver_webhooks() -> None:
     close_old_connections()
     now = timezone.now()
     delivering.deliver(now)
-    webhooks.forget_old(now)
+    webhooks.delete_old_deliveries(now)

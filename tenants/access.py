@@ -64,7 +64,7 @@ def grantable_scopes(actor: Actor) -> frozenset[str]:
     return scopes_of(actor) & TOKEN_SCOPES
 
 
-def may_give(actor: Actor, role: Role) -> bool:
+def may_assign_role(actor: Actor, role: Role) -> bool:
     """True if the actor may add or change a member with this role.
 
     The actor's own role must manage it. A token must also have every scope of the role, so that it cannot invite a
@@ -109,7 +109,7 @@ def require_may_set_sso(actor: Actor) -> None:
     provider can make a person admin.
     """
     require(actor, Scope.MEMBERS_WRITE)
-    if not may_give(actor, Role.ADMIN):
+    if not may_assign_role(actor, Role.ADMIN):
         detail = "The provider can make admins. This needs a role and a token that may do all that admins may."
         raise PermissionDenied(detail, code="scope_too_wide")
     require_confirmed(actor)

@@ -37,8 +37,8 @@ class AccountAdapter(DefaultAccountAdapter):
             raise self.validation_error("too_many_login_attempts") from None
 
     def reauthenticate(self, user: User, password: str) -> bool:
-        found = self.authenticate(context.request, email=user.email, password=password)
-        return found is not None and found.pk == user.pk
+        holder = self.authenticate(context.request, email=user.email, password=password)
+        return holder is not None and holder.pk == user.pk
 
     def is_reauthentication_required(self, *, app: str, **_: Any) -> bool:
         return not sessions.is_confirmed(context.request)
@@ -51,8 +51,8 @@ class AccountAdapter(DefaultAccountAdapter):
 
     def get_reset_password_from_key_url(self, key: str) -> str:
         uid, _hyphen, temporary = key.removeprefix(USER_ID_START).partition("-")
-        at = reverse("account_reset_password_from_key", kwargs={"uidb36": uid, "key": temporary})
-        return public_url(at)
+        path = reverse("account_reset_password_from_key", kwargs={"uidb36": uid, "key": temporary})
+        return public_url(path)
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         host = urlsplit(settings.PUBLIC_URL).netloc

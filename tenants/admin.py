@@ -24,7 +24,7 @@ from tenants.actors import Actor
 from tenants.choices import SuspensionReason, TenantStatus
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant, User
 from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, each_row, operator_action
-from tenants.suspending import SuspendForm, asked_form, confirm_page, effects_on
+from tenants.suspending import SuspendForm, bound_form, confirm_page, effects_on
 
 # Packages register these models when their admin modules are imported. Permissions come from roles, not groups; an
 # e-mail address is part of its user; secrets of second factors must not be shown.
@@ -72,7 +72,7 @@ class TenantAdmin(OperatorAdmin):
     def suspend(self, request: HttpRequest, queryset: QuerySet[Tenant]) -> HttpResponse | None:
         """Shows the effects of the suspension and asks for the reason, then suspends."""
         rows = list(queryset[:ACTION_ROWS_MAX])
-        form = asked_form(request, rows, SuspendForm)
+        form = bound_form(request, rows, SuspendForm)
         if not form.is_valid():
             effects = [effect for row in rows for effect in effects_on(row)]
             return confirm_page(request, rows, form, effects=effects, members_too=True)

@@ -120,14 +120,14 @@ def advance(before: AlertStatus, terms: AlertTerms, sample: Sample, now: datetim
     if value is None or (sample.is_lower_bound and not is_high):
         return replace(before, is_unknown=True, evaluated_at=now)
     after = replace(before, value=value, is_unknown=False, evaluated_at=now)
-    seen = _observed(before, terms, now)
+    observed = _observed(before, terms, now)
     if before.fires:
-        return _firing(after, before, terms, seen, now)
+        return _firing(after, before, terms, observed, now)
     if not is_high:
         return after if before.state is not AlertState.PENDING else _in(after, _state_below(before), now)
     if before.state is not AlertState.PENDING:
         return _pending(_in(after, AlertState.PENDING, now), value, terms, now)
-    return _pending(replace(after, held=before.held + seen), value, terms, now)
+    return _pending(replace(after, held=before.held + observed), value, terms, now)
 
 
 def transition(before: AlertStatus, after: AlertStatus) -> Transition | None:
@@ -146,13 +146,15 @@ def _pending(alert: AlertStatus, value: int, terms: AlertTerms, now: datetime) -
     return replace(_in(alert, AlertState.FIRING, now), level=terms.level_at(value), fired_at=now)
 
 
-def _firing(after: AlertStatus, before: AlertStatus, terms: AlertTerms, seen: timedelta, now: datetime) -> AlertStatus:
+def _firing(
+    after: AlertStatus, before: AlertStatus, terms: AlertTerms, observed: timedelta, now: datetime
+) -> AlertStatus:
     assert after.value is not None
     level = terms.level_at(after.value, before.level)
     if level != NO_LEVEL:
         return replace(after, level=level, held=NOTHING)
     was_low = before.value is not None and terms.level_at(before.value, before.level) == NO_LEVEL
-    held = before.held + seen if was_low else NOTHING
+    held = before.held + observed if was_low else NOTHING
     return _in(after, AlertState.RESOLVED, now) if held >= terms.resolves_after else replace(after, held=held)
 
 

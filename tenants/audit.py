@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 HIDDEN = "(hidden)"
 OUTCOME_UNKNOWN = "unknown"
-APPENDED_AT_ONCE_MAX = 500
-FORGOTTEN_AT_ONCE_MAX = 5_000
+INSERT_BATCH_SIZE = 500
+DELETE_BATCH_SIZE = 5_000
 SECRET_WORDS = ("secret", "password", "hash", "credential", "private")
 
 
@@ -66,15 +66,15 @@ def append(entries: Sequence[AuditEntry]) -> None:
     """Appends entries about actions of Kafka clients. The caller's transaction ensures that each is appended once."""
     for entry in entries:
         entry.before, entry.after = _plain(entry.before), _plain(entry.after)
-    AuditEntry.objects.bulk_create(entries, batch_size=APPENDED_AT_ONCE_MAX)
+    AuditEntry.objects.bulk_create(entries, batch_size=INSERT_BATCH_SIZE)
 
 
-def forget_old_client_rows(now: datetime) -> int:
+def delete_expired_client_entries(now: datetime) -> int:
     """Deletes expired entries about Kafka clients, the oldest first, and returns their number."""
     old = AuditEntry.objects.filter(
         actor_kind=ActorKind.CLIENT, time__lt=now - timedelta(days=AUDIT_CLIENT_ROWS_KEPT_DAYS)
     )
-    oldest = list(old.order_by("time").values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
+    oldest = list(old.order_by("time").values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM tenants_auditentry WHERE id = ANY(%s)", [oldest])
         return cursor.rowcount
@@ -82,7 +82,7 @@ def forget_old_client_rows(now: datetime) -> int:
 
 @contextmanager
 def in_doubt(entry: AuditEntry) -> Iterator[None]:
-    """Wraps the call that performs the change of `entry`: if its outcome is unknown, the row is kept (`keep`)."""
+    """Wraps the call that performs the change of `entry`: if its outcome is unknown, the row is kept."""
     try:
         yield
     except OutcomeUnknown as error:
@@ -90,7 +90,7 @@ def in_doubt(entry: AuditEntry) -> Iterator[None]:
         raise
 
 
-def keep(error: OutcomeUnknown) -> None:
+def record_unknown_outcome(error: OutcomeUnknown) -> None:
     """Writes the rows of changes with an unknown outcome after a rollback, with `"outcome": "unknown"`.
 
     It is called after each rollback: by a service's `atomic`, and by the REST view around its own transaction.
@@ -110,7 +110,7 @@ def atomic(service: Callable[P, T]) -> Callable[P, T]:
             with transaction.atomic():
                 return service(*args, **kwargs)
         except OutcomeUnknown as error:
-            keep(error)
+            record_unknown_outcome(error)
             raise
 
     return run

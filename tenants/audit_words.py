@@ -49,11 +49,11 @@ def _words(row: _Row) -> str:
     more = row.after.get("more")
     if isinstance(more, int):
         return _("and %(n)s more") % {"n": more}
-    if row.action in _OFTEN:
-        return _OFTEN[row.action](row)
+    if row.action in _SUMMARIES:
+        return _SUMMARIES[row.action](row)
     if row.requests > 1 and row.action != "group.offsets_committed":
         return _many(row)
-    make = _ONCE.get(row.action)
+    make = _SENTENCES.get(row.action)
     return "" if make is None else make(row)
 
 
@@ -62,10 +62,10 @@ def _words(row: _Row) -> str:
 
 def _topic_created(row: _Row) -> str:
     count = int(row.after.get("partitions", 0))
-    made = ngettext(
+    sentence = ngettext(
         "created topic %(name)s (%(n)s partition)", "created topic %(name)s (%(n)s partitions)", count
     ) % {"name": row.name, "n": count}  # fmt: skip
-    return _("%(words)s by using it") % {"words": made} if row.after.get("automatically") else made
+    return _("%(words)s by using it") % {"words": sentence} if row.after.get("automatically") else sentence
 
 
 def _topic_changed(row: _Row) -> str:
@@ -131,7 +131,7 @@ def _limits(row: _Row) -> str:
 
 
 # Sentences about one action, by action.
-_ONCE: Mapping[str, Callable[[_Row], str]] = {
+_SENTENCES: Mapping[str, Callable[[_Row], str]] = {
     "topic.created": _topic_created,
     "topic.changed": _topic_changed,
     "topic.deleted": lambda row: _("deleted topic %(name)s") % {"name": row.name},
@@ -205,7 +205,7 @@ def _denied(row: _Row) -> str:
 
 
 # Sentences about actions that one row may summarise by their number.
-_OFTEN: Mapping[str, Callable[[_Row], str]] = {
+_SUMMARIES: Mapping[str, Callable[[_Row], str]] = {
     "client.sign_in_failed": _sign_in_failed,
     "client.sign_in_refused": _sign_in_refused,
     "client.denied": _denied,

@@ -25,7 +25,7 @@ LINE = re.compile(rb"[0-9A-F]{40}(:\d+)?\s*")
 LINE_BYTES_MAX = 128
 
 
-def holds(file: Path, password: str) -> bool:
+def contains_password(file: Path, password: str) -> bool:
     """True if the file contains this password. Raises `OSError`."""
     digest = hashlib.sha1(password.encode(), usedforsecurity=False).hexdigest().upper().encode()
     with file.open("rb", buffering=LINE_BYTES_MAX) as stream:
@@ -60,13 +60,13 @@ class BreachedPasswordValidator:
         if not settings.BREACHED_PASSWORDS_FILE:
             return
         try:
-            is_known = holds(Path(settings.BREACHED_PASSWORDS_FILE), password)
+            is_known = contains_password(Path(settings.BREACHED_PASSWORDS_FILE), password)
         except OSError:
             logger.exception("the file of leaked passwords cannot be read")
             return
         if is_known:
-            words = _("This password has leaked from some other place. Choose another one.")
-            raise ValidationError(words, code="breached")
+            message = _("This password has leaked from some other place. Choose another one.")
+            raise ValidationError(message, code="breached")
 
     def get_help_text(self) -> str:
         return str(_("Your password can’t be one that has leaked."))

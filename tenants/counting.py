@@ -23,7 +23,7 @@ def count(request: HttpRequest, action: str, rate: str, key: str) -> RateLimitUs
     return ratelimit.consume(request, app=APP, action=action, config=config, key=key, limit_get=True)
 
 
-def forget(request: HttpRequest, action: str, rate: str, key: str) -> None:
+def reset(request: HttpRequest, action: str, rate: str, key: str) -> None:
     """Resets a counter."""
     ratelimit.clear(request, app=APP, action=action, config={action: f"{rate}/key"}, key=key)
 

@@ -49,9 +49,9 @@ def response(
         for row in rows:
             yield writer.writerow([_with_comma(cell) for cell in row] if for_excel else row)
 
-    answer = StreamingHttpResponse(lines(), content_type="text/csv; charset=utf-8")
-    answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answer
+    response_ = StreamingHttpResponse(lines(), content_type="text/csv; charset=utf-8")
+    response_.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response_
 
 
 def _with_comma(cell: Any) -> Any:

@@ -41,7 +41,7 @@ def ensure_demo_tenant(*, email: str, password: str, token_secret: str | None) -
     if tenant is None:
         member = services.create_own_tenant(user=user, name=DEMO_NAME, slug=DEMO_SLUG, acting=system_actor("demo"))
     else:
-        member = selectors.memberships(user).filter(tenant=tenant).first() or _joined(user, tenant)
+        member = selectors.memberships(user).filter(tenant=tenant).first() or _create_owner(user, tenant)
     return DemoTenant(member.tenant, member, _working_secret(member, token_secret))
 
 
@@ -51,7 +51,7 @@ def demo_owner(email: str) -> Member:
     return rows.get(tenant__slug=DEMO_SLUG, user__email=UserManager.normalize_email(email), removed_at=None)
 
 
-def _joined(user: User, tenant: Tenant) -> Member:
+def _create_owner(user: User, tenant: Tenant) -> Member:
     member = Member.objects.create(tenant=tenant, user=user, role="owner")
     audit.record(system_actor("demo", tenant), "member.joined", member, None, {"email": user.email, "role": "owner"})
     return member
@@ -60,10 +60,10 @@ def _joined(user: User, tenant: Tenant) -> Member:
 def _working_secret(member: Member, token_secret: str | None) -> str:
     acting = member_actor(member)
     scopes = sorted(access.grantable_scopes(acting) - {"operator"})
-    living = ApiToken.objects.filter(tenant=member.tenant, revoked_at=None)
-    kept = living.filter(secret_hash=hash_secret(token_secret)).first() if token_secret else None
-    if token_secret and kept is not None:
-        _widen(kept, scopes)
+    tokens = ApiToken.objects.filter(tenant=member.tenant, revoked_at=None)
+    token = tokens.filter(secret_hash=hash_secret(token_secret)).first() if token_secret else None
+    if token_secret and token is not None:
+        _widen(token, scopes)
         return token_secret
     return services.create_token(acting=acting, name=DEMO_TOKEN_NAME, scopes=scopes)[1]
 

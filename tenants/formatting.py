@@ -83,11 +83,11 @@ def quota_limit(value: float | None, quota: str) -> str:
     """Formats a limit in the unit of its quota: `40 MB/s`, `25 % of a broker's time`, `5 partitions/s`."""
     if value is None:
         return UNKNOWN
-    words = {"n": f"{value:,.10g}"}
+    values = {"n": f"{value:,.10g}"}
     if quota == "request_percentage":
-        return _("%(n)s %% of a broker's time") % words
+        return _("%(n)s %% of a broker's time") % values
     if quota == "controller_mutation_rate":
-        return _("%(n)s partitions/s") % words
+        return _("%(n)s partitions/s") % values
     return rate_limit(value)
 
 

@@ -77,7 +77,7 @@ class TokenForm(forms.Form):
         """Checkboxes of the scopes that may be granted, by group."""
         boxes = {str(box.data["value"]): box for box in self["scopes"]}
         named = [(group.label, [boxes[scope] for scope in group.scopes if scope in boxes]) for group in GROUPS]
-        return [(label, found) for label, found in named if found]
+        return [(label, widgets) for label, widgets in named if widgets]
 
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or {}

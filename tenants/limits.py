@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REQUEST_BODY_BYTES_MAX = 256 * 1024
-# Limit for URLs whose last segment is registered by `take_long_bodies`; the HTTP server accepts no larger request.
+# Limit for URLs whose last segment is registered by `allow_long_bodies`; the HTTP server accepts no larger request.
 LONG_BODY_BYTES_MAX = 1024 * 1024
 PAGE_SIZE_DEFAULT = 50
 PAGE_SIZE_MAX = 200
@@ -142,7 +142,7 @@ def register(*limits: Limit) -> None:
         _registered[limit.name] = limit
 
 
-def take_long_bodies(last_part: str) -> None:
+def allow_long_bodies(last_part: str) -> None:
     """Allows LONG_BODY_BYTES_MAX for requests to URLs with this last segment."""
     _long_bodies.add(last_part)
 

@@ -23,8 +23,8 @@ from tenants.errors import TookTooLong, Unavailable
 from tenants.hashing import HashingBusy
 from tenants.requests import client_ip
 from tenants.second_factor.gate import lacks_operators_factor
-from tenants.slow_queries import is_given_up
-from tenants.views.base import ask_again, outside_sso
+from tenants.slow_queries import is_query_cancelled
+from tenants.views.base import outside_sso, redirect_to_reauthentication
 
 OPERATOR_PREFIX = "/operator/"
 ACCOUNTS_PREFIX = "/accounts/"
@@ -33,7 +33,7 @@ ACCOUNT_PREFIXES = (ACCOUNTS_PREFIX, OPERATOR_PREFIX, "/security/", "/join/")
 FACTOR_PREFIX = "/accounts/2fa/"
 NUL = "\x00"
 # Pages that an operator without a second factor may still open.
-WAYS_OUT = ("/operator/login/", "/operator/logout/")
+EXEMPT_PATHS = ("/operator/login/", "/operator/logout/")
 
 
 class SessionSeenMiddleware:
@@ -46,7 +46,7 @@ class SessionSeenMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
-        sessions.note_seen(request, client_ip(request), timezone.now())
+        sessions.record_seen(request, client_ip(request), timezone.now())
         return response
 
 
@@ -72,13 +72,13 @@ class OperatorMiddleware:
         values = (value for query in queries for name in query for value in (name, *query.getlist(name)))
         if NUL in request.path_info or any(NUL in value for value in values):
             raise BadRequest("a name or value holds U+0000")
-        if request.path_info in WAYS_OUT or not lacks_operators_factor(request):
+        if request.path_info in EXEMPT_PATHS or not lacks_operators_factor(request):
             return None
         return redirect("page-security")
 
 
 # The driver refuses text with U+0000 before it is sent, by an error without a code.
-_DRIVERS_WORDS = "cannot contain NUL"
+_DRIVER_MESSAGE = "cannot contain NUL"
 
 
 def _has_zero_byte(exception: BaseException) -> bool:
@@ -87,7 +87,7 @@ def _has_zero_byte(exception: BaseException) -> bool:
     """
     if not isinstance(exception, DataError):
         return False
-    return isinstance(exception.__cause__, UntranslatableCharacter) or _DRIVERS_WORDS in str(exception)
+    return isinstance(exception.__cause__, UntranslatableCharacter) or _DRIVER_MESSAGE in str(exception)
 
 
 class ZeroByteMiddleware:
@@ -147,13 +147,15 @@ class BusyMiddleware:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if is_given_up(exception):
+        if is_query_cancelled(exception):
             error: Unavailable = TookTooLong()
         elif isinstance(exception, HashingBusy):
             error = exception
         else:
             return None
-        response = render(request, "console/busy.html", {"is_slow": is_given_up(exception)}, status=error.http_status)
+        response = render(
+            request, "console/busy.html", {"is_slow": is_query_cancelled(exception)}, status=error.http_status
+        )
         response["Retry-After"] = str(error.retry_after_s)
         return response
 
@@ -180,4 +182,4 @@ class AccountPagesMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        return ask_again(request) if isinstance(exception, ReauthenticationRequired) else None
+        return redirect_to_reauthentication(request) if isinstance(exception, ReauthenticationRequired) else None

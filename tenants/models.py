@@ -326,7 +326,8 @@ class AuditQuerySet(models.QuerySet["AuditEntry"]):
 class AuditEntry(models.Model):
     """Audit entry: actor, action, target, and values before and after.
 
-    A trigger refuses UPDATE and DELETE, except of expired entries about Kafka clients (`audit.forget_old_client_rows`).
+    A trigger refuses UPDATE and DELETE, except of expired entries about Kafka clients
+    (`audit.delete_expired_client_entries`).
     """
 
     id = TypedIdField("aud", ID_LONG_RANDOM_CHARS)

@@ -31,7 +31,7 @@ from unfold.admin import ModelAdmin
 
 from tenants.actors import Actor, operator_actor
 from tenants.errors import DomainError
-from tenants.requests import client_ip, of_session
+from tenants.requests import client_ip, with_session_state
 from tenants.wording import localized
 
 ACTION_ROWS_MAX = 100
@@ -75,7 +75,7 @@ class OperatorAdmin(ModelAdmin):
 def acting_operator(request: HttpRequest) -> Actor:
     """Returns the operator of a request of the panel."""
     acting = operator_actor(request.user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
-    return of_session(request, acting)
+    return with_session_state(request, acting)
 
 
 def operator_action(description: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
@@ -133,13 +133,13 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             "icon": getattr(page, "symbol", "table_rows"),
             "link": reverse(f"admin:{options.app_label}_{options.model_name}_changelist"),
         }
-        beside = [
+        extra_pages = [
             {"title": page_.title, "icon": page_.symbol, "link": reverse(f"admin:{page_.name}")}
             for page_ in getattr(page, "pages", ())
         ]
-        if any(request.path.startswith(page_["link"]) for page_ in beside):
+        if any(request.path.startswith(page_["link"]) for page_ in extra_pages):
             item["active"] = False  # the list's URL is a prefix of theirs
-        groups.setdefault(options.app_label, []).extend((*beside, item))
+        groups.setdefault(options.app_label, []).extend((*extra_pages, item))
     ordered = sorted(groups, key=lambda label: APP_ORDER.index(label) if label in APP_ORDER else len(APP_ORDER))
     return [
         {"title": apps.get_app_config(label).verbose_name, "separator": True, "items": groups[label]}

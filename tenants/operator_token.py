@@ -24,8 +24,8 @@ TOKEN_NAME: Final = "manage.py operator_token"  # noqa: S105  as lists of tokens
 
 
 @transaction.atomic
-def ensure_operator_token(*, email: str, kept_secret: str | None) -> str:
-    """Returns the secret of an operator's token: `kept_secret` if it still works, otherwise that of a new token.
+def ensure_operator_token(*, email: str, stored_secret: str | None) -> str:
+    """Returns the secret of an operator's token: `stored_secret` if it still works, otherwise that of a new token.
 
     A new token replaces the previous one. The caller stores the secret, because the database has only its hash. Raises
     `NotFound` if no operator has this address.
@@ -33,13 +33,17 @@ def ensure_operator_token(*, email: str, kept_secret: str | None) -> str:
     user = User.objects.select_for_update().filter(email=UserManager.normalize_email(email)).first()
     if user is None or not (user.is_staff and user.is_active):
         raise NotFound(gettext_noop("There is no operator with this e-mail address."))
-    living = ApiToken.objects.filter(member__user=user, member__removed_at=None, name=TOKEN_NAME, revoked_at=None)
+    active_tokens = ApiToken.objects.filter(
+        member__user=user, member__removed_at=None, name=TOKEN_NAME, revoked_at=None
+    )
     member = _member_of(user)
-    kept = living.filter(member=member, secret_hash=hash_secret(kept_secret or ""), scopes=[Scope.OPERATOR.value])
-    if kept_secret and kept.exists():
-        return kept_secret
+    current = active_tokens.filter(
+        member=member, secret_hash=hash_secret(stored_secret or ""), scopes=[Scope.OPERATOR.value]
+    )
+    if stored_secret and current.exists():
+        return stored_secret
     acting = member_actor(member)
-    for token in living:
+    for token in active_tokens:
         services.revoke_token(acting=system_actor(ACTOR_NAME, token.tenant), token=token)
     return services.create_token(acting=acting, name=TOKEN_NAME, scopes=[Scope.OPERATOR.value])[1]
 
@@ -49,9 +53,9 @@ def _member_of(user: User) -> Member:
 
     The tenant is recognised by its creation in the audit log, because a customer's tenant may have its name.
     """
-    maker = system_actor(ACTOR_NAME)
+    actor = system_actor(ACTOR_NAME)
     created = AuditEntry.objects.filter(
-        target_id=OuterRef("tenant_id"), action="tenant.created", actor_kind=maker.kind, actor_id=maker.id
+        target_id=OuterRef("tenant_id"), action="tenant.created", actor_kind=actor.kind, actor_id=actor.id
     )
     member = selectors.memberships(user).filter(Exists(created), role=Role.OWNER).order_by("pk").first()
-    return member or services.create_own_tenant(user=user, name=TENANT_NAME, acting=maker)
+    return member or services.create_own_tenant(user=user, name=TENANT_NAME, acting=actor)

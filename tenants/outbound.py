@@ -28,10 +28,10 @@ from tenants.limits import OUTBOUND_ADDRESSES_TRIED_MAX, OUTBOUND_DEADLINE_S
 
 HTTPS_PORT: Final = 443
 # Lower ports belong to services other than HTTPS, which could be abused.
-FIRST_FREE_PORT: Final = 1024
+UNPRIVILEGED_PORT_MIN: Final = 1024
 OK: Final = 200
 IPV4: Final = 4
-READ_AT_ONCE_BYTES: Final = 16_384
+READ_CHUNK_BYTES: Final = 16_384
 USER_AGENT: Final = "Penstock"
 _NO_ADDRESS: Final = Message(gettext_noop("The host has no public address."))
 # Networks that embed an IPv4 address, to which a gateway may lead.
@@ -70,15 +70,17 @@ def target_of(url: str) -> OutboundTarget:
     except ValueError:
         raise OutboundFailed(Message(gettext_noop("It is not a URL."))) from None
     _check_form(url, parts)
-    if port != HTTPS_PORT and port < FIRST_FREE_PORT:
+    if port != HTTPS_PORT and port < UNPRIVILEGED_PORT_MIN:
         raise OutboundFailed(
             Message(
-                gettext_noop("The port must be %(port)s or at least %(least)s."), port=HTTPS_PORT, least=FIRST_FREE_PORT
+                gettext_noop("The port must be %(port)s or at least %(least)s."),
+                port=HTTPS_PORT,
+                least=UNPRIVILEGED_PORT_MIN,
             )
         )
     host = parts.hostname or ""
     literal = _literal(host)
-    if literal is not None and not may_be_asked(literal):
+    if literal is not None and not is_target_allowed(literal):
         raise OutboundFailed(_NO_ADDRESS)
     path = parts.path or "/"
     return OutboundTarget(host, port, f"{path}?{parts.query}" if parts.query else path)
@@ -93,7 +95,7 @@ def _check_form(url: str, parts: SplitResult) -> None:
         raise OutboundFailed(Message(gettext_noop("The address must have neither a user nor a fragment.")))
 
 
-def may_be_asked(address: IPAddress) -> bool:
+def is_target_allowed(address: IPAddress) -> bool:
     """True if our machines may connect to an address given by a tenant.
 
     The operator's settings have precedence: first refused networks, then private ones that are allowed.
@@ -102,7 +104,7 @@ def may_be_asked(address: IPAddress) -> bool:
 
 
 def is_allowed(address: IPAddress, refused: Iterable[Network], private: Iterable[Network]) -> bool:
-    """Implements `may_be_asked` without access to Django's settings."""
+    """Implements `is_target_allowed` without access to Django's settings."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     if any(address in network for network in refused):
@@ -215,7 +217,7 @@ class _Request:
 
     def run(self) -> None:
         try:
-            self._ask()
+            self._exchange()
         except OutboundFailed as failure:
             self.failure = failure
         except ssl.SSLCertVerificationError:
@@ -234,8 +236,8 @@ class _Request:
             with contextlib.suppress(OSError):
                 current.shutdown(socket.SHUT_RDWR)
 
-    def _ask(self) -> None:
-        plain = self._connected(_addresses(self._target))
+    def _exchange(self) -> None:
+        plain = self._connect(_addresses(self._target))
         with plain, _context().wrap_socket(plain, server_hostname=self._target.host) as encrypted:
             self._set_socket(encrypted)
             connection = _Connection(self._target.host, self._target.port)
@@ -253,21 +255,21 @@ class _Request:
         if response.getheader("Content-Encoding", "identity") != "identity":
             raise OutboundFailed(Message(gettext_noop("Its answer is compressed, which was not asked for.")))
         body = bytearray()
-        while part := response.read1(READ_AT_ONCE_BYTES):
+        while part := response.read1(READ_CHUNK_BYTES):
             body += part
             if len(body) > self._bytes_max:
                 raise OutboundFailed(Message(gettext_noop("Its answer has more than %(n)s bytes."), n=self._bytes_max))
         return bytes(body)
 
-    def _connected(self, addresses: Sequence[IPAddress]) -> socket.socket:
+    def _connect(self, addresses: Sequence[IPAddress]) -> socket.socket:
         for address in addresses[:OUTBOUND_ADDRESSES_TRIED_MAX]:
-            left_s = self._deadline_s - time.monotonic()
-            if left_s <= 0 or self._is_abandoned:
+            remaining_s = self._deadline_s - time.monotonic()
+            if remaining_s <= 0 or self._is_abandoned:
                 break
             plain = socket.socket(socket.AF_INET if address.version == IPV4 else socket.AF_INET6, socket.SOCK_STREAM)
             self._set_socket(plain)
             try:
-                plain.settimeout(left_s)
+                plain.settimeout(remaining_s)
                 plain.connect((str(address), self._target.port))
             except OSError:
                 plain.close()
@@ -288,10 +290,10 @@ def _addresses(target: OutboundTarget) -> list[IPAddress]:
     except (OSError, UnicodeError):
         raise OutboundFailed(_NO_ADDRESS) from None
     addresses = (_literal(str(info[4][0])) for info in infos)
-    wanted = [address for address in addresses if address is not None and may_be_asked(address)]
-    if not wanted:
+    allowed = [address for address in addresses if address is not None and is_target_allowed(address)]
+    if not allowed:
         raise OutboundFailed(_NO_ADDRESS)
-    return list(dict.fromkeys(wanted))
+    return list(dict.fromkeys(allowed))
 
 
 def _literal(host: str) -> IPAddress | None:
@@ -302,11 +304,11 @@ def _literal(host: str) -> IPAddress | None:
 
 
 def _context() -> ssl.SSLContext:
-    return _made_context(settings.OUTBOUND_CA_FILE)
+    return _create_context(settings.OUTBOUND_CA_FILE)
 
 
 @cache
-def _made_context(ca_file: str) -> ssl.SSLContext:
+def _create_context(ca_file: str) -> ssl.SSLContext:
     """Creates a TLS context; `ca_file` has CAs in addition to the system's."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2

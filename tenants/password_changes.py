@@ -16,19 +16,19 @@ from tenants.sign_in import LoginScope
 def connect() -> None:
     """Connects to signals of passwords that are changed, set for the first time, or reset by a mailed link."""
     for signal in (signals.password_changed, signals.password_set, signals.password_reset):
-        signal.connect(_record, dispatch_uid="tenants.password_changes")
-    signals.password_reset.connect(_came_by_mail, dispatch_uid="tenants.password_changes.mail")
+        signal.connect(_on_password_changed, dispatch_uid="tenants.password_changes")
+    signals.password_reset.connect(_on_reset_by_mail, dispatch_uid="tenants.password_changes.mail")
 
 
-def _record(request: HttpRequest, user: User, **_: Any) -> None:
+def _on_password_changed(request: HttpRequest, user: User, **_: Any) -> None:
     """Records the change and ends the person's other sessions, which became invalid with the former password."""
     acting = acting_person(request, user)
     audit.record(acting, "password.changed", user, None, {"email": user.email})
     services.end_sessions_of(acting=acting, user=user, except_key=request.session.session_key)
 
 
-def _came_by_mail(request: HttpRequest, user: User, **_: Any) -> None:
+def _on_reset_by_mail(request: HttpRequest, user: User, **_: Any) -> None:
     """Verifies the mailbox after a reset by a mailed link, and clears failed attempts of others."""
     services.verify_mailbox(acting=acting_person(request, user), user=user)
     for scope in (LoginScope.CONSOLE, LoginScope.OPERATOR):
-        sign_in.forget_failures(request, scope, user.email)
+        sign_in.clear_failures(request, scope, user.email)

@@ -20,7 +20,7 @@ from tenants.requests import acting_person
 USER_ID_START = "usr-"
 
 
-class TokensToo(forms.Form):
+class RevokeTokensMixin(forms.Form):
     """Mixin that adds an option to revoke API tokens, in case others know the password."""
 
     revoke_tokens = forms.BooleanField(label=_("Revoke my API tokens, too"), required=False, initial=True)
@@ -40,19 +40,19 @@ def revoke_tokens_of(request: HttpRequest, user: User) -> None:
     services.revoke_tokens_of(acting=acting_person(request, user), user=user)
 
 
-class ChangePasswordForm(TokensToo, account_forms.ChangePasswordForm):
+class ChangePasswordForm(RevokeTokensMixin, account_forms.ChangePasswordForm):
     """Form that changes a password and requires the current one."""
 
     field_order = ("oldpassword", "password1", "password2", "revoke_tokens")
 
 
-class SetPasswordForm(TokensToo, account_forms.SetPasswordForm):
+class SetPasswordForm(RevokeTokensMixin, account_forms.SetPasswordForm):
     """Form that sets the first password of an account."""
 
     field_order = ("password1", "password2", "revoke_tokens")
 
 
-class ResetPasswordKeyForm(TokensToo, account_forms.ResetPasswordKeyForm):
+class ResetPasswordKeyForm(RevokeTokensMixin, account_forms.ResetPasswordKeyForm):
     """Form that resets a password after a mailed link was opened."""
 
     field_order = ("password1", "password2", "revoke_tokens")
@@ -65,5 +65,5 @@ class UserTokenForm(account_forms.UserTokenForm):
         return User.objects.filter(pk=f"{USER_ID_START}{uidb36}", is_active=True).first()
 
 
-class OperatorPasswordChangeForm(TokensToo, AdminOwnPasswordChangeForm):
+class OperatorPasswordChangeForm(RevokeTokensMixin, AdminOwnPasswordChangeForm):
     """Form that changes the password of an operator in the panel."""

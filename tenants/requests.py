@@ -38,11 +38,11 @@ def actor_of(request: HttpRequest) -> Actor:
     confined_to = sessions.sso_tenant_of(request)
     member = selectors.chosen_member(user, request.session.get("tenant_id"), confined_to=confined_to)
     if member is None:
-        return of_session(request, user_actor(user, ip=ip, request_id=request_id))
-    return of_session(request, member_actor(member, ip=ip, request_id=request_id))
+        return with_session_state(request, user_actor(user, ip=ip, request_id=request_id))
+    return with_session_state(request, member_actor(member, ip=ip, request_id=request_id))
 
 
-def of_session(request: HttpRequest, acting: Actor) -> Actor:
+def with_session_state(request: HttpRequest, acting: Actor) -> Actor:
     """Returns the actor with what the request's session adds: its confirmation, its confinement to a tenant, and
     whether the second factor was given.
     """

@@ -116,12 +116,12 @@ def audit_entries(
     """Returns the tenant's audit log, latest first, filtered by the arguments; `since` is inclusive,
     `until` exclusive.
     """
-    wanted = {
+    filters = {
         "action": action, "actor_kind": actor_kind, "actor_id": actor_id, "target_id": target_id, "ip": ip,
         "time__gte": since, "time__lt": until,
     }  # fmt: skip
     return AuditEntry.objects.filter(
-        tenant=tenant, **{name: value for name, value in wanted.items() if value is not None}
+        tenant=tenant, **{name: value for name, value in filters.items() if value is not None}
     )
 
 

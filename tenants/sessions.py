@@ -57,8 +57,8 @@ def end_sso(request: HttpRequest) -> None:
 
 def sso_tenant_of(request: HttpRequest) -> str | None:
     """Returns the tenant to which the session is confined, because that tenant's identity provider began it."""
-    found = request.session.get(SSO_TENANT)
-    return found if isinstance(found, str) else None
+    tenant_id = request.session.get(SSO_TENANT)
+    return tenant_id if isinstance(tenant_id, str) else None
 
 
 def sso_id_token_of(request: HttpRequest) -> str:
@@ -72,12 +72,12 @@ def is_sso_over(request: HttpRequest) -> bool:
     return not isinstance(until_s, int) or time.time() >= until_s
 
 
-def note_second_factor(request: HttpRequest, user: User) -> None:
+def record_second_factor(request: HttpRequest, user: User) -> None:
     """Records that the account's second factor was given or set up in this session."""
     request.session[SECOND_FACTOR_OF] = user.pk
 
 
-def forget_second_factor(request: HttpRequest) -> None:
+def clear_second_factor(request: HttpRequest) -> None:
     """Forgets the second factor, because the account has none any more."""
     request.session.pop(SECOND_FACTOR_OF, None)
 
@@ -103,7 +103,7 @@ def is_by_a_person(request: HttpRequest) -> bool:
     return "HX-Request" not in request.headers and request.headers.get("Accept") != "application/json"
 
 
-def note_seen(request: HttpRequest, ip: str | None, now: datetime) -> None:
+def record_seen(request: HttpRequest, ip: str | None, now: datetime) -> None:
     """Records when and from where a session was seen, with a resolution of a minute; skipped if no view used the
     session.
     """

@@ -39,14 +39,14 @@ class LoginScope(StrEnum):
 
 def rates(scope: LoginScope) -> dict[str, str]:
     """Returns the limits in the format of `counting`, in the order of checks."""
-    of_account = limits.SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
+    account_limit = limits.SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
     if scope is LoginScope.CODE:
-        of_account = limits.CODE_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
+        account_limit = limits.CODE_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
     window_s = limits.SIGN_IN_ACCOUNT_AND_ADDRESS_WINDOW_S
     return {
         "sign_in_address": f"{limits.SIGN_IN_FAILURES_PER_ADDRESS_AND_MINUTE_MAX}/m",
         "sign_in_account_and_address": f"{limits.SIGN_IN_FAILURES_PER_ACCOUNT_AND_ADDRESS_MAX}/{window_s}s",
-        "sign_in_account": f"{of_account}/h",
+        "sign_in_account": f"{account_limit}/h",
     }
 
 
@@ -64,16 +64,16 @@ def password_holder(
         with hashing.for_operators(scope is LoginScope.OPERATOR):
             user = authenticate(request, username=attempt.email, password=password)
     except hashing.HashingBusy:
-        attempt.give_back()
+        attempt.uncount()
         raise
     if user is None or not may_enter(user):
         return None
-    attempt.give_back()
-    note_known_address(request, scope, attempt.email)
+    attempt.uncount()
+    record_known_address(request, scope, attempt.email)
     return user
 
 
-def note_known_address(request: HttpRequest, scope: LoginScope, email: str) -> None:
+def record_known_address(request: HttpRequest, scope: LoginScope, email: str) -> None:
     """Exempts the client's address from the account's limit over all addresses, since the owner signed in from it."""
     known_s = limits.SIGN_IN_ADDRESS_KNOWN_DAYS * 86_400
     cache.set(Attempt(request, scope, email).known_key, True, known_s)
@@ -93,19 +93,19 @@ def too_many() -> RateLimited:
     return RateLimited(detail, retry_after_s=RETRY_AFTER_S)
 
 
-def forget_failures(request: HttpRequest, scope: LoginScope, email: str) -> None:
+def clear_failures(request: HttpRequest, scope: LoginScope, email: str) -> None:
     """Clears failures after a reset by e-mail, so that the owner can sign in immediately.
 
     Not for codes, since a mailbox is no second factor.
     """
     attempt = Attempt(request, scope, email)
     for action in ("sign_in_account_and_address", "sign_in_account"):
-        counting.forget(request, action, rates(scope)[action], attempt.keys[action])
-    note_known_address(request, scope, email)
+        counting.reset(request, action, rates(scope)[action], attempt.keys[action])
+    record_known_address(request, scope, email)
 
 
 class Attempt:
-    """Attempt for one account from one address: `begin` counts it, `give_back` uncounts it after a success."""
+    """Attempt for one account from one address: `begin` counts it, `uncount` uncounts it after a success."""
 
     def __init__(self, request: HttpRequest, scope: LoginScope, email: str) -> None:
         self.request, self.scope = request, scope
@@ -130,6 +130,6 @@ class Attempt:
                 raise too_many()
             self.usages.append(usage)
 
-    def give_back(self) -> None:
+    def uncount(self) -> None:
         for usage in self.usages:
             usage.rollback()

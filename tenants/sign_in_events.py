@@ -20,10 +20,10 @@ def connect() -> None:
 def _signed_in(request: HttpRequest, user: User, **_: Any) -> None:
     sessions.end_sso(request)  # the view of single sign-on confines the session after this
     sessions.confirm(request)
-    place = services.note_sign_in(
+    place = services.record_sign_in(
         acting=acting_person(request, user), user=user, network=counting.network_of(request),
         user_agent=sessions.user_agent_of(request),
     )  # fmt: skip
     if place is not None:
         request.session[sessions.SIGN_IN_PLACE] = place.pk
-    services.make_room_for_session(user=user, new_key=request.session.session_key)
+    services.end_excess_sessions(user=user, new_key=request.session.session_key)

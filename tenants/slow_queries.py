@@ -6,6 +6,6 @@ from django.db import OperationalError
 from psycopg.errors import QueryCanceled
 
 
-def is_given_up(exception: BaseException) -> bool:
+def is_query_cancelled(exception: BaseException) -> bool:
     """True for a cancelled query, but no other database error."""
     return isinstance(exception, OperationalError) and isinstance(exception.__cause__, QueryCanceled)

@@ -63,15 +63,15 @@ class NoteForm(forms.Form):
     )  # fmt: skip
     typed = forms.CharField(max_length=200, widget=forms.TextInput(attrs={"autocomplete": "off"}))
 
-    def __init__(self, *args: Any, wanted: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, expected_text: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.wanted = wanted
-        self.fields["typed"].label = _("Type %(name)s to confirm") % {"name": wanted}
+        self.expected_text = expected_text
+        self.fields["typed"].label = _("Type %(name)s to confirm") % {"name": expected_text}
 
     def clean_typed(self) -> str:
         typed: str = self.cleaned_data["typed"]
-        if typed.strip() != self.wanted:
-            raise forms.ValidationError(_("This is not %(name)s.") % {"name": self.wanted})
+        if typed.strip() != self.expected_text:
+            raise forms.ValidationError(_("This is not %(name)s.") % {"name": self.expected_text})
         return typed
 
 
@@ -82,10 +82,10 @@ class SuspendForm(NoteForm):
     field_order = ("reason", "note", "typed")
 
 
-def asked_form(request: HttpRequest, rows: Sequence[Model], form: type[NoteForm]) -> NoteForm:
+def bound_form(request: HttpRequest, rows: Sequence[Model], form: type[NoteForm]) -> NoteForm:
     """Returns the form of the page, bound if it was submitted."""
-    wanted = str(getattr(rows[0], "name", rows[0])) if len(rows) == 1 else str(len(rows))
-    return form(request.POST if "typed" in request.POST else None, wanted=wanted)
+    expected_text = str(getattr(rows[0], "name", rows[0])) if len(rows) == 1 else str(len(rows))
+    return form(request.POST if "typed" in request.POST else None, expected_text=expected_text)
 
 
 def confirm_page(

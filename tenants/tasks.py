@@ -12,7 +12,7 @@ from tenants.api import idempotency
 @shared_task(name="tenants.forget_idempotency_records")
 def forget_idempotency_records() -> int:
     """Deletes expired idempotency records and returns their number."""
-    return idempotency.forget_old(timezone.now())
+    return idempotency.delete_expired(timezone.now())
 
 
 @shared_task(name="tenants.forget_ended_sessions")
@@ -24,7 +24,7 @@ def forget_ended_sessions() -> int:
 @shared_task(name="tenants.forget_old_client_rows")
 def forget_old_client_rows() -> int:
     """Deletes expired audit entries about Kafka clients and returns their number."""
-    return audit.forget_old_client_rows(timezone.now())
+    return audit.delete_expired_client_entries(timezone.now())
 
 
 @shared_task(name="tenants.recheck_domains")

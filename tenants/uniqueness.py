@@ -11,7 +11,7 @@ from tenants.errors import Conflict
 
 
 @contextmanager
-def taken_meanwhile(constraint: str, refusal: Conflict) -> Iterator[None]:
+def raise_if_taken(constraint: str, refusal: Conflict) -> Iterator[None]:
     """Context manager around the write of a free name: raises `refusal` if the write violates the constraint.
 
     A change has locked its row, and cannot lock the tenant instead, because a tenant is locked before its rows.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.urls import path
 
 from tenants.views import (
+    audit_log,
     entry,
     help,
-    ledger,
     mailbox,
     members,
     palette,
@@ -59,7 +59,7 @@ urlpatterns = [
     path("security/sessions/end/", security.end_sessions, name="page-sessions-end"),
     path("security/sign-ins/", security.read_notices, name="page-sign-ins-read"),
     path("security/second-factor/", security.tenants_factor, name="page-tenant-factor"),
-    path("audit/", ledger.audit_page, name="page-audit"),
-    path("audit.csv", ledger.audit_csv, name="page-audit-csv"),
+    path("audit/", audit_log.audit_page, name="page-audit"),
+    path("audit.csv", audit_log.audit_csv, name="page-audit-csv"),
     path("palette/", palette.palette, name="page-palette"),
 ]

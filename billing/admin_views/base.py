@@ -25,7 +25,7 @@ MAY_SEE = "billing.view_invoice"
 MAY_CLOSE = "billing.change_invoice"
 MAY_ISSUE = "billing.add_invoice"
 ROWS_PER_PAGE = 50
-WORDS_CHARS_MAX = 100
+SEARCH_CHARS_MAX = 100
 YEAR_FIRST = 2000
 
 
@@ -39,19 +39,19 @@ def money_page(permission: str = MAY_SEE) -> Callable[[View], View]:
                 raise PermissionDenied
             return view(request, *args, **kwargs)
 
-        guarded = admin.site.admin_view(run)
+        staff_view = admin.site.admin_view(run)
 
         @functools.wraps(view)
         def part_or_page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-            refused = None if admin.site.has_permission(request) else signed_out_part(request)
-            return refused or guarded(request, *args, **kwargs)
+            signed_out = None if admin.site.has_permission(request) else signed_out_part(request)
+            return signed_out or staff_view(request, *args, **kwargs)
 
         return part_or_page
 
     return decorate
 
 
-def show(request: HttpRequest, template: str, title: str, context: Mapping[str, Any]) -> HttpResponse:
+def render_page(request: HttpRequest, template: str, title: str, context: Mapping[str, Any]) -> HttpResponse:
     """Renders a page inside the panel's frame."""
     values = {
         **admin.site.each_context(request),
@@ -64,12 +64,12 @@ def show(request: HttpRequest, template: str, title: str, context: Mapping[str, 
     return render(request, f"operator/{template}.html", values)
 
 
-def asked_words(request: HttpRequest) -> str:
+def search_text(request: HttpRequest) -> str:
     """Returns the search text of the request."""
-    return request.GET.get("q", "").strip()[:WORDS_CHARS_MAX]
+    return request.GET.get("q", "").strip()[:SEARCH_CHARS_MAX]
 
 
-def asked_month(text: str) -> datetime | None:
+def parse_month(text: str) -> datetime | None:
     """Returns the first instant (UTC) of a month written like 2026-11; None for any other text, and before 2000."""
     try:
         result = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
 from billing import access
-from billing.admin_views.base import MAY_CLOSE, asked_words, money_page, page_of, query, show
+from billing.admin_views.base import MAY_CLOSE, money_page, page_of, query, render_page, search_text
 from billing.invoices import issuing
 from billing.ledger import posting, selectors, services
 from billing.models.invoices import NOTE_CHARS_MAX, REFERENCE_CHARS_MAX
@@ -30,16 +30,16 @@ AMOUNT_CHARS_MAX = 16
 @require_GET
 def credits_page(request: HttpRequest) -> HttpResponse:
     """Lists tenants with credit, the largest amount first."""
-    words = asked_words(request)
-    rows = page_of(request, selectors.credits_of_tenants(words))
+    text = search_text(request)
+    rows = page_of(request, selectors.credits_of_tenants(text))
     context: dict[str, Any] = {
         "rows": rows,
         "lines": selectors.as_credits(rows),
-        "words": words,
-        "address": query(q=words),
+        "words": text,
+        "address": query(q=text),
         "ledger": reverse("admin:billing_ledgerentry_changelist"),
     }
-    return show(request, "credits", _("Credit balances"), context)
+    return render_page(request, "credits", _("Credit balances"), context)
 
 
 @money_page(MAY_CLOSE)
@@ -47,7 +47,7 @@ def credits_page(request: HttpRequest) -> HttpResponse:
 def refund_page(request: HttpRequest, tenant_id: str, currency: str) -> HttpResponse:
     """Records that credit was paid back; asks for the reference of the transfer."""
     tenant = get_object_or_404(Tenant, pk=tenant_id)
-    credit = posting.credit(tenant, currency)
+    credit = posting.credit_balance(tenant, currency)
     amount = request.POST.get("amount", str(credit))[:AMOUNT_CHARS_MAX]
     if request.method == "POST":
         try:
@@ -59,14 +59,14 @@ def refund_page(request: HttpRequest, tenant_id: str, currency: str) -> HttpResp
             sentences = [error.detail for error in refusal.errors] or [refusal.detail or refusal.title]
             messages.error(request, " ".join(localized(sentence) for sentence in sentences))
         else:
-            words = {"amount": f"{entry.amount} {entry.currency}", "tenant": tenant.name}
-            messages.success(request, _("Refund of %(amount)s to %(tenant)s is recorded.") % words)
+            values = {"amount": f"{entry.amount} {entry.currency}", "tenant": tenant.name}
+            messages.success(request, _("Refund of %(amount)s to %(tenant)s is recorded.") % values)
             return redirect("admin:billing_credits")
     context = {
         "tenant": tenant, "currency": currency, "credit": credit, "amount": amount,
         "reference": request.POST.get("reference", ""), "reference_chars_max": REFERENCE_CHARS_MAX,
     }  # fmt: skip
-    return show(request, "refund", _("Record a refund"), context)
+    return render_page(request, "refund", _("Record a refund"), context)
 
 
 @money_page(MAY_CLOSE)
@@ -74,11 +74,11 @@ def refund_page(request: HttpRequest, tenant_id: str, currency: str) -> HttpResp
 def credit_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
     """Issues a credit note; asks for the reason."""
     invoice = get_object_or_404(access.invoices_of_all(), pk=invoice_id)
-    left = issuing.left_to_credit(invoice)
-    amount = request.POST.get("amount", str(left.net))[:AMOUNT_CHARS_MAX]
+    creditable = issuing.amounts_to_credit(invoice)
+    amount = request.POST.get("amount", str(creditable.net))[:AMOUNT_CHARS_MAX]
     if request.method == "POST":
         try:
-            made = issuing.credit(
+            credit_note = issuing.credit(
                 acting=acting_operator(request).within(invoice.tenant), invoice=invoice, amount=_decimal(amount),
                 note=request.POST.get("note", "")[:NOTE_CHARS_MAX], now=timezone.now(),
             )  # fmt: skip
@@ -86,14 +86,14 @@ def credit_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
             sentences = [error.detail for error in refusal.errors] or [refusal.detail or refusal.title]
             messages.error(request, " ".join(localized(sentence) for sentence in sentences))
         else:
-            words = {"number": made.number, "amount": f"{made.total} {made.currency}"}
-            messages.success(request, _("Credit note %(number)s over %(amount)s is issued.") % words)
+            values = {"number": credit_note.number, "amount": f"{credit_note.total} {credit_note.currency}"}
+            messages.success(request, _("Credit note %(number)s over %(amount)s is issued.") % values)
             return redirect("admin:billing_invoice_changelist")
     context = {
-        "invoice": invoice, "left": left, "amount": amount, "note": request.POST.get("note", ""),
+        "invoice": invoice, "left": creditable, "amount": amount, "note": request.POST.get("note", ""),
         "note_chars_max": NOTE_CHARS_MAX,
     }  # fmt: skip
-    return show(request, "credit_note", _("Issue a credit note"), context)
+    return render_page(request, "credit_note", _("Issue a credit note"), context)
 
 
 def _decimal(text: str) -> Decimal:

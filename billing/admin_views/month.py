@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from billing.admin_views.base import MAY_ISSUE, asked_month, money_page, show
+from billing.admin_views.base import MAY_ISSUE, money_page, parse_month, render_page
 from billing.invoices import month_runs
 from billing.invoices.month_runs import RunKind
 from billing.invoices.periods import month_before, month_of
@@ -27,7 +27,7 @@ from tenants.wording import localized
 def _period(request: HttpRequest, now: datetime) -> Period:
     """Returns the requested month, or the previous month if the request has no valid one."""
     values = request.POST if request.method == "POST" else request.GET
-    start = asked_month(values.get("month", ""))
+    start = parse_month(values.get("month", ""))
     return month_of(start) if start is not None and start <= now else month_before(month_of(now))
 
 
@@ -54,7 +54,7 @@ def month_page(request: HttpRequest) -> HttpResponse:
     }
     if request.headers.get("HX-Request"):
         if context["runs_under_way"]:
-            return show(request, "month_work", _("Close a month"), context)
+            return render_page(request, "month_work", _("Close a month"), context)
         return HttpResponse(headers={"HX-Refresh": "true"})  # the run ended, so that the checks changed, too
     state = month_state.month_state(period, now)
     context |= {
@@ -63,7 +63,7 @@ def month_page(request: HttpRequest) -> HttpResponse:
         "to_invoice": state.to_invoice,
         "issuable": month_checks.may_issue(state),
     }
-    return show(request, "month", _("Close a month"), context)
+    return render_page(request, "month", _("Close a month"), context)
 
 
 @money_page(MAY_ISSUE)
@@ -78,7 +78,7 @@ def issue_month(request: HttpRequest) -> HttpResponse:
     state = month_state.month_state(period, now)
     failed = [check for check in month_checks.checks(state) if check.outcome == month_checks.Outcome.FAILED]
     context = {"name": f"{period.start:%Y-%m}", "state": state, "failed": failed}
-    return show(request, "month_issue", _("Issue the month's invoices"), context)
+    return render_page(request, "month_issue", _("Issue the month's invoices"), context)
 
 
 @money_page(MAY_ISSUE)

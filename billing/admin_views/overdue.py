@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
-from billing.admin_views.base import MAY_CLOSE, asked_words, money_page, page_of, query, show
+from billing.admin_views.base import MAY_CLOSE, money_page, page_of, query, render_page, search_text
 from billing.invoices import issuing
 from billing.models import InvoiceState
 from billing.models.invoices import REFERENCE_CHARS_MAX
@@ -37,29 +37,29 @@ HEAD = (
 
 
 def _age(request: HttpRequest) -> Age | None:
-    asked = request.GET.get("age", "")
-    return Age(asked) if asked in list(Age) else None
+    value = request.GET.get("age", "")
+    return Age(value) if value in list(Age) else None
 
 
 @money_page()
 @require_GET
 def overdue_page(request: HttpRequest) -> HttpResponse:
     """Lists overdue invoices, the earliest due date first."""
-    now, words, age = timezone.now().astimezone(UTC), asked_words(request), _age(request)
-    sums = overdue.sums(now, words)
+    now, text, age = timezone.now().astimezone(UTC), search_text(request), _age(request)
+    sums = overdue.sums_by_age(now, text)
     count = sum(age_sum.invoices for age_sum in sums if age is None or age_sum.age == age)
-    rows = page_of(request, overdue.overdue(now, words=words, age=age), count)
+    rows = page_of(request, overdue.overdue(now, search_text=text, age=age), count)
     context: dict[str, Any] = {
         "rows": rows,
         "lines": [(invoice, (now - invoice.due_at).days) for invoice in rows],
         "debts": overdue.receivables(sums),
         "ages": AGES,
         "age": age,
-        "words": words,
-        "address": query(age=age or "", q=words),
-        "without_age": query(q=words),
+        "words": text,
+        "address": query(age=age or "", q=text),
+        "without_age": query(q=text),
     }
-    return show(request, "overdue", _("Overdue"), context)
+    return render_page(request, "overdue", _("Overdue"), context)
 
 
 @money_page()
@@ -69,7 +69,7 @@ def overdue_csv(request: HttpRequest) -> HttpResponse:
     now = timezone.now().astimezone(UTC)
 
     def lines() -> Iterator[tuple[Any, ...]]:
-        invoices = overdue.overdue(now, words=asked_words(request), age=_age(request))
+        invoices = overdue.overdue(now, search_text=search_text(request), age=_age(request))
         for invoice in invoices.iterator(chunk_size=500):
             yield (
                 csv_files.inert(invoice.number), csv_files.inert(invoice.tenant.slug),
@@ -103,4 +103,4 @@ def mark_paid(request: HttpRequest, invoice_id: str) -> HttpResponse:
             messages.success(request, _("%(number)s is paid.") % {"number": invoice.number})
             return redirect("admin:billing_overdue")
     context = {"invoice": invoice, "reference_chars_max": REFERENCE_CHARS_MAX}
-    return show(request, "mark_paid", _("Mark as paid"), context)
+    return render_page(request, "mark_paid", _("Mark as paid"), context)

@@ -51,19 +51,19 @@ class CostCollection(ApiView):
         query = self.query
         call_limits.charge_costs(self.tenant)
         try:
-            found = costs.costs(self.tenant, query["start"], query["end"], query["group_by"])
-        except NoPrice as missing:
-            raise Conflict(str(missing), code="no_price") from None
-        rows = {f"{number:09d}": row for number, row in enumerate(found.rows)}
-        result, token = pages.page_of_items(rows.items(), key=lambda item: item[0], **self._page_asked())
+            period_costs = costs.costs(self.tenant, query["start"], query["end"], query["group_by"])
+        except NoPrice as error:
+            raise Conflict(str(error), code="no_price") from None
+        rows = {f"{number:09d}": row for number, row in enumerate(period_costs.rows)}
+        page, token = pages.page_of_items(rows.items(), key=lambda item: item[0], **self._page_parameters())
         return self.one(
             {
-                "start": found.period.start,
-                "end": found.period.end,
-                "currency": found.currency,
-                "total": found.total,
-                "unpriced": found.unpriced,
-                "items": [row for _, row in result],
+                "start": period_costs.period.start,
+                "end": period_costs.period.end,
+                "currency": period_costs.currency,
+                "total": period_costs.total,
+                "unpriced": period_costs.unpriced,
+                "items": [row for _, row in page],
                 "next_page_token": token,
             },
             CostsOut,
@@ -90,10 +90,10 @@ class InvoiceDraft(ApiView):
         """Read the bill of the current month so far and its forecast."""
         now = timezone.now()
         try:
-            found = draft(self.tenant, now)
-        except NoPrice as missing:
-            raise Conflict(str(missing), code="no_price") from None
-        month, bill = month_of(now), found.so_far
+            bills = draft(self.tenant, now)
+        except NoPrice as error:
+            raise Conflict(str(error), code="no_price") from None
+        month, bill = month_of(now), bills.so_far
         return self.one(
             {
                 "period_start": month.start,
@@ -104,8 +104,8 @@ class InvoiceDraft(ApiView):
                 "tax": bill.tax,
                 "taxes": bill.taxes,
                 "total": bill.total,
-                "forecast": found.forecast.total,
-                "unpriced": found.unpriced,
+                "forecast": bills.forecast.total,
+                "unpriced": bills.unpriced,
                 "lines": bill.lines,
             },
             DraftOut,
@@ -176,8 +176,8 @@ class InvoiceLines(ApiView):
     @endpoint("list_invoice_lines", Scope.BILLING_READ, page_item=InvoiceLineOut)
     def get(self, request: Request, invoice_id: str) -> Response:
         """List the lines of an invoice."""
-        found = access.invoice(self.actor, invoice_id)
-        return self.page(access.lines_of(found), InvoiceLineOut, order=("position",))
+        invoice = access.invoice(self.actor, invoice_id)
+        return self.page(access.lines_of(invoice), InvoiceLineOut, order=("position",))
 
 
 class InvoiceLineHours(ApiView):
@@ -214,19 +214,19 @@ class InvoiceRecomputation(ApiView):
         cover the period. Returns each difference; without one it is equal to the cent. If the lake has too many reports
         for a request, `replay` says how far the worker is with them, and the differences are those of its last replay.
         """
-        found = access.invoice(self.actor, invoice_id)
+        invoice = access.invoice(self.actor, invoice_id)
         call_limits.charge_recomputation(self.tenant)
         try:
-            result = recompute(found, lake_rows_max=call_limits.REPLAYED_ROWS_MAX)
-        except NoPrice as missing:
-            raise Conflict(str(missing), code="no_price") from None
-        except LakeBroken as broken:
-            raise Conflict(f"The lake cannot be replayed: {broken}.", code="lake_broken") from None
-        result, replay = replays.with_replay(found, result, timezone.now())
+            result = recompute(invoice, lake_rows_max=call_limits.REPLAYED_ROWS_MAX)
+        except NoPrice as error:
+            raise Conflict(str(error), code="no_price") from None
+        except LakeBroken as error:
+            raise Conflict(f"The lake cannot be replayed: {error}.", code="lake_broken") from None
+        result, replay = replays.merge_replay(invoice, result, timezone.now())
         return self.one(
             {
-                "has_inputs": bool(found.inputs),
-                "is_equal": result.is_equal if found.inputs else None,
+                "has_inputs": bool(invoice.inputs),
+                "is_equal": result.is_equal if invoice.inputs else None,
                 "is_replayed": result.is_replayed,
                 "replay": asdict(replay),
                 "lines": result.lines,
@@ -243,9 +243,9 @@ class InvoiceRecomputation(ApiView):
         For invoices whose reports are too many for a request. A tenant has one such replay at a time; `GET` has its
         progress and, for a day, its result.
         """
-        found = access.invoice(self.actor, invoice_id)
+        invoice = access.invoice(self.actor, invoice_id)
         call_limits.charge_recomputation(self.tenant)
-        started = replays.start(acting=self.actor, invoice=found, now=timezone.now())
-        shown = replays.ShownReplay(state=started.state, noted_at=started.noted_at)
-        location = f"{API_ROOT}/invoices/{found.pk}/recompute"
-        return self.one(asdict(shown), InvoiceReplayOut, status=202, location=location)
+        started = replays.start(acting=self.actor, invoice=invoice, now=timezone.now())
+        status = replays.ReplayStatus(state=started.state, noted_at=started.noted_at)
+        location = f"{API_ROOT}/invoices/{invoice.pk}/recompute"
+        return self.one(asdict(status), InvoiceReplayOut, status=202, location=location)

@@ -89,5 +89,5 @@ class BalanceCollection(ApiView):
     @endpoint("list_balances", Scope.BILLING_READ, query=BalanceQuery, page_item=BalanceOut)
     def get(self, request: Request) -> Response:
         """List balances by currency, now or at an instant."""
-        found = selectors.balances(self.tenant, self.query.get("at"))
-        return self.page_items(found, BalanceOut, key=lambda balance: balance.currency)
+        balances = selectors.balances(self.tenant, self.query.get("at"))
+        return self.page_items(balances, BalanceOut, key=lambda balance: balance.currency)

@@ -30,15 +30,15 @@ class OperatorMoneyView(ApiView):
 
     def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
         access.require(self.actor, declared.scope)
-        needed = self.may_read if self.request.method in ("GET", "HEAD") else self.may_write
-        if self.actor.user is None or not self.actor.user.has_perm(needed):
+        permission = self.may_read if self.request.method in ("GET", "HEAD") else self.may_write
+        if self.actor.user is None or not self.actor.user.has_perm(permission):
             raise PermissionDenied("Your account may not do this in the operator panel.")
         return super().run_endpoint(declared, handle)
 
 
 def tenant_or_404(tenant_id: str) -> Tenant:
     """Returns any tenant by id. Raises `NotFound`."""
-    found = pricing.tenant_of_id(tenant_id)
-    if found is None:
+    tenant = pricing.tenant_of_id(tenant_id)
+    if tenant is None:
         raise NotFound()
-    return found
+    return tenant

@@ -82,8 +82,8 @@ class OperatorBalanceCollection(_LedgerView):
     @endpoint("list_operator_balances", Scope.OPERATOR, query=BalanceQuery, page_item=BalanceOut, errors=(404,))
     def get(self, request: Request, tenant_id: str) -> Response:
         """List a tenant's balances by currency, now or at an instant."""
-        found = selectors.balances(tenant_or_404(tenant_id), self.query.get("at"))
-        return self.page_items(found, BalanceOut, key=lambda balance: balance.currency)
+        balances = selectors.balances(tenant_or_404(tenant_id), self.query.get("at"))
+        return self.page_items(balances, BalanceOut, key=lambda balance: balance.currency)
 
 
 class RefundCollection(_LedgerView):
@@ -121,8 +121,8 @@ class OperatorInvoiceCredit(_LedgerView):
         It has the tax rates of the invoice. The credit notes of an invoice sum to at most its amount; the part that
         exceeds its open amount becomes credit of the tenant.
         """
-        made = issuing.credit(
+        credit_note = issuing.credit(
             acting=self.actor, invoice=access.any_invoice(invoice_id), amount=self.body["amount"],
             note=self.body["note"], now=timezone.now(),
         )  # fmt: skip
-        return self.one(access.any_invoice(made.pk), InvoiceOut, status=201)
+        return self.one(access.any_invoice(credit_note.pk), InvoiceOut, status=201)

@@ -116,8 +116,8 @@ class PlanPriceCollection(OperatorMoneyView):
         """
         body: dict[str, Any] = dict(self.body)
         components = [dict(component) for component in body.pop("components")]
-        made = pricing.add_price(acting=self.actor, plan=_plan(plan), fields=body, components=components)
-        return self.one(made, PlanPriceOut, status=201)
+        price = pricing.add_price(acting=self.actor, plan=_plan(plan), fields=body, components=components)
+        return self.one(price, PlanPriceOut, status=201)
 
 
 class TenantCurrency(OperatorMoneyView):
@@ -129,10 +129,10 @@ class TenantCurrency(OperatorMoneyView):
 
         Only before the tenant has had an instance, an invoice, or amounts agreed in another currency.
         """
-        changed = pricing.set_currency(
+        tenant = pricing.set_currency(
             acting=self.actor, tenant=tenant_or_404(tenant_id), currency=self.body["currency"]
         )
-        return self.one(changed, CurrencyOut)
+        return self.one(tenant, CurrencyOut)
 
 
 class TaxChangeCollection(OperatorMoneyView):
@@ -150,8 +150,8 @@ class TaxChangeCollection(OperatorMoneyView):
 
         Lines are taxed at the rate of their hours: a bill in which the rate changes has lines of both rates.
         """
-        made = tax.add(acting=self.actor, tenant=tenant_or_404(tenant_id), **self.body)
-        return self.one(made, TaxChangeOut, status=201)
+        change = tax.add(acting=self.actor, tenant=tenant_or_404(tenant_id), **self.body)
+        return self.one(change, TaxChangeOut, status=201)
 
 
 class TaxChangeDetail(OperatorMoneyView):
@@ -162,15 +162,15 @@ class TaxChangeDetail(OperatorMoneyView):
         """Remove a change of the tax rate, as long as none of its hours was invoiced."""
         is_number = change_id.isascii() and change_id.isdigit() and len(change_id) <= ID_DIGITS_MAX
         number = int(change_id) if is_number else None
-        found = tax.changes_of(tenant_or_404(tenant_id)).filter(pk=number).first()
-        if found is None:
+        change = tax.changes_of(tenant_or_404(tenant_id)).filter(pk=number).first()
+        if change is None:
             raise NotFound()
-        tax.remove(acting=self.actor, change=found)
+        tax.remove(acting=self.actor, change=change)
         return Response(status=204)
 
 
 def _plan(code: str) -> Plan:
-    found = pricing.plan_of_code(code)
-    if found is None:
+    plan = pricing.plan_of_code(code)
+    if plan is None:
         raise NotFound()
-    return found
+    return plan

@@ -43,18 +43,18 @@ class PriceQuote(ApiView):
 
         Quantities default to the included ones of the plan. Nothing is reserved.
         """
-        wanted = self.query
+        query = self.query
         currency = _currency_of(self.actor)
         plan = selectors.plan_for(
-            wanted.get("plan"), bandwidth_mb_s=wanted.get("bandwidth_mb_s"), storage_gb=wanted.get("storage_gb"),
-            currency=None if wanted.get("plan") else currency,
+            query.get("plan"), bandwidth_mb_s=query.get("bandwidth_mb_s"), storage_gb=query.get("storage_gb"),
+            currency=None if query.get("plan") else currency,
         )  # fmt: skip
         if plan is None:
             raise NotFound("No plan on sale can hold this.", code="no_such_plan")
-        bandwidth_mb_s = wanted.get("bandwidth_mb_s") or plan.bandwidth_mb_s
-        storage_gb = wanted.get("storage_gb") or plan.storage_gb
-        _within("bandwidth_mb_s", bandwidth_mb_s, plan.bandwidth_mb_s_max, plan)
-        _within("storage_gb", storage_gb, plan.storage_gb_max, plan)
+        bandwidth_mb_s = query.get("bandwidth_mb_s") or plan.bandwidth_mb_s
+        storage_gb = query.get("storage_gb") or plan.storage_gb
+        _require_at_most("bandwidth_mb_s", bandwidth_mb_s, plan.bandwidth_mb_s_max, plan)
+        _require_at_most("storage_gb", storage_gb, plan.storage_gb_max, plan)
         quoted = selectors.quote_for(plan, currency=currency, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
         if quoted is None:
             raise NotFound(f"Plan {plan.code} has no price yet.", code="no_price")
@@ -87,10 +87,10 @@ class InstanceUsage(ApiView):
         group_by = [self.query["group_by"]] if "group_by" in self.query else []
         rows = metered.usage_rows(instance.pk, start=start, end=end, step=step, group_by=group_by)
 
-        def place(row: dict[str, Any]) -> str:
+        def sort_key(row: dict[str, Any]) -> str:
             return "|".join([row["start"].isoformat(), row["direction"], *(row[name] for name in group_by)])
 
-        result, token = pages.page_of_items(rows, key=place, **self._page_asked())
+        result, token = pages.page_of_items(rows, key=sort_key, **self._page_parameters())
         totals = metered.usage_totals(instance.pk, start=start, end=end)
         return self.one(
             {
@@ -111,9 +111,9 @@ def _currency_of(actor: Actor) -> str:
     return (actor.tenant or Tenant()).currency
 
 
-def _within(name: str, asked: int, largest: int, plan: Plan) -> None:
-    if asked > largest:
+def _require_at_most(name: str, requested: int, maximum: int, plan: Plan) -> None:
+    if requested > maximum:
         raise Invalid(
-            f"Plan {plan.code} goes up to {largest}.",
-            errors=[FieldError(parameter=name, detail=f"At most {largest} in this plan.", code="too_large")],
+            f"Plan {plan.code} goes up to {maximum}.",
+            errors=[FieldError(parameter=name, detail=f"At most {maximum} in this plan.", code="too_large")],
         )

@@ -25,7 +25,7 @@ from tenants.containment import contained
 from tenants.currencies import fits, minor_digits
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
-from tenants.uniqueness import taken_meanwhile
+from tenants.uniqueness import raise_if_taken
 
 log = structlog.get_logger(__name__)
 
@@ -50,9 +50,9 @@ def create_budget(*, acting: Actor, name: str, amount: Decimal, instance_id: str
     if instance_id and not Instance.objects.filter(tenant=tenant, pk=instance_id).exists():
         raise Invalid.at("/instance_id", gettext_noop("There is no such instance."), code="not_found")
     _require_fits(amount, tenant)
-    _require_free(tenant, name)
+    _require_name_free(tenant, name)
     budget = Budget.objects.create(tenant=tenant, name=name, amount=amount, instance_id=instance_id)
-    audit.record(acting, "budget.created", budget, None, _shown(budget))
+    audit.record(acting, "budget.created", budget, None, _audit_values(budget))
     return budget
 
 
@@ -60,17 +60,17 @@ def create_budget(*, acting: Actor, name: str, amount: Decimal, instance_id: str
 def change_budget(*, acting: Actor, budget: Budget, changes: Mapping[str, Any]) -> Budget:
     """Changes a locked budget. A new amount resets its alerts of the month."""
     access.require(acting, Scope.BILLING_WRITE)
-    before = _shown(budget)
+    before = _audit_values(budget)
     if changes.get("amount", budget.amount) != budget.amount:
         _require_fits(changes["amount"], budget.tenant)
     if changes.get("name", budget.name) != budget.name:
-        _require_free(budget.tenant, changes["name"])
+        _require_name_free(budget.tenant, changes["name"])
     for field in CHANGEABLE:
         setattr(budget, field, changes.get(field, getattr(budget, field)))
-    if _shown(budget) != before:
-        with taken_meanwhile(NAME_CONSTRAINT, _name_taken()):
+    if _audit_values(budget) != before:
+        with raise_if_taken(NAME_CONSTRAINT, _name_taken()):
             budget.save_changes(list(CHANGEABLE))
-        audit.record(acting, "budget.changed", budget, *audit.difference(before, _shown(budget)))
+        audit.record(acting, "budget.changed", budget, *audit.difference(before, _audit_values(budget)))
     return budget
 
 
@@ -78,25 +78,25 @@ def change_budget(*, acting: Actor, budget: Budget, changes: Mapping[str, Any]) 
 def delete_budget(*, acting: Actor, budget: Budget) -> None:
     """Deletes a budget; its alerts stay."""
     access.require(acting, Scope.BILLING_WRITE)
-    audit.record(acting, "budget.deleted", budget, _shown(budget), None)
+    audit.record(acting, "budget.deleted", budget, _audit_values(budget), None)
     budget.delete()
 
 
 def evaluate(now: datetime) -> int:
     """Evaluates the budgets of all tenants and returns the number of new alerts. Safe to run concurrently."""
-    made = 0
+    alerts = 0
     tenants = Tenant.objects.filter(pk__in=Budget.objects.values("tenant_id")).order_by("pk")
     for tenant in tenants.iterator(chunk_size=500):
         with contained("budgets_failed", tenant=tenant.pk):
-            made += _evaluate_all(tenant, now)
-    return made
+            alerts += _evaluate_all(tenant, now)
+    return alerts
 
 
 def _evaluate_all(tenant: Tenant, now: datetime) -> int:
     try:
         bills = draft(tenant, now)
-    except NoPrice as missing:
-        log.warning("budget_not_evaluated", tenant=tenant.pk, reason=str(missing))
+    except NoPrice as error:
+        log.warning("budget_not_evaluated", tenant=tenant.pk, reason=str(error))
         return 0
     return sum(_evaluate(budget, bills, now) for budget in Budget.objects.filter(tenant=tenant))
 
@@ -119,14 +119,14 @@ def _evaluate(budget: Budget, bills: Draft, now: datetime) -> int:
 
 def _require_fits(amount: Decimal, tenant: Tenant) -> None:
     if not fits(amount, tenant.currency):
-        text = Message(
+        message = Message(
             gettext_noop("Amounts in %(currency)s have at most %(n)s decimals."),
             currency=tenant.currency, n=minor_digits(tenant.currency),
         )  # fmt: skip
-        raise Invalid.at("/amount", text, code="too_many_decimals")
+        raise Invalid.at("/amount", message, code="too_many_decimals")
 
 
-def _require_free(tenant: Tenant, name: str) -> None:
+def _require_name_free(tenant: Tenant, name: str) -> None:
     if Budget.objects.filter(tenant=tenant, name=name).exists():
         raise _name_taken()
 
@@ -135,5 +135,5 @@ def _name_taken() -> Conflict:
     return Conflict(gettext_noop("There is a budget of this name."), code="name_taken")
 
 
-def _shown(budget: Budget) -> dict[str, Any]:
+def _audit_values(budget: Budget) -> dict[str, Any]:
     return {"name": budget.name, "amount": str(budget.amount), "instance_id": budget.instance_id}

@@ -37,9 +37,9 @@ from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
 
-SYSTEM = "invoices"
-NOTHING = Decimal(0)
-WARNING = timedelta(days=1)
+ACTOR_NAME = "invoices"
+ZERO = Decimal(0)
+WARNING_PERIOD_MIN = timedelta(days=1)
 
 
 def dun(now: datetime) -> None:
@@ -50,30 +50,30 @@ def dun(now: datetime) -> None:
     terms = terms_in_force()
     failed: set[str] = set()
 
-    def act(tenant: Tenant) -> None:
+    def process(tenant: Tenant) -> None:
         _remind(tenant, terms, now)
         _suspend(tenant, terms, now)
 
     for tenant in _tenants_overdue(now):
-        _contained(tenant, partial(act, tenant), failed, now)
+        _run_or_record_failure(tenant, partial(process, tenant), failed, now)
     for tenant in Tenant.objects.filter(pk__in=UnpaidSuspension.objects.values("tenant_id")).order_by("pk"):
-        _contained(tenant, partial(resume_if_paid, tenant, now), failed, now)
+        _run_or_record_failure(tenant, partial(resume_if_paid, tenant, now), failed, now)
     action_items.clear_all_but(ActionKind.DUNNING, failed)
 
 
-def _contained(tenant: Tenant, act: Callable[[], Any], failed: set[str], now: datetime) -> None:
+def _run_or_record_failure(tenant: Tenant, process: Callable[[], Any], failed: set[str], now: datetime) -> None:
     try:
-        act()
+        process()
     except Exception as failure:
         log.exception("dunning_failed", tenant=tenant.pk, reason=type(failure).__name__)
         failed.add(tenant.pk)
-        action_items.note(tenant, ActionKind.DUNNING, "", now)
+        action_items.record(tenant, ActionKind.DUNNING, "", now)
 
 
-def terms_in_force() -> decide.Terms:
+def terms_in_force() -> decide.DunningTerms:
     """Returns the terms of the seller, or the defaults without a seller."""
     seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
-    return decide.Terms(
+    return decide.DunningTerms(
         first_reminder_days=seller.first_reminder_days,
         second_reminder_days=seller.second_reminder_days,
         suspend_days=seller.suspend_days,
@@ -87,7 +87,7 @@ def overdue_of(tenant: Tenant, now: datetime) -> list[Invoice]:
     invoices = Invoice.objects.filter(
         tenant=tenant, kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now
     )
-    return list(with_open_amount(invoices.defer("inputs")).filter(open_amount__gt=NOTHING).order_by("due_at", "pk"))
+    return list(with_open_amount(invoices.defer("inputs")).filter(open_amount__gt=ZERO).order_by("due_at", "pk"))
 
 
 @transaction.atomic
@@ -98,25 +98,25 @@ def resume_if_paid(tenant: Tenant, now: datetime) -> bool:
     """
     # The same lock as in `_suspend`, so that one of two concurrent transactions sees the other's result.
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
-    made = UnpaidSuspension.objects.filter(tenant=tenant).first()
-    if made is None or overdue_of(tenant, now):
+    suspension = UnpaidSuspension.objects.filter(tenant=tenant).first()
+    if suspension is None or overdue_of(tenant, now):
         return False
-    made.delete()
+    suspension.delete()
     if tenant.suspension_reason != SuspensionReason.UNPAID:
         return False
-    tenant_services.resume_tenant(acting=system_actor(SYSTEM), tenant=tenant)
+    tenant_services.resume_tenant(acting=system_actor(ACTOR_NAME), tenant=tenant)
     return True
 
 
 def _tenants_overdue(now: datetime) -> Iterator[Tenant]:
-    late = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now, total__gt=0)
-    return Tenant.objects.filter(pk__in=late.values("tenant_id")).order_by("pk").iterator(chunk_size=500)
+    overdue = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now, total__gt=0)
+    return Tenant.objects.filter(pk__in=overdue.values("tenant_id")).order_by("pk").iterator(chunk_size=500)
 
 
-def _remind(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
+def _remind(tenant: Tenant, terms: decide.DunningTerms, now: datetime) -> None:
     for invoice in overdue_of(tenant, now):
-        said = InvoiceReminder.objects.filter(invoice=invoice).values_list("number", flat=True)
-        number = decide.reminder_due((now - invoice.due_at).days, terms, list(said))
+        sent = InvoiceReminder.objects.filter(invoice=invoice).values_list("number", flat=True)
+        number = decide.reminder_due((now - invoice.due_at).days, terms, list(sent))
         if number is None:
             continue
         try:
@@ -141,24 +141,24 @@ def _was_reminded(invoice: Invoice, now: datetime) -> bool:
 
     It is required, so that no tenant is suspended without a warning when suspension has just been switched on.
     """
-    return InvoiceReminder.objects.filter(invoice=invoice, sent_at__lte=now - WARNING).exists()
+    return InvoiceReminder.objects.filter(invoice=invoice, sent_at__lte=now - WARNING_PERIOD_MIN).exists()
 
 
-def _suspend(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
+def _suspend(tenant: Tenant, terms: decide.DunningTerms, now: datetime) -> None:
     try:
         with transaction.atomic():
             # Serialises with a transaction that marks the invoice as paid.
             Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
-            late = overdue_of(tenant, now)
-            if not late or not decide.is_to_be_suspended((now - late[0].due_at).days, terms):
+            overdue = overdue_of(tenant, now)
+            if not overdue or not decide.must_suspend((now - overdue[0].due_at).days, terms):
                 return
-            if terms.reminders and not _was_reminded(late[0], now):
+            if terms.reminders and not _was_reminded(overdue[0], now):
                 return
-            note = f"Invoice {late[0].number} was due on {late[0].due_at:%Y-%m-%d}."
+            note = f"Invoice {overdue[0].number} was due on {overdue[0].due_at:%Y-%m-%d}."
             tenant_services.suspend_tenant(
-                acting=system_actor(SYSTEM), tenant=tenant, reason=SuspensionReason.UNPAID, note=note
+                acting=system_actor(ACTOR_NAME), tenant=tenant, reason=SuspensionReason.UNPAID, note=note
             )
             UnpaidSuspension.objects.update_or_create(tenant=tenant, defaults={"made_at": now})
-            log.warning("tenant_suspended_unpaid", tenant=tenant.pk, invoice=late[0].pk)
+            log.warning("tenant_suspended_unpaid", tenant=tenant.pk, invoice=overdue[0].pk)
     except Conflict:
         return  # the tenant is already suspended

@@ -43,13 +43,13 @@ class Adjustment:
 class LateUsage:
     """Adjustments of all earlier invoices, regardless of age.
 
-    `compared` has the usage state of each invoice that was compared; `failed` has the numbers of invoices that could
-    not be compared.
+    `compared_states` has the usage state of each invoice that was compared, by invoice id; `failed_numbers` are the
+    numbers of invoices that could not be compared.
     """
 
     adjustments: Sequence[Adjustment]
-    compared: Mapping[str, str]
-    failed: Sequence[str]
+    compared_states: Mapping[str, str]
+    failed_numbers: Sequence[str]
 
 
 def adjustments_of(tenant: Tenant) -> Sequence[Adjustment]:
@@ -69,27 +69,27 @@ def late_usage(tenant: Tenant) -> LateUsage:
     # Read before the usage, so that usage arriving meanwhile is compared again.
     states = usage_states(tenant, [Period(start=row.period_start, end=row.period_end) for row in rows])
     adjustments: list[Adjustment] = []
-    compared: dict[str, str] = {}
-    failed: list[str] = []
+    compared_states: dict[str, str] = {}
+    failed_numbers: list[str] = []
     for row in rows:
         check = getattr(row, "usage_check", None)
         state = states[row.period_start]
         if (check is not None and check.digest == state) or not row.inputs:
             continue
         try:
-            adjustments += missing(row, as_known_now(row, from_json(row.inputs)))
-        except (NoPrice, ValueError) as trouble:
-            log.warning("late_usage_not_rated", invoice=row.pk, reason=str(trouble))
-            failed.append(row.number)
+            adjustments += adjustments_due(row, with_current_usage(row, from_json(row.inputs)))
+        except (NoPrice, ValueError) as error:
+            log.warning("late_usage_not_rated", invoice=row.pk, reason=str(error))
+            failed_numbers.append(row.number)
         else:
-            compared[row.pk] = state
-    return LateUsage(adjustments=adjustments, compared=compared, failed=failed)
+            compared_states[row.pk] = state
+    return LateUsage(adjustments=adjustments, compared_states=compared_states, failed_numbers=failed_numbers)
 
 
-def remember_compared(compared: Mapping[str, str], now: datetime) -> None:
-    """Stores the state of the usage that these invoices charge, by invoice id."""
+def store_usage_states(states: Mapping[str, str], now: datetime) -> None:
+    """Stores the state of the usage of these invoices, by invoice id, so that unchanged usage is not compared again."""
     UsageCheck.objects.bulk_create(
-        (UsageCheck(invoice_id=pk, digest=state, checked_at=now) for pk, state in compared.items()),
+        (UsageCheck(invoice_id=pk, digest=state, checked_at=now) for pk, state in states.items()),
         update_conflicts=True, unique_fields=["invoice"], update_fields=["digest", "checked_at"],
     )  # fmt: skip
 
@@ -122,21 +122,21 @@ def usage_states(tenant: Tenant, periods: Sequence[Period]) -> dict[datetime, st
     )
     states = {}
     for period in periods:
-        known = [(count, last) for month, count, last in by_month if month < period.end]
-        last = max((last for _, last in known if last is not None), default=None)
-        count = sum(count for count, _ in known)
+        effective_operations = [(count, last) for month, count, last in by_month if month < period.end]
+        last = max((last for _, last in effective_operations if last is not None), default=None)
+        count = sum(count for count, _ in effective_operations)
         states[period.start] = f"{revisions.get(period.start, 0)} {count} {last.timestamp() if last else 0:.6f}"
     return states
 
 
-def as_known_now(invoice: Invoice, inputs: Inputs) -> Inputs:
+def with_current_usage(invoice: Invoice, inputs: Inputs) -> Inputs:
     """Returns the inputs of an invoice with the usage known now."""
     components = (component for prices in inputs.prices for component in prices.components)
     has_rates = any(component.meter is Meter.BANDWIDTH_P95 for component in components)
     return replace(inputs, usage=consumption.of_tenant(invoice.tenant, inputs.period, with_rates=has_rates))
 
 
-def missing(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
+def adjustments_due(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
     """Yields the amounts due for these inputs beyond what the invoice and its later corrections charge.
 
     Amounts are compared by the tax rate in force at the time of use.

@@ -1,4 +1,4 @@
-"""Inputs of rating: usage, prices and agreement of a tenant, read together."""
+"""Inputs of rating (usage, prices and agreement of a tenant, read together), and the draft of the current month."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from billing import consumption, prices
 from billing.invoices.periods import month_of
 from billing.invoices.snapshot import Inputs
 from billing.invoices.unpriced import without_unpriced
-from billing.rating.forecast import extended
+from billing.rating.forecast import with_forecast
 from billing.rating.hours import HOUR, ceil_hour
 from billing.rating.terms import Bill, Period
 from tenants.models import Tenant
@@ -46,7 +46,7 @@ def draft(tenant: Tenant, now: datetime) -> Draft:
     month = month_of(now)
     inputs, unpriced = without_unpriced(inputs_of(tenant, month))
     until = known_until(month, now)
-    expected = [extended(usage, until, month) for usage in inputs.usage]
+    expected = [with_forecast(usage, until, month) for usage in inputs.usage]
     return Draft(so_far=rated_so_far(inputs, now), forecast=replace(inputs, usage=expected).rated(), unpriced=unpriced)
 
 

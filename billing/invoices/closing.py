@@ -22,16 +22,15 @@ from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
 
-FAILED = "It failed; the log says why."
+UNEXPECTED_FAILURE = "It failed; the log says why."
 # Codes of conflicts that resolve themselves later.
-PASSES = ("usage_incomplete", "period_not_over")
-# Length of the shortest two adjacent months. Counted from the start of a month, its usage is evaluated at least this
-# long.
-LOOKED_AT_FOR: Final = timedelta(days=59)
+TRANSIENT_CONFLICTS = ("usage_incomplete", "period_not_over")
+# Shortest time, from the start of a month, in which its usage is evaluated: length of the shortest two adjacent months.
+EVALUATION_MIN: Final = timedelta(days=59)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
+class ClosingResult:
     """Result of closing a month. `waiting` has the reason why an invoice could not be issued, by tenant slug."""
 
     period: Period
@@ -51,30 +50,30 @@ def tenants_without_invoice(period: Period) -> QuerySet[Tenant]:
     arrived since the start of the month before, or if a minimum was agreed on.
     """
     since = month_before(period).start
-    had = Instance.objects.filter(Q(deleted_at=None) | Q(deleted_at__gte=since), created_at__lt=period.end)
-    late = UsageRevision.objects.filter(noted_at__gte=since, month__lt=period.start)
-    used_late = Instance.objects.filter(pk__in=late.values("instance_id"))
+    with_instance = Instance.objects.filter(Q(deleted_at=None) | Q(deleted_at__gte=since), created_at__lt=period.end)
+    late_usage = UsageRevision.objects.filter(noted_at__gte=since, month__lt=period.start)
+    with_late_usage = Instance.objects.filter(pk__in=late_usage.values("instance_id"))
     invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
-    agreed = BillingProfile.objects.filter(
+    with_minimum = BillingProfile.objects.filter(
         Q(minimum_from=None) | Q(minimum_from__lt=period.end.date()), minimum__gt=0, tenant__created_at__lt=period.end
     )
     may_have_charges = (
-        Q(pk__in=had.values("tenant_id"))
-        | Q(pk__in=used_late.values("tenant_id"))
-        | Q(pk__in=agreed.values("tenant_id"))
+        Q(pk__in=with_instance.values("tenant_id"))
+        | Q(pk__in=with_late_usage.values("tenant_id"))
+        | Q(pk__in=with_minimum.values("tenant_id"))
     )
     return Tenant.objects.filter(may_have_charges).exclude(pk__in=invoiced).order_by("pk")
 
 
-def months_used_late(closed: Period) -> list[tuple[str, datetime]]:
+def late_months_without_invoice(closed: Period) -> list[tuple[str, datetime]]:
     """Returns months before `closed` that have no invoice, and whose usage arrived after their last evaluation.
 
     A month is evaluated until the following one ends. Late usage of a month that has an invoice is a line of the next
     invoice (`billing.invoices.adjustments`); a month without an invoice gets its own. Each pair is a tenant's id and
     the start of a month, ordered by month.
     """
-    noted = UsageRevision.objects.filter(noted_at__gte=month_before(closed).start, month__lt=closed.start)
-    months = list(noted.filter(noted_at__gte=F("month") + LOOKED_AT_FOR).values_list("instance_id", "month"))
+    revisions = UsageRevision.objects.filter(noted_at__gte=month_before(closed).start, month__lt=closed.start)
+    months = list(revisions.filter(noted_at__gte=F("month") + EVALUATION_MIN).values_list("instance_id", "month"))
     tenant_ids = dict(Instance.objects.filter(pk__in={pk for pk, _ in months}).values_list("pk", "tenant_id"))
     pairs = {(tenant_ids[pk], month) for pk, month in months if pk in tenant_ids}
     invoices = Invoice.objects.filter(kind=InvoiceKind.INVOICE, tenant_id__in={tenant_id for tenant_id, _ in pairs})
@@ -85,7 +84,7 @@ def months_used_late(closed: Period) -> list[tuple[str, datetime]]:
 def invoices_to_issue(closed: Period, *, with_earlier: bool) -> Iterator[tuple[Tenant, Period]]:
     """Iterates over tenants and months without an invoice, in chunks: earlier months used late, then `closed`."""
     if with_earlier:
-        pairs = months_used_late(closed)
+        pairs = late_months_without_invoice(closed)
         tenants = Tenant.objects.in_bulk({tenant_id for tenant_id, _ in pairs})
         yield from ((tenants[tenant_id], month_of(month.astimezone(UTC))) for tenant_id, month in pairs)
     yield from ((tenant, closed) for tenant in tenants_without_invoice(closed).iterator(chunk_size=500))
@@ -97,7 +96,7 @@ def close_month(
     acting: Actor | None = None,
     period: Period | None = None,
     progress: ProgressCallback | None = None,
-) -> Closing:
+) -> ClosingResult:
     """Issues the invoices of `period`. Idempotent, and safe to run concurrently.
 
     The default is the month before `now`, together with earlier months that had no charges until usage arrived.
@@ -106,32 +105,32 @@ def close_month(
     that no longer fail are removed by the default round alone.
     """
     closed = period or month_before(month_of(now))
-    issued = nothing = 0
+    issued = nothing_to_charge = 0
     waiting: dict[str, str] = {}
     failed: set[str] = set()
-    count = tenants_without_invoice(closed).count() if progress is not None else 0
+    tenant_count = tenants_without_invoice(closed).count() if progress is not None else 0
     for position, (tenant, month) in enumerate(invoices_to_issue(closed, with_earlier=period is None)):
         if progress is not None:
-            progress(position, count)
+            progress(position, tenant_count)
         actor = (acting or system_actor("invoices")).within(tenant)
         try:
             invoice = issuing.issue(acting=actor, tenant=tenant, period=month, now=now)
-        except Conflict as refused:
-            waiting[tenant.slug] = str(refused.detail)
-            log.info("invoice_waits", tenant=tenant.pk, reason=refused.code)
-            if refused.code not in PASSES:
+        except Conflict as conflict:
+            waiting[tenant.slug] = str(conflict.detail)
+            log.info("invoice_waits", tenant=tenant.pk, reason=conflict.code)
+            if conflict.code not in TRANSIENT_CONFLICTS:
                 failed.add(tenant.pk)
-                action_items.note(tenant, ActionKind.CLOSING, str(refused.detail), now)
+                action_items.record(tenant, ActionKind.CLOSING, str(conflict.detail), now)
             continue
         except Exception as failure:  # a failure of one tenant must not stop the others
-            waiting[tenant.slug] = FAILED
+            waiting[tenant.slug] = UNEXPECTED_FAILURE
             log.exception("invoice_failed", tenant=tenant.pk, reason=type(failure).__name__)
             failed.add(tenant.pk)
-            action_items.note(tenant, ActionKind.CLOSING, FAILED, now)
+            action_items.record(tenant, ActionKind.CLOSING, UNEXPECTED_FAILURE, now)
             continue
         issued += invoice is not None
-        nothing += invoice is None
+        nothing_to_charge += invoice is None
     if period is None:
         # An item does not name its month: only the regular round knows that no other month failed.
         action_items.clear_all_but(ActionKind.CLOSING, failed)
-    return Closing(period=closed, issued=issued, nothing_to_charge=nothing, waiting=waiting)
+    return ClosingResult(period=closed, issued=issued, nothing_to_charge=nothing_to_charge, waiting=waiting)

@@ -1,7 +1,7 @@
 """Font files of invoices, and the choice of a font by the script of a letter.
 
-The files are Noto Sans and Heebo of PyPI packages, under the SIL Open Font License. A file is loaded when a text first
-needs it; its weight is fixed at regular, because PDFs cannot have variable fonts.
+The files are Noto Sans and Heebo from PyPI packages, under the SIL Open Font License. A file is loaded when a text
+first needs it; its weight is fixed at regular, because PDFs cannot have variable fonts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import uharfbuzz
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
 
-REGULAR: Final = 400
+REGULAR_WEIGHT: Final = 400
 
 
 class Face(NamedTuple):
@@ -27,31 +27,31 @@ class Face(NamedTuple):
     file: str
 
 
-def _common(script: str, package: str) -> Face:
+def _fontpkg_face(script: str, package: str) -> Face:
     """Returns a font that also has Latin punctuation and digits, which names of companies mix with other scripts."""
     return Face(f"Noto Sans {script}".rstrip(), package, f"files/NotoSans{script}[wdth,wght].ttf")
 
 
-def _small(script: str) -> Face:
+def _manimgx_face(script: str) -> Face:
     return Face(f"Noto Sans {script}", "manimgx_fonts", f"NotoSans{script}[wght].ttf")
 
 
-def _large(region: str) -> Face:
+def _east_asian_face(region: str) -> Face:
     folder = f"fonts/ofl/notosans{region.lower()}"
     return Face(f"Noto Sans {region}", "justmytype_intl_cjk", f"{folder}/NotoSans{region}[wght].ttf")
 
 
-LATIN: Final = _common("", "fontpkg_noto_sans")
-SIMPLIFIED, TRADITIONAL, JAPANESE, KOREAN = map(_large, ("SC", "TC", "JP", "KR"))
+LATIN: Final = _fontpkg_face("", "fontpkg_noto_sans")
+SIMPLIFIED, TRADITIONAL, JAPANESE, KOREAN = map(_east_asian_face, ("SC", "TC", "JP", "KR"))
 EMOJI: Final = Face("Noto Emoji", "manimgx_fonts", "NotoEmoji[wght].ttf")
-SYMBOLS: Final = _small("Symbols")
+SYMBOLS: Final = _manimgx_face("Symbols")
 # Fonts by the first word of the Unicode name of a letter. Latin, Greek, Cyrillic and Devanagari are in the first font.
 SCRIPTS: Final = {
-    "ARABIC": _common("Arabic", "fontpkg_noto_sans_arabic"),
+    "ARABIC": _fontpkg_face("Arabic", "fontpkg_noto_sans_arabic"),
     "HEBREW": Face("Heebo", "fontpkg_heebo", "files/Heebo[wght].ttf"),
-    "THAI": _common("Thai", "fontpkg_noto_sans_thai"),
+    "THAI": _fontpkg_face("Thai", "fontpkg_noto_sans_thai"),
 } | {
-    script.upper(): _small(script)
+    script.upper(): _manimgx_face(script)
     for script in (
         "Armenian", "Bengali", "Devanagari", "Ethiopic", "Georgian", "Gujarati", "Gurmukhi", "Kannada", "Khmer", "Lao",
         "Malayalam", "Myanmar", "Oriya", "Sinhala", "Tamil", "Telugu",
@@ -68,28 +68,28 @@ _loaded: dict[Face, TTFont] = {}
 _lock = Lock()
 
 
-def loaded(face: Face) -> TTFont:
+def load(face: Face) -> TTFont:
     """Returns the font, registered for PDFs under its name."""
     if face not in _loaded:
         with _lock:
             if face not in _loaded:
-                made = TTFont(face.name, BytesIO(_regular(face)), shapable=True)
-                _prefer_letters(made)
-                pdfmetrics.registerFont(made)
-                _loaded[face] = made
+                font = TTFont(face.name, BytesIO(_with_regular_weight(face)), shapable=True)
+                _prefer_letters(font)
+                pdfmetrics.registerFont(font)
+                _loaded[face] = font
     return _loaded[face]
 
 
-def _regular(face: Face) -> bytes:
+def _with_regular_weight(face: Face) -> bytes:
     """Returns the font file with its weight fixed."""
     path = files(face.package).joinpath(*face.file.split("/"))
     variable = uharfbuzz.Face(uharfbuzz.Blob.from_file_path(str(path)))
-    wanted = uharfbuzz.SubsetInput()
-    wanted.keep_everything()
-    wanted.flags |= uharfbuzz.SubsetFlags.NO_HINTING
-    wanted.pin_all_axes_to_default(variable)
-    wanted.pin_axis_location(variable, "wght", REGULAR)
-    data: bytes = wanted.subset(variable).blob.data
+    subset = uharfbuzz.SubsetInput()
+    subset.keep_everything()
+    subset.flags |= uharfbuzz.SubsetFlags.NO_HINTING
+    subset.pin_all_axes_to_default(variable)
+    subset.pin_axis_location(variable, "wght", REGULAR_WEIGHT)
+    data: bytes = subset.subset(variable).blob.data
     return data
 
 
@@ -103,9 +103,9 @@ def _prefer_letters(font: TTFont) -> None:
             letters.sort(key=lambda letter: (letter in RADICALS or not is_normalized("NFKC", chr(letter)), letter))
 
 
-def has(face: Face, letter: str) -> bool:
+def has_glyph(face: Face, letter: str) -> bool:
     """True if the font has a glyph of the letter."""
-    return ord(letter) in loaded(face).face.charToGlyph
+    return ord(letter) in load(face).face.charToGlyph
 
 
 def face_of(letter: str, preferred: Face = SIMPLIFIED) -> Face | None:
@@ -113,7 +113,7 @@ def face_of(letter: str, preferred: Face = SIMPLIFIED) -> Face | None:
 
     Only fonts of the letter's script are loaded.
     """
-    return next((face for face in _candidates(letter, preferred) if has(face, letter)), None)
+    return next((face for face in _candidates(letter, preferred) if has_glyph(face, letter)), None)
 
 
 def is_east_asian(letter: str) -> bool:
@@ -123,14 +123,14 @@ def is_east_asian(letter: str) -> bool:
 
 def preferred_for(text: str) -> Face:
     """Returns the font for the Chinese characters of a text: Japanese if it has kana, Korean if it has Hangul."""
-    words = {name(letter, "").split(" ")[0] for letter in text if is_east_asian(letter)}
-    if words & {*KANA}:
+    scripts = {name(letter, "").split(" ")[0] for letter in text if is_east_asian(letter)}
+    if scripts & {*KANA}:
         return JAPANESE
-    return KOREAN if HANGUL in words else SIMPLIFIED
+    return KOREAN if HANGUL in scripts else SIMPLIFIED
 
 
 def _candidates(letter: str, preferred: Face) -> tuple[Face, ...]:
-    if has(LATIN, letter):
+    if has_glyph(LATIN, letter):
         return (LATIN,)
     if is_east_asian(letter):
         return preferred, *(face for face in EAST_ASIAN if face is not preferred)

@@ -25,7 +25,7 @@ VARIATION_SELECTORS: Final = range(0xFE00, 0xFE10)
 # Vowels of Thai and Lao that belong to the letter before them, though Unicode calls them letters.
 ATTACHED: Final = "\u0e33\u0eb3"
 
-Measure = Callable[["Run"], float]
+WidthFunction = Callable[["Run"], float]
 
 
 class Run(NamedTuple):
@@ -64,10 +64,10 @@ def plain_runs(text: str) -> Iterator[Run]:
     """Yields the runs of an `is_plain` text in order; the font of letters of Windows-1252 is empty."""
     preferred = faces.preferred_for(text)
     for font, letters in groupby(text, key=lambda letter: "" if is_western(letter) else _font_of(letter, preferred)):
-        yield _shown(font, "".join(letters))
+        yield _run_or_replacement(font, "".join(letters))
 
 
-def lacks_letters(text: str) -> bool:
+def has_missing_glyphs(text: str) -> bool:
     """True if a character of the text is shown as `REPLACEMENT`."""
     return any(
         not (is_western(letter) or letter.isspace() or letter in JOINERS) and faces.face_of(letter) is None
@@ -75,45 +75,45 @@ def lacks_letters(text: str) -> bool:
     )
 
 
-def text_lines(text: str, width: float, width_of: Measure) -> Iterator[list[list[Run]]]:
+def text_lines(text: str, width: float, width_of: WidthFunction) -> Iterator[list[list[Run]]]:
     """Yields lines, each a list of words in visual order from left to right; a word is a list of runs.
 
     A line has as many words as fit into `width`, measured by `width_of`. A word that is wider than a line is broken.
     """
-    seen = cleaned(text)
-    preferred = faces.preferred_for(seen)
-    words = [part for word in seen.split() for part in _fitting(list(_runs(word, preferred)), width, width_of)]
+    displayed = cleaned(text)
+    preferred = faces.preferred_for(displayed)
+    words = [part for word in displayed.split() for part in _break_word(list(_runs(word, preferred)), width, width_of)]
     line: list[list[Run]] = []
-    room = width
+    available = width
     for word in words:
-        needed = sum(width_of(run) for run in word) + width_of(Run(faces.LATIN.name, " "))
-        if line and needed > room:
-            yield list(_as_seen(line, words))
-            line, room = [], width
+        needed_width = sum(width_of(run) for run in word) + width_of(Run(faces.LATIN.name, " "))
+        if line and needed_width > available:
+            yield list(_in_visual_order(line, words))
+            line, available = [], width
         line.append(word)
-        room -= needed
+        available -= needed_width
     if line:
-        yield list(_as_seen(line, words))
+        yield list(_in_visual_order(line, words))
 
 
-def _fitting(word: list[Run], width: float, width_of: Measure) -> Iterator[list[Run]]:
+def _break_word(word: list[Run], width: float, width_of: WidthFunction) -> Iterator[list[Run]]:
     """Yields parts of the word that are not wider than a line, broken between letters and not before their marks."""
     if sum(width_of(run) for run in word) <= width:
         yield word
         return
     part: list[Run] = []
-    room = width
+    available = width
     for run in word:
         for cluster in _clusters(run.text):
-            needed = width_of(Run(run.font, cluster))
-            if part and needed > room:
+            needed_width = width_of(Run(run.font, cluster))
+            if part and needed_width > available:
                 yield part
-                part, room = [], width
+                part, available = [], width
             if part and part[-1].font == run.font:
                 part[-1] = Run(run.font, part[-1].text + cluster)
             else:
                 part.append(Run(run.font, cluster))
-            room -= needed
+            available -= needed_width
     yield part
 
 
@@ -131,14 +131,17 @@ def _clusters(text: str) -> Iterator[str]:
 def _runs(word: str, preferred: Face) -> Iterator[Run]:
     """Yields parts of one direction, each in a single font if one font covers it. A part is shaped as a whole."""
     for part in _parts_by_direction(word):
-        shown = [letter for letter in part if letter not in JOINERS]
-        found = [face for face in (faces.face_of(letter, preferred) for letter in shown) if face is not None]
-        whole = next((face for face in dict.fromkeys(found) if all(faces.has(face, letter) for letter in shown)), None)
-        if whole is not None:
-            yield Run(whole.name, part)
+        visible = [letter for letter in part if letter not in JOINERS]
+        candidates = [face for face in (faces.face_of(letter, preferred) for letter in visible) if face is not None]
+        covering = next(
+            (face for face in dict.fromkeys(candidates) if all(faces.has_glyph(face, letter) for letter in visible)),
+            None,
+        )
+        if covering is not None:
+            yield Run(covering.name, part)
             continue
         for font, letters in groupby(part, key=lambda letter: _font_of(letter, preferred)):
-            yield _shown(font, "".join(letters))
+            yield _run_or_replacement(font, "".join(letters))
 
 
 def _font_of(letter: str, preferred: Face) -> str | None:
@@ -147,7 +150,7 @@ def _font_of(letter: str, preferred: Face) -> str | None:
     return face.name if face else None
 
 
-def _shown(font: str | None, text: str) -> Run:
+def _run_or_replacement(font: str | None, text: str) -> Run:
     """Returns the letters in their font, or as many replacements if no font has them."""
     return Run(faces.LATIN.name, REPLACEMENT * len(text)) if font is None else Run(font, text)
 
@@ -157,32 +160,32 @@ def _parts_by_direction(word: str) -> Iterator[str]:
     part, direction = "", ""
     for letter in word:
         kind = bidirectional(letter)
-        own = "R" if kind in RIGHT_TO_LEFT else kind if kind == "L" else ""
-        if own and direction and own != direction:
+        letter_direction = "R" if kind in RIGHT_TO_LEFT else kind if kind == "L" else ""
+        if letter_direction and direction and letter_direction != direction:
             yield part
             part = ""
-        direction = own or direction
+        direction = letter_direction or direction
         part += letter
     yield part
 
 
-def _as_seen(line: list[list[Run]], words: list[list[Run]]) -> Iterable[list[Run]]:
+def _in_visual_order(line: list[list[Run]], words: list[list[Run]]) -> Iterable[list[Run]]:
     """Yields the words of a line in visual order; words without a direction take that of their neighbours."""
     is_rtl = [_is_rtl(word) for word in line]
     base = next((rtl for rtl in map(_is_rtl, words) if rtl is not None), False)
-    known = [base if rtl is None else rtl for rtl in is_rtl]
+    resolved = [base if rtl is None else rtl for rtl in is_rtl]
     for number, rtl in enumerate(is_rtl):
         # A neutral word between two words of the same direction takes that direction.
         if rtl is None:
             before = next((other for other in reversed(is_rtl[:number]) if other is not None), base)
             after = next((other for other in is_rtl[number + 1 :] if other is not None), base)
-            known[number] = before if before == after else base
-    same_direction = groupby(zip(known, line, strict=True), lambda pair: pair[0])
-    groups = [(is_right, [word for _, word in group]) for is_right, group in same_direction]
+            resolved[number] = before if before == after else base
+    same_direction = groupby(zip(resolved, line, strict=True), lambda pair: pair[0])
+    groups = [(rtl_group, [word for _, word in group]) for rtl_group, group in same_direction]
     if base:
         groups.reverse()
-    for is_right, group in groups:
-        yield from (([*reversed(word)] for word in reversed(group)) if is_right else group)
+    for rtl_group, group in groups:
+        yield from (([*reversed(word)] for word in reversed(group)) if rtl_group else group)
 
 
 def _is_rtl(word: Iterable[Run]) -> bool | None:

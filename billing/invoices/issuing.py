@@ -14,13 +14,13 @@ from django.utils.translation import gettext_noop
 
 from billing import action_items, prices
 from billing.invoices import mailing
-from billing.invoices.adjustments import Adjustment, late_usage, remember_compared, usage_states
+from billing.invoices.adjustments import Adjustment, late_usage, store_usage_states, usage_states
 from billing.invoices.charging import inputs_of
 from billing.invoices.notes import REVERSE_CHARGE_NOTE
 from billing.invoices.snapshot import to_json
 from billing.ledger import posting
 from billing.ledger import services as ledger
-from billing.ledger.services import FinalState, audited
+from billing.ledger.services import FinalState, invoice_summary
 from billing.models import (
     NEVER,
     ActionKind,
@@ -37,7 +37,7 @@ from billing.models import (
 from billing.models.agreements import ONLY_SELLER
 from billing.models.invoices import NOTE_CHARS_MAX, REFERENCE_CHARS_MAX
 from billing.rating.hours import NoPrice
-from billing.rating.taxes import credited, tax_sums
+from billing.rating.taxes import split_credit, tax_sums
 from billing.rating.terms import Period, RatedLine, TaxSum
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.models import Placement
@@ -77,26 +77,26 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     try:
         inputs = inputs_of(tenant, period)
         bill = inputs.rated()
-    except NoPrice as missing:
-        raise Conflict(str(missing), code="no_price") from None
-    found = late_usage(tenant)
-    remember_compared(found.compared, now)
-    if found.failed:
-        action_items.note(tenant, ActionKind.LATE_USAGE, ", ".join(found.failed), now)
+    except NoPrice as error:
+        raise Conflict(str(error), code="no_price") from None
+    late = late_usage(tenant)
+    store_usage_states(late.compared_states, now)
+    if late.failed_numbers:
+        action_items.record(tenant, ActionKind.LATE_USAGE, ", ".join(late.failed_numbers), now)
     else:
         action_items.clear(tenant, ActionKind.LATE_USAGE)
-    late = found.adjustments
-    lines = [*bill.lines, *(adjustment.line for adjustment in late)]
+    adjustments = late.adjustments
+    lines = [*bill.lines, *(adjustment.line for adjustment in adjustments)]
     if not lines:
         return None
     invoice = _create(
-        tenant, period, InvoiceKind.INVOICE, lines, late, taxes=tax_sums(lines, bill.currency),
+        tenant, period, InvoiceKind.INVOICE, lines, adjustments, taxes=tax_sums(lines, bill.currency),
         currency=bill.currency, now=now, inputs=to_json(inputs),
     )  # fmt: skip
-    remember_compared({invoice.pk: state}, now)
-    audit.record(acting, "invoice.issued", invoice, None, audited(invoice), tenant=tenant)
+    store_usage_states({invoice.pk: state}, now)
+    audit.record(acting, "invoice.issued", invoice, None, invoice_summary(invoice), tenant=tenant)
     payload = {"id": invoice.pk, "from_balance": str(invoice.from_balance)}
-    publish(tenant, WebhookEvent.INVOICE_ISSUED, audited(invoice) | payload, now)
+    publish(tenant, WebhookEvent.INVOICE_ISSUED, invoice_summary(invoice) | payload, now)
     posting.post(
         tenant, invoice.currency, LedgerKind.INVOICE, invoice.total, now=now, invoice=invoice, document=invoice
     )
@@ -119,20 +119,20 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
     access.require(acting, Scope.OPERATOR)
     posting.lock(invoice.tenant)
     locked = Invoice.objects.select_for_update().get(pk=invoice.pk)
-    left = left_to_credit(locked)
-    if not fits(amount, invoice.currency) or not 0 < amount <= left.net:
+    remaining = amounts_to_credit(locked)
+    if not fits(amount, invoice.currency) or not 0 < amount <= remaining.net:
         raise Invalid.at(
             "/amount",
             Message(
                 gettext_noop("Between %(least)s and what is left of the invoice, %(left)s."),
                 least=minor_unit(invoice.currency),
-                left=left.net,
+                left=remaining.net,
             ),
             code="out_of_range",
         )
     if not note.strip():
         raise Invalid.at("/note", gettext_noop("Say what it is for."), code="required")
-    parts = credited(amount, left.by_rate, locked.currency)
+    parts = split_credit(amount, remaining.by_rate, locked.currency)
     lines = [
         RatedLine(
             kind="credit", instance_id="", plan="", meter="", start=locked.period_start, end=locked.period_end,
@@ -141,20 +141,26 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
         for part in parts
     ]  # fmt: skip
     period = Period(start=locked.period_start, end=locked.period_end)
-    made = _create(
+    credit_note = _create(
         locked.tenant, period, InvoiceKind.CREDIT_NOTE, lines, [], currency=locked.currency, now=now, corrects=locked,
         note=note.strip()[:NOTE_CHARS_MAX],
         taxes=[TaxSum(percent=part.percent, base=-part.net, tax=-part.tax) for part in parts],
     )  # fmt: skip
-    audit.record(acting, "invoice.credited", made, None, audited(made), tenant=locked.tenant)
-    payload = audited(made) | {"id": made.pk, "corrects": locked.number}
+    audit.record(acting, "invoice.credited", credit_note, None, invoice_summary(credit_note), tenant=locked.tenant)
+    payload = invoice_summary(credit_note) | {"id": credit_note.pk, "corrects": locked.number}
     publish(locked.tenant, WebhookEvent.INVOICE_CREDITED, payload, now)
-    ledger.reverse_write_off(locked, -made.total, now)
+    ledger.reverse_write_off(locked, -credit_note.total, now)
     posting.post(
-        locked.tenant, locked.currency, LedgerKind.CREDIT_NOTE, made.total, now=now, invoice=locked, document=made
+        locked.tenant,
+        locked.currency,
+        LedgerKind.CREDIT_NOTE,
+        credit_note.total,
+        now=now,
+        invoice=locked,
+        document=credit_note,
     )
     ledger.apply_credit(acting=acting, tenant=locked.tenant, currency=locked.currency, now=now)
-    return made
+    return credit_note
 
 
 class Creditable(NamedTuple):
@@ -165,16 +171,16 @@ class Creditable(NamedTuple):
     by_rate: Sequence[TaxSum]
 
 
-def left_to_credit(invoice: Invoice) -> Creditable:
+def amounts_to_credit(invoice: Invoice) -> Creditable:
     """Returns the largest amounts that a credit note of the invoice can have."""
-    left = {tax_sum.percent: tax_sum for tax_sum in invoice.tax_sums()}
+    remaining = {tax_sum.percent: tax_sum for tax_sum in invoice.tax_sums()}
     for note in invoice.credit_notes.defer("inputs"):
         for credited_sum in note.tax_sums():
-            of_rate = left[credited_sum.percent]
-            left[credited_sum.percent] = replace(
-                of_rate, base=of_rate.base + credited_sum.base, tax=of_rate.tax + credited_sum.tax
+            rate_sum = remaining[credited_sum.percent]
+            remaining[credited_sum.percent] = replace(
+                rate_sum, base=rate_sum.base + credited_sum.base, tax=rate_sum.tax + credited_sum.tax
             )
-    by_rate = list(left.values())
+    by_rate = list(remaining.values())
     columns = zip(*((tax_sum.base, tax_sum.tax) for tax_sum in by_rate), strict=True)
     net, tax = (sum(amounts, Decimal(0)) for amounts in columns)
     return Creditable(net, tax, by_rate)
@@ -214,14 +220,14 @@ def has_seller() -> bool:
 def usage_is_complete(tenant: Tenant, period: Period) -> bool:
     """True if the usage of each cluster with an instance of the tenant was read past the end of the period."""
     clusters = set(Placement.objects.filter(instance__tenant=tenant).values_list("cluster_id", flat=True))
-    read = dict(
+    read_until = dict(
         UsageOffset.objects.filter(cluster_id__in=clusters)
         .values("cluster_id")
         .annotate(until=Min("updated_at"))
         .values_list("cluster_id", "until")
     )
-    late = timedelta(milliseconds=USAGE_INTERVAL_MS)
-    return all(read.get(cluster, NEVER) - late >= period.end for cluster in clusters)
+    interval = timedelta(milliseconds=USAGE_INTERVAL_MS)
+    return all(read_until.get(cluster, NEVER) - interval >= period.end for cluster in clusters)
 
 
 def _create(
@@ -229,7 +235,7 @@ def _create(
     period: Period,
     kind: InvoiceKind,
     lines: Sequence[RatedLine],
-    late: Sequence[Adjustment],
+    adjustments: Sequence[Adjustment],
     *,
     taxes: Sequence[TaxSum],
     currency: str,
@@ -238,14 +244,14 @@ def _create(
     corrects: Invoice | None = None,
     note: str = "",
 ) -> Invoice:
-    """Creates an invoice or a credit note with its lines. `late` has the adjustments that are among the lines."""
+    """Creates an invoice or a credit note with its lines. `adjustments` are those among the lines."""
     seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
     profile = prices.profile_of(tenant)
     subtotal = sum((line.amount for line in lines), Decimal(0))
     tax = sum((tax_sum.tax for tax_sum in taxes), Decimal(0))
     total = subtotal + tax
     owes_tax = profile.reverse_charge and any(not tax_sum.percent for tax_sum in taxes)
-    covered = Decimal(0) if corrects else max(Decimal(0), min(posting.credit(tenant, currency), total))
+    from_balance = Decimal(0) if corrects else max(Decimal(0), min(posting.credit_balance(tenant, currency), total))
     invoice = Invoice.objects.create(
         tenant=tenant,
         kind=kind,
@@ -261,15 +267,15 @@ def _create(
             {"percent": str(tax_sum.percent), "base": str(tax_sum.base), "tax": str(tax_sum.tax)} for tax_sum in taxes
         ],
         total=total,
-        from_balance=covered,
-        seller=_seller(seller),
-        buyer=_buyer(tenant, profile),
+        from_balance=from_balance,
+        seller=_seller_fields(seller),
+        buyer=_buyer_fields(tenant, profile),
         note=note or (REVERSE_CHARGE_NOTE if owes_tax else ""),
         inputs=inputs or {},
         issued_at=now,
         due_at=now + timedelta(days=seller.payment_days),
     )
-    corrected = {id(adjustment.line): adjustment.corrects for adjustment in late}
+    corrected = {id(adjustment.line): adjustment.corrects for adjustment in adjustments}
     InvoiceLine.objects.bulk_create(
         InvoiceLine(
             invoice=invoice, position=position, kind=line.kind, corrects=corrected.get(id(line)) or corrects,
@@ -293,7 +299,7 @@ def _next_number(seller: Seller, kind: InvoiceKind, now: datetime) -> str:
     return f"{prefix}-{series.last_number:05d}"
 
 
-def _seller(seller: Seller) -> dict[str, str]:
+def _seller_fields(seller: Seller) -> dict[str, str]:
     return {
         "name": seller.name,
         "address": seller.address,
@@ -305,7 +311,7 @@ def _seller(seller: Seller) -> dict[str, str]:
     }
 
 
-def _buyer(tenant: Tenant, profile: BillingProfile) -> dict[str, str]:
+def _buyer_fields(tenant: Tenant, profile: BillingProfile) -> dict[str, str]:
     return {
         "name": profile.legal_name or tenant.name,
         "address": profile.address,

@@ -23,21 +23,21 @@ RECIPIENTS_MAX = 20
 log = structlog.get_logger(__name__)
 
 
-def after_commit(send: Callable[..., int], invoice: Invoice, *more: Any) -> None:
+def after_commit(send: Callable[..., int], invoice: Invoice, *args: Any) -> None:
     """Sends mails about an invoice after the transaction commits.
 
     A failure is recorded for operators. It affects neither the committed rows nor the rest of the round.
     """
-    transaction.on_commit(partial(_send_contained, send, invoice, *more))
+    transaction.on_commit(partial(_send_or_record_failure, send, invoice, *args))
 
 
-def _send_contained(send: Callable[..., int], invoice: Invoice, *more: Any) -> None:
+def _send_or_record_failure(send: Callable[..., int], invoice: Invoice, *args: Any) -> None:
     try:
-        send(invoice, *more)
+        send(invoice, *args)
     except Exception as failure:
         log.exception("invoice_mail_failed", invoice=invoice.pk, reason=type(failure).__name__)
-        _note_not_taken(invoice)
-        action_items.note(invoice.tenant, ActionKind.MAIL, invoice.number, timezone.now())
+        _record_rejected_mail(invoice)
+        action_items.record(invoice.tenant, ActionKind.MAIL, invoice.number, timezone.now())
 
 
 def send_issued(invoice: Invoice) -> int:
@@ -51,25 +51,25 @@ def send_issued(invoice: Invoice) -> int:
         language: mails.Attachment(f"{invoice.number}.pdf", printing.as_pdf(invoice, language), "application/pdf")
         for language in {language for _, language in recipients}
     }
-    taken = sum(
+    accepted = sum(
         mails.send(
             "invoice", address, language, attachment=files[language], invoice=invoice, tenant=invoice.tenant.name,
             link=link,
         )
         for address, language in recipients
     )  # fmt: skip
-    if taken < len(recipients):
-        _note_not_taken(invoice)
-    return taken
+    if accepted < len(recipients):
+        _record_rejected_mail(invoice)
+    return accepted
 
 
-def not_taken(month: datetime) -> list[str]:
+def invoices_with_rejected_mail(month: datetime) -> list[str]:
     """Returns the numbers of the month's invoices with at least one mail that the server rejected."""
-    noted = UntakenMail.objects.filter(invoice__period_start=month).order_by("invoice__number")
-    return list(noted.values_list("invoice__number", flat=True))
+    rejected = UntakenMail.objects.filter(invoice__period_start=month).order_by("invoice__number")
+    return list(rejected.values_list("invoice__number", flat=True))
 
 
-def _note_not_taken(invoice: Invoice) -> None:
+def _record_rejected_mail(invoice: Invoice) -> None:
     UntakenMail.objects.update_or_create(invoice=invoice)
 
 
@@ -82,16 +82,16 @@ def send_reminder(invoice: Invoice, suspend_days: int) -> int:
     suspends_on = invoice.due_at + timedelta(days=suspend_days) if suspend_days else None
     link = mails.public_url(f"/invoices/{invoice.pk}/")
     recipients = _recipients(invoice)
-    taken = sum(
+    accepted = sum(
         mails.send(
             "reminder", address, language, invoice=invoice, tenant=invoice.tenant.name, link=link,
             suspends_on=suspends_on,
         )
         for address, language in recipients
     )  # fmt: skip
-    if taken < len(recipients):
-        _note_not_taken(invoice)
-    return taken
+    if accepted < len(recipients):
+        _record_rejected_mail(invoice)
+    return accepted
 
 
 def _recipients(invoice: Invoice) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from kombu.exceptions import OperationalError
 
 from billing.invoices import closing
 from billing.invoices.adjustments import adjustments_of
-from billing.invoices.closing import Closing
+from billing.invoices.closing import ClosingResult
 from billing.invoices.periods import month_of
 from billing.models import Invoice, InvoiceKind
 from billing.rating.hours import NoPrice
@@ -41,10 +41,10 @@ log = structlog.get_logger(__name__)
 
 TASK = "billing.run_for_month"
 ADD_INVOICE = "billing.add_invoice"
-KEPT_S = 60 * 24 * 3_600
+CACHE_TTL_S = 60 * 24 * 3_600
 # A run without progress for this long is taken to be dead, and may be started again.
-SILENT_AFTER = timedelta(minutes=5)
-NOTED_EVERY = timedelta(seconds=1)
+STALLED_AFTER = timedelta(minutes=5)
+PROGRESS_INTERVAL = timedelta(seconds=1)
 NAMED_MAX = 50
 
 
@@ -85,7 +85,7 @@ class MonthRun:
     named_in_all: int = 0
 
     def is_under_way(self, now: datetime) -> bool:
-        return self.state in (RunState.QUEUED, RunState.RUNNING) and now - self.noted_at < SILENT_AFTER
+        return self.state in (RunState.QUEUED, RunState.RUNNING) and now - self.noted_at < STALLED_AFTER
 
     @property
     def percent(self) -> float:
@@ -132,7 +132,7 @@ def enqueue(kind: RunKind, month: str, operator_id: str) -> None:
         current_app.send_task(TASK, (str(kind), month, operator_id), retry=True, retry_policy=QUICK_PUBLISH)
     except OperationalError:
         log.warning("queue.unreachable", month=month)
-        note_failed(kind, month, timezone.now())
+        mark_failed(kind, month, timezone.now())
 
 
 def _claim(run_: MonthRun, now: datetime) -> None:
@@ -141,12 +141,12 @@ def _claim(run_: MonthRun, now: datetime) -> None:
     After a run that ended, two concurrent claims may both succeed; `run` then executes only one of them at a time.
     """
     key = _key(run_.kind, run_.month)
-    if shared_cache.add(key, run_, KEPT_S):
+    if shared_cache.add(key, run_, CACHE_TTL_S):
         return
-    before = last_run(run_.kind, run_.month)
-    if before is not None and before.is_under_way(now):
+    previous = last_run(run_.kind, run_.month)
+    if previous is not None and previous.is_under_way(now):
         raise Conflict(gettext_noop("This runs already."), code="already_running")
-    shared_cache.set(key, run_, KEPT_S)
+    shared_cache.set(key, run_, CACHE_TTL_S)
 
 
 def run(kind: RunKind, month: str, operator_id: str) -> None:
@@ -159,56 +159,60 @@ def run(kind: RunKind, month: str, operator_id: str) -> None:
     )
     if user is None or not user.is_staff or not user.has_perm(ADD_INVOICE):
         log.warning("month_run_refused", kind=str(kind), month=month, user=operator_id)
-        note(replace(run_, state=RunState.FAILED, noted_at=now))
+        store(replace(run_, state=RunState.FAILED, noted_at=now))
         return
     run_ = replace(run_, state=RunState.RUNNING, noted_at=now)
     try:
         with exclusive_lock(_key(kind, month)):
-            note(run_)
-            ended = _issue(run_, period, operator_actor(user)) if kind is RunKind.ISSUE else _find_late(run_, period)
+            store(run_)
+            ended = (
+                _issue(run_, period, operator_actor(user))
+                if kind is RunKind.ISSUE
+                else _compute_late_usage(run_, period)
+            )
     except Busy:
         return
     except Exception:
-        note_failed(kind, month, timezone.now())
+        mark_failed(kind, month, timezone.now())
         raise
-    note(replace(ended, state=RunState.DONE, noted_at=timezone.now()))
+    store(replace(ended, state=RunState.DONE, noted_at=timezone.now()))
 
 
 def _issue(run_: MonthRun, period: Period, acting: Actor) -> MonthRun:
-    done = closing.close_month(
+    result = closing.close_month(
         timezone.now().astimezone(UTC), acting=acting, period=period, progress=_ProgressRecorder(run_).progress
     )
-    note_closing(done, timezone.now())
-    count = done.issued + done.nothing_to_charge + len(done.waiting)
+    store_closing(result, timezone.now())
+    count = result.issued + result.nothing_to_charge + len(result.waiting)
     return replace(
-        run_, done=count, total=count, issued=done.issued, nothing_to_charge=done.nothing_to_charge,
-        named=_first(done.waiting), named_in_all=len(done.waiting),
+        run_, done=count, total=count, issued=result.issued, nothing_to_charge=result.nothing_to_charge,
+        named=_first_entries(result.waiting), named_in_all=len(result.waiting),
     )  # fmt: skip
 
 
-def _find_late(run_: MonthRun, period: Period) -> MonthRun:
+def _compute_late_usage(run_: MonthRun, period: Period) -> MonthRun:
     """Computes the late usage of every tenant with an invoice of the month, for this and all earlier invoices."""
     invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
     tenants = Tenant.objects.filter(pk__in=invoiced).order_by("pk")
-    count, noting = tenants.count(), _ProgressRecorder(run_)
-    late: dict[str, str] = {}
+    count, recorder = tenants.count(), _ProgressRecorder(run_)
+    findings: dict[str, str] = {}
     for position, tenant in enumerate(tenants.iterator(chunk_size=500)):
-        noting.progress(position, count)
+        recorder.progress(position, count)
         try:
             amount = sum((adjustment.line.amount for adjustment in adjustments_of(tenant)), Decimal(0))
-        except NoPrice as missing:
-            late[tenant.slug] = str(missing)
+        except NoPrice as error:
+            findings[tenant.slug] = str(error)
             continue
         except Exception as failure:  # a failure of one tenant must not stop the others
-            late[tenant.slug] = closing.FAILED
+            findings[tenant.slug] = closing.UNEXPECTED_FAILURE
             log.exception("late_usage_failed", tenant=tenant.pk, reason=type(failure).__name__)
             continue
         if amount:
-            late[tenant.slug] = f"{amount} {tenant.currency}"
-    return replace(run_, done=count, total=count, named=_first(late), named_in_all=len(late))
+            findings[tenant.slug] = f"{amount} {tenant.currency}"
+    return replace(run_, done=count, total=count, named=_first_entries(findings), named_in_all=len(findings))
 
 
-def _first(named: dict[str, str]) -> tuple[tuple[str, str], ...]:
+def _first_entries(named: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(islice(named.items(), NAMED_MAX))
 
 
@@ -220,41 +224,41 @@ class _ProgressRecorder:
 
     def progress(self, done: int, total: int) -> None:
         now = timezone.now()
-        if now - self._run.noted_at >= NOTED_EVERY or done == 0:
+        if now - self._run.noted_at >= PROGRESS_INTERVAL or done == 0:
             self._run = replace(self._run, done=done, total=total, noted_at=now)
-            note(self._run)
+            store(self._run)
 
 
-def note_failed(kind: RunKind, month: str, now: datetime) -> None:
+def mark_failed(kind: RunKind, month: str, now: datetime) -> None:
     """Marks a run as failed: it could not be queued, or ended with an error."""
     run_ = last_run(kind, month)
     if run_ is not None:
-        note(replace(run_, state=RunState.FAILED, noted_at=now))
+        store(replace(run_, state=RunState.FAILED, noted_at=now))
 
 
-def note(run_: MonthRun) -> None:
+def store(run_: MonthRun) -> None:
     """Stores the state of a run for the page."""
-    shared_cache.set(_key(run_.kind, run_.month), run_, KEPT_S)
+    shared_cache.set(_key(run_.kind, run_.month), run_, CACHE_TTL_S)
 
 
 def last_run(kind: RunKind, month: str) -> MonthRun | None:
     """Returns the last run of a month, finished or not; None if there is none or the cache lost it."""
-    found = shared_cache.get(_key(kind, month))
-    return found if isinstance(found, MonthRun) else None
+    cached = shared_cache.get(_key(kind, month))
+    return cached if isinstance(cached, MonthRun) else None
 
 
-def note_closing(done: Closing, now: datetime) -> None:
+def store_closing(result: ClosingResult, now: datetime) -> None:
     """Stores the result of issuing for the page."""
-    kept = LastClosing(
-        at=now, issued=done.issued, nothing_to_charge=done.nothing_to_charge, waiting=_first(done.waiting),
-        waiting_in_all=len(done.waiting),
+    last = LastClosing(
+        at=now, issued=result.issued, nothing_to_charge=result.nothing_to_charge,
+        waiting=_first_entries(result.waiting), waiting_in_all=len(result.waiting),
     )  # fmt: skip
-    shared_cache.set(_closing_key(f"{done.period.start:%Y-%m}"), kept, KEPT_S)
+    shared_cache.set(_closing_key(f"{result.period.start:%Y-%m}"), last, CACHE_TTL_S)
 
 
 def last_closing(month: str) -> LastClosing | None:
-    found = shared_cache.get(_closing_key(month))
-    return found if isinstance(found, LastClosing) else None
+    cached = shared_cache.get(_closing_key(month))
+    return cached if isinstance(cached, LastClosing) else None
 
 
 def _key(kind: RunKind, month: str) -> str:

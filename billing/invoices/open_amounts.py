@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
 MONEY = MoneyField()
-NOTHING = Value(Decimal(0), output_field=MONEY)
+ZERO_SUM = Value(Decimal(0), output_field=MONEY)
 
 
 class OpenAmount(TypedDict):
@@ -31,5 +31,5 @@ def with_open_amount(invoices: QuerySet[Invoice]) -> QuerySet[WithAnnotations[In
     """
     entries = LedgerEntry.objects.filter(invoice=OuterRef("pk")).order_by().values("invoice")
     return invoices.annotate(
-        open_amount=Coalesce(Subquery(entries.annotate(sum=Sum("amount")).values("sum")), NOTHING, output_field=MONEY)
+        open_amount=Coalesce(Subquery(entries.annotate(sum=Sum("amount")).values("sum")), ZERO_SUM, output_field=MONEY)
     )

@@ -56,19 +56,19 @@ log = structlog.get_logger(__name__)
 def render(document: InvoiceDocument, language: str) -> bytes:
     """Returns the PDF in `language`, one of the console's languages."""
     try:
-        return _rendered(document, language)
+        return _build(document, language)
     except IndexError:
         # reportlab raises it for a line that begins with a combining mark without a letter. An unshaped invoice is
         # better than none.
         log.warning("invoice_not_shaped", invoice=document.invoice.pk)
         token = _shaping.set(0)
         try:
-            return _rendered(document, language)
+            return _build(document, language)
         finally:
             _shaping.reset(token)
 
 
-def _rendered(document: InvoiceDocument, language: str) -> bytes:
+def _build(document: InvoiceDocument, language: str) -> bytes:
     invoice, buffer = document.invoice, BytesIO()
     with translation.override(language):
         title = f"{invoice.get_kind_display()} {invoice.number}"
@@ -86,27 +86,27 @@ def _story(document: InvoiceDocument, title: str) -> list[Flowable]:
     invoice = document.invoice
     story: list[Flowable] = [
         _text(title, TITLE), Spacer(0, 4 * mm), _parties(invoice), Spacer(0, 5 * mm), _facts(invoice),
-        Spacer(0, 5 * mm), _lines(document), Spacer(0, 4 * mm), _sums(invoice),
+        Spacer(0, 5 * mm), _invoice_lines(document), Spacer(0, 4 * mm), _sums(invoice),
     ]  # fmt: skip
-    more = document.lines_count - len(document.lines)
-    if more > 0:
-        said = ngettext(
+    omitted = document.line_count - len(document.lines)
+    if omitted > 0:
+        omitted_notice = ngettext(
             "%(n)d more line is in the CSV file of this invoice.",
             "%(n)d more lines are in the CSV file of this invoice.",
-            more,
+            omitted,
         )
-        story.insert(-2, _text(said % {"n": more}, SMALL))
+        story.insert(-2, _text(omitted_notice % {"n": omitted}, SMALL))
     if invoice.total > invoice.from_balance and invoice.seller.get("bank_account"):
         story += [Spacer(0, 5 * mm), _payment(invoice)]
     for note in notes_of(invoice):
         story += [Spacer(0, 4 * mm), _text(note)]
-    if any(fonts.lacks_letters(text) for text in _entered(document)):
+    if any(fonts.has_missing_glyphs(text) for text in _user_texts(document)):
         notice = _("%(sign)s stands for a character without a font. The page of this invoice in the console shows it.")
         story += [Spacer(0, 4 * mm), _text(notice % {"sign": fonts.REPLACEMENT}, SMALL)]
     return story
 
 
-def _entered(document: InvoiceDocument) -> Iterator[str]:
+def _user_texts(document: InvoiceDocument) -> Iterator[str]:
     """Yields the texts of the document that people entered."""
     invoice = document.invoice
     yield from (*invoice.seller.values(), *invoice.buyer.values(), *document.names.values(), *notes_of(invoice))
@@ -153,7 +153,7 @@ def _facts(invoice: Invoice) -> Table:
     return _table([cells], (174 * mm / len(facts),) * len(facts))
 
 
-def _lines(document: InvoiceDocument) -> Table:
+def _invoice_lines(document: InvoiceDocument) -> Table:
     head = [
         _text(_("Line"), SMALL), _text(_("Description"), SMALL), _text(_("Period, UTC"), SMALL),
         _text(_("Quantity and price"), SMALL), _text(_("Amount"), SMALL_RIGHT),
@@ -175,12 +175,12 @@ def _lines(document: InvoiceDocument) -> Table:
 
 def _row(line: InvoiceLine, document: InvoiceDocument) -> list[Any]:
     currency = document.invoice.currency
-    what = [_text(_name_of(line, document.names))]
+    description = [_text(_name_of(line, document.names))]
     if line.kind == "usage":
-        what.append(_text(f"{line.plan} · {line.meter}", SMALL))
+        description.append(_text(f"{line.plan} · {line.meter}", SMALL))
         if line.hours is not None:
-            words = {"hours": line.hours, "of": document.period_hours}
-            what.append(_text(_("%(hours)s of %(of)s hours") % words, SMALL))
+            values = {"hours": line.hours, "of": document.period_hours}
+            description.append(_text(_("%(hours)s of %(of)s hours") % values, SMALL))
     priced: list[Flowable] = []
     if line.unit:
         priced = [
@@ -188,10 +188,10 @@ def _row(line: InvoiceLine, document: InvoiceDocument) -> list[Any]:
             _text(f"× {unit_price(line.unit_price, currency)}", SMALL),
         ]
     if document.invoice.tax_percent is None and line.tax_percent is not None:
-        what.append(_text(_("Tax, %(percent)s %%") % {"percent": line.tax_percent}, SMALL))
+        description.append(_text(_("Tax, %(percent)s %%") % {"percent": line.tax_percent}, SMALL))
     return [
         _text(str(line.position)),
-        what,
+        description,
         [_text(minute_utc(line.start), SMALL), _text(minute_utc(line.end), SMALL)],
         priced,
         _text(money(line.amount, currency), RIGHT),
@@ -216,9 +216,9 @@ def _sums(invoice: Invoice) -> Table:
     taxes = invoice.tax_sums()
     rows = [(_("Subtotal"), invoice.subtotal)]
     for tax_sum in taxes:
-        words = {"percent": tax_sum.percent, "base": money(tax_sum.base, invoice.currency)}
+        values = {"percent": tax_sum.percent, "base": money(tax_sum.base, invoice.currency)}
         text = _("Tax, %(percent)s %% of %(base)s") if len(taxes) > 1 else _("Tax, %(percent)s %%")
-        rows.append((text % words, tax_sum.tax))
+        rows.append((text % values, tax_sum.tax))
     rows.append((_("Total"), invoice.total))
     if invoice.from_balance:
         rows.append((_("From the credit balance"), -invoice.from_balance))
@@ -252,25 +252,27 @@ def _text(text: str, style: ParagraphStyle = BODY, width: float = NAME_WIDTH) ->
     """
     text = fonts.cleaned(text.replace("−", "-"))
     if fonts.is_plain(text):
-        return Paragraph("".join(_marked(run) for run in fonts.plain_runs(text)), style)
+        return Paragraph("".join(_as_markup(run) for run in fonts.plain_runs(text)), style)
 
     def width_of(run: fonts.Run) -> float:
         return float(pdfmetrics.stringWidth(run.text, run.font, style.fontSize))
 
-    faces.loaded(faces.LATIN)
+    faces.load(faces.LATIN)
     # Runs in different fonts are separated by a space even within a word: reportlab shapes text without spaces in the
     # font of its first run.
     lines = (
-        " ".join(_marked(run) for word in line for run in word) for line in fonts.text_lines(text, width, width_of)
+        " ".join(_as_markup(run) for word in line for run in word) for line in fonts.text_lines(text, width, width_of)
     )
-    return Paragraph("<br/>".join(lines), SHAPED.clone("shaped copy", shaping=_shaping.get(), **_look_of(style)))
+    return Paragraph(
+        "<br/>".join(lines), SHAPED.clone("shaped copy", shaping=_shaping.get(), **_font_attributes(style))
+    )
 
 
-def _look_of(style: ParagraphStyle) -> dict[str, Any]:
+def _font_attributes(style: ParagraphStyle) -> dict[str, Any]:
     return {name: getattr(style, name) for name in ("fontSize", "leading", "textColor", "alignment")}
 
 
-def _marked(run: fonts.Run) -> str:
+def _as_markup(run: fonts.Run) -> str:
     """Returns the run as markup; a run without a font has that of the paragraph."""
     text = escape(run.text)
     return f'<font name="{run.font}">{text}</font>' if run.font else text

@@ -20,7 +20,7 @@ class InvoiceDocument:
 
     invoice: Invoice
     lines: Sequence[InvoiceLine]
-    lines_count: int
+    line_count: int
     names: dict[str, str]
 
     @property
@@ -67,6 +67,6 @@ def _document(invoice: Invoice) -> InvoiceDocument:
     return InvoiceDocument(
         invoice=invoice,
         lines=lines,
-        lines_count=rows.count(),
+        line_count=rows.count(),
         names=_names_of(invoice, lines),
     )

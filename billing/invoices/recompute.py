@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from django.conf import settings
 
-from billing.invoices.adjustments import Adjustment, as_known_now, missing
+from billing.invoices.adjustments import Adjustment, adjustments_due, with_current_usage
 from billing.invoices.snapshot import Inputs, from_json
 from billing.lake import replay
 from billing.lake.address import open_lake
@@ -22,10 +22,10 @@ from billing.rating.percentile import POINT_DURATION
 from billing.rating.taxes import tax_sums
 from billing.rating.terms import HourUsage, RatePoint
 
-NOTHING = Decimal(0)
+ZERO = Decimal(0)
 MILLISECOND = timedelta(milliseconds=1)
 # Counted values by name, by (instance id, instant).
-Moved = dict[tuple[str, datetime], dict[str, int]]
+CounterSums = dict[tuple[str, datetime], dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Difference:
     recomputed: Decimal
 
 
-class Replay(StrEnum):
+class ReplayOutcome(StrEnum):
     """Use of the lake by a recomputation."""
 
     DONE = "done"
@@ -62,7 +62,7 @@ class Recomputation:
 
     lines: int
     subtotal: Decimal
-    replay: Replay
+    replay: ReplayOutcome
     differences: list[Difference]
 
     @property
@@ -71,7 +71,7 @@ class Recomputation:
 
     @property
     def is_replayed(self) -> bool:
-        return self.replay is Replay.DONE
+        return self.replay is ReplayOutcome.DONE
 
 
 def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomputation:
@@ -85,36 +85,40 @@ def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomput
         NoPrice: late usage belongs to a plan of which the invoice has no price.
         LakeBroken: a file of the lake is damaged.
     """
-    own = list(InvoiceLine.objects.filter(invoice=invoice).order_by("position"))
+    invoice_lines = list(InvoiceLine.objects.filter(invoice=invoice).order_by("position"))
     differences: list[Difference] = []
-    replay_ = Replay.NOT_COVERED
+    outcome = ReplayOutcome.NOT_COVERED
     if invoice.inputs:
         inputs = from_json(invoice.inputs)
-        differences += _of_inputs(inputs, own)
-        differences += _of_taxes(invoice, own)
-        differences += [_difference("usage", late) for late in missing(invoice, as_known_now(invoice, inputs))]
-        if is_covered(inputs):
-            replay_ = Replay.DONE
+        differences += _compare_with_inputs(inputs, invoice_lines)
+        differences += _compare_taxes(invoice, invoice_lines)
+        differences += [
+            _difference("usage", late) for late in adjustments_due(invoice, with_current_usage(invoice, inputs))
+        ]
+        if lake_covers(inputs):
+            outcome = ReplayOutcome.DONE
             if lake_rows_max is not None and rows_to_read(inputs) > lake_rows_max:
-                replay_ = Replay.TOO_LARGE
+                outcome = ReplayOutcome.TOO_LARGE
             else:
-                differences += of_lake(invoice, inputs)
-    subtotal = sum((line.amount for line in own), NOTHING)
-    return Recomputation(lines=len(own), subtotal=subtotal, replay=replay_, differences=differences)
+                differences += compare_with_lake(invoice, inputs)
+    subtotal = sum((line.amount for line in invoice_lines), ZERO)
+    return Recomputation(lines=len(invoice_lines), subtotal=subtotal, replay=outcome, differences=differences)
 
 
-def is_covered(inputs: Inputs) -> bool:
+def lake_covers(inputs: Inputs) -> bool:
     """True if the first day of the lake is before the period, so that the lake has all reports of the period."""
-    began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
-    return began is not None and began < inputs.period.start.date()
+    first_day = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
+    return first_day is not None and first_day < inputs.period.start.date()
 
 
 def rows_to_read(inputs: Inputs) -> int:
     """Returns the number of rows of the lake that a replay of the period reads."""
-    return replay.rows_to_read(open_lake(settings.LAKE_URL), _ids(inputs), inputs.period.start, inputs.period.end)
+    return replay.rows_to_read(
+        open_lake(settings.LAKE_URL), _instance_ids(inputs), inputs.period.start, inputs.period.end
+    )
 
 
-def of_lake(
+def compare_with_lake(
     invoice: Invoice, inputs: Inputs, progress: Callable[[int], object] = lambda _rows: None
 ) -> list[Difference]:
     """Compares the invoice with the lake. `progress` is called with the number of rows read so far.
@@ -124,21 +128,25 @@ def of_lake(
     Raises:
         NoPrice, LakeBroken: like `recompute`.
     """
-    return [_difference("lake", adjustment) for adjustment in missing(invoice, _from_lake(inputs, progress))]
+    return [
+        _difference("lake", adjustment) for adjustment in adjustments_due(invoice, _with_lake_usage(inputs, progress))
+    ]
 
 
-def _ids(inputs: Inputs) -> list[str]:
+def _instance_ids(inputs: Inputs) -> list[str]:
     return [usage.instance_id for usage in inputs.usage]
 
 
-def _of_inputs(inputs: Inputs, own: list[InvoiceLine]) -> list[Difference]:
+def _compare_with_inputs(inputs: Inputs, invoice_lines: list[InvoiceLine]) -> list[Difference]:
     """Compares the stored lines with the lines rated from the inputs, by position."""
     rated = [(line.instance_id, line.plan, line.meter, line.amount) for line in inputs.rated().lines]
-    kept = [(line.instance_id, line.plan, line.meter, line.amount) for line in own if line.kind != "adjustment"]
+    invoiced = [
+        (line.instance_id, line.plan, line.meter, line.amount) for line in invoice_lines if line.kind != "adjustment"
+    ]
     result = []
-    for number in range(max(len(rated), len(kept))):
-        expected = rated[number] if number < len(rated) else ("", "", "", NOTHING)
-        stored = kept[number] if number < len(kept) else ("", "", "", NOTHING)
+    for number in range(max(len(rated), len(invoiced))):
+        expected = rated[number] if number < len(rated) else ("", "", "", ZERO)
+        stored = invoiced[number] if number < len(invoiced) else ("", "", "", ZERO)
         if expected != stored:
             labels = expected if number < len(rated) else stored
             result.append(
@@ -150,11 +158,11 @@ def _of_inputs(inputs: Inputs, own: list[InvoiceLine]) -> list[Difference]:
     return result
 
 
-def _of_taxes(invoice: Invoice, own: list[InvoiceLine]) -> list[Difference]:
+def _compare_taxes(invoice: Invoice, invoice_lines: list[InvoiceLine]) -> list[Difference]:
     """Compares the tax of each rate with the tax of the lines of that rate. Old lines without a rate are skipped."""
-    if any(line.tax_percent is None for line in own):
+    if any(line.tax_percent is None for line in invoice_lines):
         return []
-    rounded_sums = {tax_sum.percent: tax_sum for tax_sum in tax_sums(own, invoice.currency)}
+    rounded_sums = {tax_sum.percent: tax_sum for tax_sum in tax_sums(invoice_lines, invoice.currency)}
     invoiced = {tax_sum.percent: tax_sum for tax_sum in invoice.tax_sums()}
     result = []
     for percent in sorted({*rounded_sums, *invoiced}, reverse=True):
@@ -163,7 +171,7 @@ def _of_taxes(invoice: Invoice, own: list[InvoiceLine]) -> list[Difference]:
             result.append(
                 Difference(
                     source="inputs", instance_id="", plan="", meter=f"tax {percent.normalize():f} %",
-                    invoiced=stored.tax if stored else NOTHING, recomputed=expected.tax if expected else NOTHING,
+                    invoiced=stored.tax if stored else ZERO, recomputed=expected.tax if expected else ZERO,
                 )
             )  # fmt: skip
     return result
@@ -177,13 +185,13 @@ def _difference(source: str, adjustment: Adjustment) -> Difference:
     )  # fmt: skip
 
 
-def _from_lake(inputs: Inputs, progress: Callable[[int], object]) -> Inputs:
+def _with_lake_usage(inputs: Inputs, progress: Callable[[int], object]) -> Inputs:
     """Returns the inputs with hours and five-minute sums of the lake."""
-    period, place = inputs.period, open_lake(settings.LAKE_URL)
+    period, lake = inputs.period, open_lake(settings.LAKE_URL)
     step = POINT_DURATION if inputs.has_percentiles else HOUR
-    by_hour: Moved = defaultdict(lambda: defaultdict(int))
-    by_step: Moved = defaultdict(lambda: defaultdict(int))
-    rows = replay.steps(place, _ids(inputs), period.start, period.end, step // MILLISECOND, progress)
+    by_hour: CounterSums = defaultdict(lambda: defaultdict(int))
+    by_step: CounterSums = defaultdict(lambda: defaultdict(int))
+    rows = replay.sums_by_step(lake, _instance_ids(inputs), period.start, period.end, step // MILLISECOND, progress)
     for instance_id, instant, direction, count in rows:
         by_hour[instance_id, floor_hour(instant)][direction] += count
         by_step[instance_id, instant][direction] += count
@@ -197,10 +205,10 @@ def _from_lake(inputs: Inputs, progress: Callable[[int], object]) -> Inputs:
     return replace(inputs, usage=usage)
 
 
-def _points_of(moved: Moved) -> dict[str, list[RatePoint]]:
+def _points_of(counter_sums: CounterSums) -> dict[str, list[RatePoint]]:
     """Returns the points by instance, oldest first, without those that have no bytes."""
     result: dict[str, list[RatePoint]] = defaultdict(list)
-    for (instance_id, point), total in sorted(moved.items()):
+    for (instance_id, point), total in sorted(counter_sums.items()):
         bytes_in, bytes_out = total.get(Direction.PRODUCE, 0), total.get(Direction.CONSUME, 0)
         if bytes_in or bytes_out:
             result[instance_id].append(RatePoint(start=point, bytes_in=bytes_in, bytes_out=bytes_out))

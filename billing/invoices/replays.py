@@ -20,7 +20,14 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 from kombu.exceptions import OperationalError
 
-from billing.invoices.recompute import Difference, Recomputation, Replay, is_covered, of_lake, rows_to_read
+from billing.invoices.recompute import (
+    Difference,
+    Recomputation,
+    ReplayOutcome,
+    compare_with_lake,
+    lake_covers,
+    rows_to_read,
+)
 from billing.invoices.snapshot import from_json
 from billing.lake.replay import LakeBroken
 from billing.models import Invoice
@@ -38,12 +45,12 @@ log = structlog.get_logger(__name__)
 
 TASK: Final = "billing.replay_invoice"
 LOCK: Final = "replay of an invoice"
-# A result is cached for `KEPT_S`. An invoice can be replayed again `AGAIN_AFTER` its last replay.
-KEPT_S: Final = 24 * 3_600
-AGAIN_AFTER: Final = timedelta(minutes=10)
+# A result is cached for `CACHE_TTL_S`. An invoice can be replayed again `REPEAT_INTERVAL_MIN` its last replay.
+CACHE_TTL_S: Final = 24 * 3_600
+REPEAT_INTERVAL_MIN: Final = timedelta(minutes=10)
 # A replay without progress for this long is taken to be dead.
-SILENT_AFTER: Final = timedelta(minutes=5)
-NOTED_EVERY: Final = timedelta(seconds=1)
+STALLED_AFTER: Final = timedelta(minutes=5)
+PROGRESS_INTERVAL: Final = timedelta(seconds=1)
 # The installation replays one invoice at a time; tasks of other replays are retried after this time.
 BUSY_RETRY_S: Final = 5
 DIFFERENCES_KEPT_MAX: Final = 1_000
@@ -76,7 +83,7 @@ class InvoiceReplay:
     error: str = ""
 
     def is_under_way(self, now: datetime) -> bool:
-        return self.state in (ReplayState.QUEUED, ReplayState.RUNNING) and now - self.noted_at < SILENT_AFTER
+        return self.state in (ReplayState.QUEUED, ReplayState.RUNNING) and now - self.noted_at < STALLED_AFTER
 
     @property
     def percent(self) -> float:
@@ -84,7 +91,7 @@ class InvoiceReplay:
             return 100.0
         return min(99.0, 100.0 * self.rows / self.total) if self.total else 0.0
 
-    def found(self) -> list[Difference]:
+    def stored_differences(self) -> list[Difference]:
         """Returns the stored differences."""
         return [
             Difference(
@@ -97,12 +104,12 @@ class InvoiceReplay:
 
 def last_replay(invoice: Invoice) -> InvoiceReplay | None:
     """Returns the last replay of an invoice, finished or not."""
-    found = shared_cache.get(_key(invoice.pk))
-    return found if isinstance(found, InvoiceReplay) else None
+    cached = shared_cache.get(_key(invoice.pk))
+    return cached if isinstance(cached, InvoiceReplay) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownReplay:
+class ReplayStatus:
     """State of the lake in a recomputation, as pages and REST show it.
 
     `differences_omitted` counts the differences beyond the first `DIFFERENCES_KEPT_MAX`, which are not stored.
@@ -122,28 +129,30 @@ class ShownReplay:
 NOT_STARTED: Final = "not_started"
 
 
-def with_replay(invoice: Invoice, result: Recomputation, now: datetime) -> tuple[Recomputation, ShownReplay]:
+def merge_replay(invoice: Invoice, result: Recomputation, now: datetime) -> tuple[Recomputation, ReplayStatus]:
     """Returns the recomputation and the state of its replay.
 
     A recomputation that skipped the lake gets the differences that the worker found, if it has replayed the invoice.
     """
-    if result.replay is not Replay.TOO_LARGE:
-        percent = 100.0 if result.replay is Replay.DONE else 0.0
-        return result, ShownReplay(state=result.replay, percent=percent)
+    if result.replay is not ReplayOutcome.TOO_LARGE:
+        percent = 100.0 if result.replay is ReplayOutcome.DONE else 0.0
+        return result, ReplayStatus(state=result.replay, percent=percent)
     last = last_replay(invoice)
     if last is not None and last.state == ReplayState.DONE:
-        result = replace(result, replay=Replay.DONE, differences=[*result.differences, *last.found()])
-    return result, shown(invoice, now)
+        result = replace(
+            result, replay=ReplayOutcome.DONE, differences=[*result.differences, *last.stored_differences()]
+        )
+    return result, replay_status(invoice, now)
 
 
-def shown(invoice: Invoice, now: datetime) -> ShownReplay:
+def replay_status(invoice: Invoice, now: datetime) -> ReplayStatus:
     """Returns the state of the last replay of an invoice in the worker."""
     last = last_replay(invoice)
     if last is None:
-        return ShownReplay(state=NOT_STARTED)
+        return ReplayStatus(state=NOT_STARTED)
     if last.state in (ReplayState.QUEUED, ReplayState.RUNNING) and not last.is_under_way(now):
         last = replace(last, state=ReplayState.FAILED, error=_NO_PROGRESS)
-    return ShownReplay(
+    return ReplayStatus(
         state=last.state, percent=last.percent, noted_at=last.noted_at, error=localized(last.error),
         differences_omitted=last.differences_in_all - len(last.differences),
     )  # fmt: skip
@@ -157,10 +166,10 @@ def start(*, acting: Actor, invoice: Invoice, now: datetime) -> InvoiceReplay:
         Conflict: there is nothing to replay, one is under way, or the invoice was replayed lately.
     """
     access.require(acting, Scope.BILLING_READ)
-    if not invoice.inputs or not is_covered(from_json(invoice.inputs)):
+    if not invoice.inputs or not lake_covers(from_json(invoice.inputs)):
         raise Conflict(gettext_noop("The lake has no reports of this period."), code="not_covered")
-    before = last_replay(invoice)
-    if before is not None and before.state == ReplayState.DONE and now - before.noted_at < AGAIN_AFTER:
+    previous = last_replay(invoice)
+    if previous is not None and previous.state == ReplayState.DONE and now - previous.noted_at < REPEAT_INTERVAL_MIN:
         raise Conflict(gettext_noop("It was replayed a few minutes ago."), code="replayed_lately")
     other = shared_cache.get(_tenant_key(invoice))
     if isinstance(other, InvoiceReplay) and other.is_under_way(now):
@@ -177,12 +186,12 @@ def enqueue(invoice_id: str) -> None:
 
 
 def _enqueue(invoice: Invoice, queued: InvoiceReplay) -> None:
-    _note(invoice, queued)
+    _store(invoice, queued)
     try:
         enqueue(invoice.pk)
     except OperationalError:
         log.warning("queue.unreachable", invoice=invoice.pk)
-        _note(invoice, replace(queued, state=ReplayState.FAILED, error=_NO_WORKER))
+        _store(invoice, replace(queued, state=ReplayState.FAILED, error=_NO_WORKER))
 
 
 _NO_PROGRESS: Final = gettext_noop("The replay has ended without a result. Start it again.")
@@ -202,26 +211,26 @@ def run(invoice_id: str) -> None:
     )
     try:
         with exclusive_lock(LOCK):
-            ended = _replayed(invoice, replace(replay, state=ReplayState.RUNNING, noted_at=now))
+            ended = _execute(invoice, replace(replay, state=ReplayState.RUNNING, noted_at=now))
     except Busy:
-        _note(invoice, replace(replay, noted_at=now))
+        _store(invoice, replace(replay, noted_at=now))
         raise
-    except (NoPrice, LakeBroken, OSError) as trouble:
-        log.error("invoice_not_replayed", invoice=invoice.pk, reason=str(trouble))
-        text = str(trouble) if isinstance(trouble, NoPrice) else gettext_noop("The lake cannot be read.")
+    except (NoPrice, LakeBroken, OSError) as error:
+        log.error("invoice_not_replayed", invoice=invoice.pk, reason=str(error))
+        text = str(error) if isinstance(error, NoPrice) else gettext_noop("The lake cannot be read.")
         ended = replace(replay, state=ReplayState.FAILED, noted_at=timezone.now(), error=text)
     except Exception:
-        _note(invoice, replace(replay, state=ReplayState.FAILED, noted_at=timezone.now()))
+        _store(invoice, replace(replay, state=ReplayState.FAILED, noted_at=timezone.now()))
         raise
-    _note(invoice, ended)
+    _store(invoice, ended)
 
 
-def _replayed(invoice: Invoice, replay: InvoiceReplay) -> InvoiceReplay:
-    _note(invoice, replay)
+def _execute(invoice: Invoice, replay: InvoiceReplay) -> InvoiceReplay:
+    _store(invoice, replay)
     inputs = from_json(invoice.inputs or {})
     recorder = _ProgressRecorder(invoice, replace(replay, total=rows_to_read(inputs)))
-    differences = of_lake(invoice, inputs, recorder.progress)
-    kept = tuple(
+    differences = compare_with_lake(invoice, inputs, recorder.progress)
+    stored = tuple(
         (
             difference.instance_id,
             difference.plan,
@@ -232,13 +241,13 @@ def _replayed(invoice: Invoice, replay: InvoiceReplay) -> InvoiceReplay:
         for difference in differences[:DIFFERENCES_KEPT_MAX]
     )
     return replace(
-        recorder.replay, state=ReplayState.DONE, noted_at=timezone.now(), differences=kept,
+        recorder.replay, state=ReplayState.DONE, noted_at=timezone.now(), differences=stored,
         differences_in_all=len(differences),
     )  # fmt: skip
 
 
 class _ProgressRecorder:
-    """Stores the progress of a replay for pages and REST, at most once every `NOTED_EVERY`."""
+    """Stores the progress of a replay for pages and REST, at most once every `PROGRESS_INTERVAL`."""
 
     def __init__(self, invoice: Invoice, replay: InvoiceReplay) -> None:
         self._invoice = invoice
@@ -246,14 +255,14 @@ class _ProgressRecorder:
 
     def progress(self, rows: int) -> None:
         now = timezone.now()
-        if now - self.replay.noted_at >= NOTED_EVERY:
+        if now - self.replay.noted_at >= PROGRESS_INTERVAL:
             self.replay = replace(self.replay, rows=rows, noted_at=now)
-            _note(self._invoice, self.replay)
+            _store(self._invoice, self.replay)
 
 
-def _note(invoice: Invoice, replay: InvoiceReplay) -> None:
-    shared_cache.set(_key(invoice.pk), replay, KEPT_S)
-    shared_cache.set(_tenant_key(invoice), replace(replay, differences=()), KEPT_S)
+def _store(invoice: Invoice, replay: InvoiceReplay) -> None:
+    shared_cache.set(_key(invoice.pk), replay, CACHE_TTL_S)
+    shared_cache.set(_tenant_key(invoice), replace(replay, differences=()), CACHE_TTL_S)
 
 
 def _key(invoice_id: str) -> str:

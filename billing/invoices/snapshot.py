@@ -64,15 +64,15 @@ def to_json(inputs: Inputs) -> dict[str, Any]:
     """Returns the inputs as values of JSON."""
     return {
         "version": inputs.version,
-        "period": _plain(asdict(inputs.period)),
+        "period": _json_value(asdict(inputs.period)),
         "usage": [_usage_to_json(usage) for usage in inputs.usage],
-        "prices": [_plain(asdict(price_list)) for price_list in inputs.prices],
+        "prices": [_json_value(asdict(price_list)) for price_list in inputs.prices],
         "agreement": _agreement_to_json(inputs),
     }
 
 
 def _agreement_to_json(inputs: Inputs) -> Any:
-    raw = _plain(asdict(inputs.agreement))
+    raw = _json_value(asdict(inputs.agreement))
     if inputs.version < TAX_CHANGES_SINCE:
         del raw["tax_changes"]
     return raw
@@ -82,7 +82,7 @@ def _usage_to_json(usage: InstanceUsage) -> dict[str, Any]:
     """Converts usage. Hours and points become lists instead of objects, because there may be thousands of each."""
     return {
         "instance_id": usage.instance_id,
-        "spans": [_plain(asdict(span)) for span in usage.spans],
+        "spans": [_json_value(asdict(span)) for span in usage.spans],
         "hours": [
             [
                 hour.hour.isoformat(), hour.bytes_in, hour.bytes_out, str(hour.stored_byte_hours),
@@ -107,11 +107,11 @@ def from_json(raw: Mapping[str, Any]) -> Inputs:
     )
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _plain(member) for name, member in value.items()}
+        return {name: _json_value(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, datetime):

@@ -13,7 +13,7 @@ SCHEMES = ("file", "s3")
 
 
 @dataclass(frozen=True, slots=True)
-class LakePlace:
+class Lake:
     """File system and the folder of the lake in it."""
 
     files: FileSystem
@@ -23,7 +23,7 @@ class LakePlace:
         return f"{self.folder}/{name}"
 
 
-def open_lake(url: str) -> LakePlace:
+def open_lake(url: str) -> Lake:
     """Opens `file:///srv/lake` or `s3://bucket/folder?region=…&endpoint_override=…`, with keys from AWS's environment
     variables.
 
@@ -36,4 +36,4 @@ def open_lake(url: str) -> LakePlace:
     if parts.scheme not in SCHEMES or (not parts.path.strip("/") and parts.scheme == "file"):
         raise ValueError(f"the lake's address is file: or s3:, not {url!r}")
     files, folder = FileSystem.from_uri(url)
-    return LakePlace(files, folder.rstrip("/"))
+    return Lake(files, folder.rstrip("/"))

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Columns of a report that are needed to verify the next increment.
-KEPT = (*COUNTER_KEY, "sequence", "bytes")
-BEFORE_ALL = -(2**63)
+KEPT_COLUMNS = (*COUNTER_KEY, "sequence", "bytes")
+NO_VALUE = -(2**63)
 NUMBER_MAX = 2**62
 
 
@@ -31,7 +31,7 @@ class Counters:
     def __init__(self) -> None:
         self._last: pa.Table | None = None
 
-    def follow(self, reports: pa.Table) -> None:
+    def verify(self, reports: pa.Table) -> None:
         """Verifies the reports of one file, with the columns of `files.COLUMNS`, in any order.
 
         A counter may be reported again with more bytes under the same sequence. A report that is not newer than the
@@ -46,19 +46,19 @@ class Counters:
 
         if not reports.num_rows:
             return
-        known = reports.select(KEPT)
-        old = 0
+        known = reports.select(KEPT_COLUMNS)
+        known_count = 0
         if self._last is not None:
-            old = self._last.num_rows
+            known_count = self._last.num_rows
             known = pa.concat_tables([self._last, known], promote_options="permissive")
-        added = pa.concat_arrays([pa.nulls(old, pa.int64()), array_of(reports, "added_bytes").cast(pa.int64())])
-        rows = _in_order(known, added, old)
-        rows = rows.filter(_is_looked_at(rows))
+        added = pa.concat_arrays([pa.nulls(known_count, pa.int64()), array_of(reports, "added_bytes").cast(pa.int64())])
+        rows = _sorted_rows(known, added, known_count)
+        rows = rows.filter(_is_verified(rows))
         is_first = _is_first(rows)
         grown = pc.max_element_wise(pc.pairwise_diff(array_of(rows, "bytes")), 0)
-        follows = pc.and_(array_of(rows, "is_new"), pc.invert(is_first))
+        has_predecessor = pc.and_(array_of(rows, "is_new"), pc.invert(is_first))
         broken = rows.append_column("grown", grown).filter(
-            pc.and_(follows, pc.not_equal(grown, array_of(rows, "added_bytes")))
+            pc.and_(has_predecessor, pc.not_equal(grown, array_of(rows, "added_bytes")))
         )
         if broken.num_rows:
             raise CounterBroken(broken["grown"][0].as_py(), broken["added_bytes"][0].as_py())
@@ -66,15 +66,15 @@ class Counters:
         self._last = known.take(rows["row"].filter(is_last)).combine_chunks()
 
 
-def _in_order(known: pa.Table, added: pa.Array, old: int) -> pa.Table:
-    """Returns the numeric columns sorted by counter: first the `old` known rows, then new ones by sequence."""
+def _sorted_rows(known: pa.Table, added: pa.Array, known_count: int) -> pa.Table:
+    """Returns the numeric columns sorted by counter: first the `known_count` known rows, then new ones by sequence."""
     import pyarrow as pa
 
     size = known.num_rows
     rows = pa.table(
         {
-            "counter": numbered(known),
-            "is_new": pa.concat_arrays([pa.repeat(False, old), pa.repeat(True, size - old)]),
+            "counter": counter_numbers(known),
+            "is_new": pa.concat_arrays([pa.repeat(False, known_count), pa.repeat(True, size - known_count)]),
             "sequence": array_of(known, "sequence"),
             "bytes": array_of(known, "bytes"),
             "added_bytes": added,
@@ -85,7 +85,7 @@ def _in_order(known: pa.Table, added: pa.Array, old: int) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in order]).combine_chunks()
 
 
-def numbered(known: pa.Table) -> pa.Array:
+def counter_numbers(known: pa.Table) -> pa.Array:
     """Returns a number from 0 for each counter, in order of appearance.
 
     Numbers are made dense before one could exceed 64 bits.
@@ -113,7 +113,7 @@ def _dense(numbers: pa.Array) -> tuple[pa.Array, int]:
     return encoded.indices.cast(pa.int64()), len(encoded.dictionary)
 
 
-def _is_looked_at(rows: pa.Table) -> pa.Array:
+def _is_verified(rows: pa.Table) -> pa.Array:
     """True for known rows, and for reports that are newer than the known one; of equal reports, for the first."""
     import pyarrow.compute as pc
 
@@ -125,24 +125,24 @@ def _is_looked_at(rows: pa.Table) -> pa.Array:
         pc.and_(pc.equal(sequence, known_sequence), pc.greater(count, known_count)),
     )
     is_same = pc.and_(pc.equal(pc.pairwise_diff(sequence), 0), pc.equal(pc.pairwise_diff(count), 0))
-    is_again = pc.and_(pc.invert(is_first), pc.fill_null(is_same, False))
-    return pc.or_(pc.invert(is_new), pc.and_(is_newer, pc.invert(is_again)))
+    is_duplicate = pc.and_(pc.invert(is_first), pc.fill_null(is_same, False))
+    return pc.or_(pc.invert(is_new), pc.and_(is_newer, pc.invert(is_duplicate)))
 
 
 def _known(is_first: pa.Array, is_new: pa.Array, values: pa.Array) -> pa.Array:
-    """Returns for each row the value of its counter that was known before; `BEFORE_ALL` for an unknown counter."""
+    """Returns for each row the value of its counter that was known before; `NO_VALUE` for an unknown counter."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    of_unknown = pc.if_else(is_first, pa.scalar(BEFORE_ALL, pa.int64()), pa.scalar(None, pa.int64()))
-    return pc.fill_null_forward(pc.if_else(is_new, of_unknown, values))
+    initial = pc.if_else(is_first, pa.scalar(NO_VALUE, pa.int64()), pa.scalar(None, pa.int64()))
+    return pc.fill_null_forward(pc.if_else(is_new, initial, values))
 
 
 def _is_first(rows: pa.Table) -> pa.Array:
-    return is_first_of(array_of(rows, "counter"))
+    return is_run_start(array_of(rows, "counter"))
 
 
-def is_first_of(numbers: pa.Array) -> pa.Array:
+def is_run_start(numbers: pa.Array) -> pa.Array:
     """True where a number differs from its predecessor, and for the first row."""
     import pyarrow.compute as pc
 

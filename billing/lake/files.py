@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 from brokers.contract.usage import COUNTED, COUNTER_KEY
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 MS_PER_DAY = 86_400_000
 EPOCH = date(1970, 1, 1)
-ADDED = tuple(f"added_{name}" for name in COUNTED)
+ADDED_COLUMNS = tuple(f"added_{name}" for name in COUNTED)
 # Columns of `billing.pipeline.differences.increments`.
-COLUMNS = (*COUNTER_KEY, "sequence", "at_ms", *COUNTED, *ADDED)
+COLUMNS = (*COUNTER_KEY, "sequence", "at_ms", *COUNTED, *ADDED_COLUMNS)
 NAME_CHARS = 24
-MERGED = "merged-"
+MERGED_PREFIX = "merged-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class WrittenFile:
 
 
 def write(
-    place: LakePlace, cluster_id: str, ranges: Mapping[int, tuple[int, int]], reports: pa.Table, part: str = ""
+    lake: Lake, cluster_id: str, ranges: Mapping[int, tuple[int, int]], reports: pa.Table, part: str = ""
 ) -> list[WrittenFile]:
     """Writes the reports of these offset ranges, one file per UTC day; `part` names a part of a range's reports.
 
@@ -46,49 +46,49 @@ def write(
     """
     name = _name([cluster_id, sorted(ranges.items()), *([part] if part else [])])
     return [
-        _write(place, f"events/{day:%Y-%m-%d}/{cluster_id}/{name}.parquet", cluster_id, day, table)
+        _write(lake, f"events/{day:%Y-%m-%d}/{cluster_id}/{name}.parquet", cluster_id, day, table)
         for day, table in _by_day(reports)
     ]
 
 
 def merged_path(cluster_id: str, day: date, paths: Sequence[str]) -> str:
     """Returns the path of the file that these files of a cluster and day are merged to (`billing.lake.merging`)."""
-    return f"events/{day:%Y-%m-%d}/{cluster_id}/{MERGED}{_name(sorted(paths))}.parquet"
+    return f"events/{day:%Y-%m-%d}/{cluster_id}/{MERGED_PREFIX}{_name(sorted(paths))}.parquet"
 
 
 def is_merged(path: str) -> bool:
     """True for files whose rows are sorted by counter and sequence."""
-    return path.rpartition("/")[2].startswith(MERGED)
+    return path.rpartition("/")[2].startswith(MERGED_PREFIX)
 
 
-def read(place: LakePlace, path: str) -> pa.Table:
+def read(lake: Lake, path: str) -> pa.Table:
     """Reads a whole file. Raises `OSError` or `ValueError` if it cannot be read."""
     from pyarrow import parquet
 
     # Opened as a stream: pyarrow would take a path for a data set and its folder's name for a column.
-    with place.files.open_input_file(place.path(path)) as stream:
+    with lake.files.open_input_file(lake.path(path)) as stream:
         return parquet.read_table(stream)
 
 
-def delete(place: LakePlace, path: str) -> None:
+def delete(lake: Lake, path: str) -> None:
     """Deletes a file; a missing file is not an error."""
     try:
-        place.files.delete_file(place.path(path))
+        lake.files.delete_file(lake.path(path))
     except FileNotFoundError:
         return
 
 
-def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Table) -> WrittenFile:
+def _write(lake: Lake, path: str, cluster_id: str, day: date, table: pa.Table) -> WrittenFile:
     from pyarrow import parquet
 
-    full = place.path(path)
-    place.files.create_dir(full.rpartition("/")[0], recursive=True)
+    target = lake.path(path)
+    lake.files.create_dir(target.rpartition("/")[0], recursive=True)
     # A task that Spark runs twice must not write to the same file.
-    new = f"{full}.{secrets.token_hex(4)}.new"
-    with place.files.open_output_stream(new) as stream:
+    temporary = f"{target}.{secrets.token_hex(4)}.new"
+    with lake.files.open_output_stream(temporary) as stream:
         # Without pyarrow's own schema every reader has names as strings, also where they were dictionaries.
         parquet.write_table(table, stream, compression="zstd", store_schema=False)
-    place.files.move(new, full)
+    lake.files.move(temporary, target)
     return WrittenFile(path=path, cluster_id=cluster_id, day=day, rows=table.num_rows, added_bytes=added_bytes(table))
 
 
@@ -110,5 +110,5 @@ def _by_day(reports: pa.Table) -> list[tuple[date, pa.Table]]:
     return [(EPOCH + timedelta(days=number), reports.filter(pc.equal(numbers, number))) for number in sorted(days)]
 
 
-def _name(what: Any) -> str:
-    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:NAME_CHARS]
+def _name(identity: Any) -> str:
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:NAME_CHARS]

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Count
 
 from billing.lake import files, merging
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 from billing.lake.replay import LakeBroken
 from billing.models import LakeFile
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 FILES_PER_DAY_MAX = 60
 
 
-def merge_days(place: LakePlace, today: date) -> int:
+def merge_days(lake: Lake, today: date) -> int:
     """Merges files of past days and of days with too many files; returns the decrease in the number of files.
 
     Raises:
@@ -33,7 +33,7 @@ def merge_days(place: LakePlace, today: date) -> int:
     for group in groups:
         if group["day"] < today or group["count"] > FILES_PER_DAY_MAX:
             try:
-                removed += _merge(place, group["cluster_id"], group["day"])
+                removed += _merge(lake, group["cluster_id"], group["day"])
             except LakeBroken as failure:
                 broken.append(failure)
     if broken:
@@ -42,11 +42,11 @@ def merge_days(place: LakePlace, today: date) -> int:
     return removed
 
 
-def _merge(place: LakePlace, cluster_id: str, day: date) -> int:
+def _merge(lake: Lake, cluster_id: str, day: date) -> int:
     old = list(LakeFile.objects.filter(cluster_id=cluster_id, day=day).order_by("id"))
     try:
-        written = merging.merge(place, cluster_id, day, old)
-    except (OSError, ValueError, merging.Differs) as error:
+        written = merging.merge(lake, cluster_id, day, old)
+    except (OSError, ValueError, merging.FileMismatch) as error:
         raise LakeBroken(f"{day} of {cluster_id}: {error}") from error
     expected = sum(file.rows for file in old), sum(file.added_bytes for file in old)
     if (written.rows, written.added_bytes) != expected:
@@ -62,7 +62,7 @@ def _merge(place: LakePlace, cluster_id: str, day: date) -> int:
         )  # fmt: skip
     try:
         for file in old:
-            files.delete(place, file.path)
+            files.delete(lake, file.path)
     except OSError as failure:  # without a row they are strays, which are deleted later
         log.warning("lake_files_not_deleted", day=str(day), cluster=cluster_id, reason=str(failure))
     return len(old) - 1

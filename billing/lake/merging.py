@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 from billing.lake.files import COLUMNS, WrittenFile, added_bytes, merged_path
 from brokers.contract.usage import COUNTER_KEY
 
@@ -34,15 +34,15 @@ BUCKETS_MAX: Final = 512
 BATCH_ROWS: Final = 65_536
 ROW_GROUP_ROWS: Final = 131_072
 # Columns whose hashes select one of an instance's buckets, if it has several.
-NAMES: Final = tuple(name for name in COUNTER_KEY if name != "instance_id")
-ORDER: Final = tuple((name, "ascending") for name in ("instance_id", *NAMES, "sequence"))
+HASHED_COLUMNS: Final = tuple(name for name in COUNTER_KEY if name != "instance_id")
+SORT_ORDER: Final = tuple((name, "ascending") for name in ("instance_id", *HASHED_COLUMNS, "sequence"))
 
 
-class Differs(Exception):
+class FileMismatch(Exception):
     """A file has other rows, or adds other bytes, than were written."""
 
-    def __init__(self, path: str, found: str) -> None:
-        super().__init__(f"{path}: {found}")
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(f"{path}: {detail}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,15 @@ class BucketPlan:
     buckets: int
 
 
-def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> BucketPlan:
+def plan_buckets(row_counts: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> BucketPlan:
     """Assigns instances to buckets in the order of their ids. An instance that exceeds a bucket has several of its own.
 
-    `rows_of` has the number of rows by instance id. Pure.
+    `row_counts` has the number of rows by instance id. Pure.
     """
-    bucket_rows = max(bucket_rows, -(-sum(rows_of.values()) // (BUCKETS_MAX // 2)))
+    bucket_rows = max(bucket_rows, -(-sum(row_counts.values()) // (BUCKETS_MAX // 2)))
     first, parts = {}, {}
     bucket, filled = 0, 0
-    for instance_id, rows in sorted(rows_of.items()):
+    for instance_id, rows in sorted(row_counts.items()):
         parts[instance_id] = count = max(1, -(-rows // bucket_rows))
         if filled and (filled + rows > bucket_rows):
             bucket, filled = bucket + 1, 0
@@ -75,7 +75,7 @@ def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> Bucke
 
 
 def merge(
-    place: LakePlace, cluster_id: str, day: date, old: Sequence[LakeFile], bucket_rows: int = BUCKET_ROWS
+    lake: Lake, cluster_id: str, day: date, old: Sequence[LakeFile], bucket_rows: int = BUCKET_ROWS
 ) -> WrittenFile:
     """Merges several files of a cluster and day into one. The caller replaces their rows and deletes the old files.
 
@@ -85,33 +85,33 @@ def merge(
     import pyarrow as pa
     from pyarrow import parquet
 
-    schema = _schema_of(place, old)
-    plan = planned(_rows_by_instance(place, old), bucket_rows)
+    schema = _schema_of(lake, old)
+    plan = plan_buckets(_rows_by_instance(lake, old), bucket_rows)
     path = merged_path(cluster_id, day, [file.path for file in old])
-    full = place.path(path)
+    target = lake.path(path)
     # A concurrent process that merges the same files must not write to the same file.
-    new = f"{full}.{secrets.token_hex(4)}.new"
-    place.files.create_dir(full.rpartition("/")[0], recursive=True)
+    temporary = f"{target}.{secrets.token_hex(4)}.new"
+    lake.files.create_dir(target.rpartition("/")[0], recursive=True)
     rows = added = 0
     with tempfile.TemporaryDirectory(prefix="penstock-lake-") as folder:
         buckets = [Path(folder) / f"{number}.arrow" for number in range(plan.buckets)]
-        _fill(buckets, plan, schema, _tables(place, old, schema))
+        _fill(buckets, plan, schema, _tables(lake, old, schema))
         with (
-            place.files.open_output_stream(new) as stream,
+            lake.files.open_output_stream(temporary) as stream,
             parquet.ParquetWriter(stream, schema, compression="zstd") as writer,
         ):
             for bucket in buckets:
                 with pa.OSFile(str(bucket)) as source:
-                    table = pa.ipc.open_stream(source).read_all().sort_by(list(ORDER))
+                    table = pa.ipc.open_stream(source).read_all().sort_by(list(SORT_ORDER))
                 bucket.unlink()
                 writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
                 rows, added = rows + table.num_rows, added + added_bytes(table)
-    place.files.move(new, full)
+    lake.files.move(temporary, target)
     return WrittenFile(path=path, cluster_id=cluster_id, day=day, rows=rows, added_bytes=added)
 
 
 def batches_of(
-    place: LakePlace, file: LakeFile, columns: Sequence[str] | None = None, instance_ids: Iterable[str] | None = None
+    lake: Lake, file: LakeFile, columns: Sequence[str] | None = None, instance_ids: Iterable[str] | None = None
 ) -> Iterator[pa.Table]:
     """Yields the rows of a file in batches, in order. With `instance_ids` row groups without them are skipped.
 
@@ -122,72 +122,72 @@ def batches_of(
     import pyarrow as pa
     from pyarrow import parquet
 
-    with place.files.open_input_file(place.path(file.path)) as stream:
+    with lake.files.open_input_file(lake.path(file.path)) as stream:
         source = parquet.ParquetFile(stream)
         if source.metadata.num_rows != file.rows:
-            raise Differs(file.path, f"{source.metadata.num_rows} rows, but {file.rows} were written")
-        groups = _groups_of(source, sorted(instance_ids)) if instance_ids is not None else None
+            raise FileMismatch(file.path, f"{source.metadata.num_rows} rows, but {file.rows} were written")
+        groups = _row_groups_of(source, sorted(instance_ids)) if instance_ids is not None else None
         for batch in source.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns):
             yield pa.Table.from_batches([batch])
 
 
-def rows_of_groups(place: LakePlace, file: LakeFile, instance_ids: Iterable[str]) -> int:
+def rows_of_groups(lake: Lake, file: LakeFile, instance_ids: Iterable[str]) -> int:
     """Returns the number of rows in row groups that may contain these instances."""
     from pyarrow import parquet
 
-    with place.files.open_input_file(place.path(file.path)) as stream:
+    with lake.files.open_input_file(lake.path(file.path)) as stream:
         source = parquet.ParquetFile(stream)
-        groups = _groups_of(source, sorted(instance_ids))
+        groups = _row_groups_of(source, sorted(instance_ids))
         return sum(source.metadata.row_group(number).num_rows for number in groups)
 
 
-def _groups_of(source: object, wanted: Sequence[str]) -> list[int]:
+def _row_groups_of(source: object, instance_ids: Sequence[str]) -> list[int]:
     """Returns the row groups whose statistics do not exclude all of these instances."""
     metadata = source.metadata  # type: ignore[attr-defined]
-    at = source.schema_arrow.get_field_index("instance_id")  # type: ignore[attr-defined]
+    column = source.schema_arrow.get_field_index("instance_id")  # type: ignore[attr-defined]
     result = []
     for number in range(metadata.num_row_groups):
-        statistics = metadata.row_group(number).column(at).statistics
+        statistics = metadata.row_group(number).column(column).statistics
         is_known = statistics is not None and statistics.has_min_max
-        if not is_known or any(statistics.min <= instance_id <= statistics.max for instance_id in wanted):
+        if not is_known or any(statistics.min <= instance_id <= statistics.max for instance_id in instance_ids):
             result.append(number)
     return result
 
 
-def _schema_of(place: LakePlace, old: Sequence[LakeFile]) -> pa.Schema:
+def _schema_of(lake: Lake, old: Sequence[LakeFile]) -> pa.Schema:
     """Returns the columns of all files; older versions differ in types that can be widened."""
     import pyarrow as pa
     from pyarrow import parquet
 
     schemas = []
     for file in old:
-        with place.files.open_input_file(place.path(file.path)) as stream:
+        with lake.files.open_input_file(lake.path(file.path)) as stream:
             schemas.append(parquet.read_schema(stream).remove_metadata())
     whole = pa.unify_schemas(schemas, promote_options="permissive")
     return pa.schema([whole.field(name) for name in COLUMNS])
 
 
-def _rows_by_instance(place: LakePlace, old: Sequence[LakeFile]) -> dict[str, int]:
+def _rows_by_instance(lake: Lake, old: Sequence[LakeFile]) -> dict[str, int]:
     import pyarrow.compute as pc
 
     rows: Counter[str] = Counter()
     for file in old:
-        for table in batches_of(place, file, ["instance_id"]):
+        for table in batches_of(lake, file, ["instance_id"]):
             for count in pc.value_counts(table.column("instance_id")).to_pylist():
                 rows[count["values"]] += count["counts"]
     return rows
 
 
-def _tables(place: LakePlace, old: Sequence[LakeFile], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yields the rows of all files in batches and compares each file with its row. Raises `Differs`."""
+def _tables(lake: Lake, old: Sequence[LakeFile], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yields the rows of all files in batches and compares each file with its row. Raises `FileMismatch`."""
     for file in old:
         rows = added = 0
-        for table in batches_of(place, file, COLUMNS):
+        for table in batches_of(lake, file, COLUMNS):
             rows, added = rows + table.num_rows, added + added_bytes(table)
             yield table.select(COLUMNS).cast(schema)
         if (rows, added) != (file.rows, file.added_bytes):
-            found = f"{rows} rows that add {added} bytes, but {file.rows} and {file.added_bytes} were written"
-            raise Differs(file.path, found)
+            detail = f"{rows} rows that add {added} bytes, but {file.rows} and {file.added_bytes} were written"
+            raise FileMismatch(file.path, detail)
 
 
 def _fill(buckets: Sequence[Path], plan: BucketPlan, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -202,31 +202,31 @@ def _fill(buckets: Sequence[Path], plan: BucketPlan, schema: pa.Schema, tables: 
             )
             for path in buckets
         ]
-        waiting: list[pa.Table] = []
+        buffered: list[pa.Table] = []
         for table in tables:
-            waiting.append(table)
-            if sum(table_.num_rows for table_ in waiting) >= BUCKET_ROWS:
-                _write_apart(writers, plan, waiting)
-        if waiting:
-            _write_apart(writers, plan, waiting)
+            buffered.append(table)
+            if sum(table_.num_rows for table_ in buffered) >= BUCKET_ROWS:
+                _write_to_buckets(writers, plan, buffered)
+        if buffered:
+            _write_to_buckets(writers, plan, buffered)
 
 
-def _write_apart(writers: Sequence[pa.RecordBatchWriter], plan: BucketPlan, waiting: list[pa.Table]) -> None:
+def _write_to_buckets(writers: Sequence[pa.RecordBatchWriter], plan: BucketPlan, buffered: list[pa.Table]) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = pa.concat_tables(waiting)
-    waiting.clear()
+    table = pa.concat_tables(buffered)
+    buffered.clear()
     if len(writers) == 1:
         writers[0].write_table(table)
         return
     number = _buckets_of(table, plan)
     order = pc.sort_indices(number)
     table = table.take(order)
-    at = 0
+    offset = 0
     for count in pc.value_counts(number.take(order)).to_pylist():
-        writers[count["values"]].write_table(table.slice(at, count["counts"]))
-        at += count["counts"]
+        writers[count["values"]].write_table(table.slice(offset, count["counts"]))
+        offset += count["counts"]
 
 
 def _buckets_of(table: pa.Table, plan: BucketPlan) -> pa.Array:
@@ -240,10 +240,10 @@ def _buckets_of(table: pa.Table, plan: BucketPlan) -> pa.Array:
     if all(plan.parts[instance_id] == 1 for instance_id in ids):
         return first
     parts = pa.array([plan.parts[instance_id] for instance_id in ids], pa.int64()).take(instances.indices)
-    mixed = pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)
-    for name in NAMES:
+    hash_sum = pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)
+    for name in HASHED_COLUMNS:
         column = table.column(name).combine_chunks().dictionary_encode()
         hashes = [crc32(f"{name}:{value}".encode()) for value in column.dictionary.to_pylist()]
-        mixed = pc.add(mixed, pa.array(hashes, pa.int64()).take(column.indices))
-    rest = pc.subtract(mixed, pc.multiply(pc.divide(mixed, parts), parts))
+        hash_sum = pc.add(hash_sum, pa.array(hashes, pa.int64()).take(column.indices))
+    rest = pc.subtract(hash_sum, pc.multiply(pc.divide(hash_sum, parts), parts))
     return pc.add(first, rest)

@@ -12,12 +12,12 @@ from django.core.cache import cache as shared_cache
 
 # Outcome of a day whose files are damaged, in place of the number of differing hours.
 BROKEN = -1
-KEPT_S = 100 * 24 * 3_600
+CACHE_TTL_S = 100 * 24 * 3_600
 
 
-def note(day: date, outcome: int) -> None:
+def store(day: date, outcome: int) -> None:
     """Stores the number of differing hours of a day, or `BROKEN`."""
-    shared_cache.set(_key(day), outcome, KEPT_S)
+    shared_cache.set(_key(day), outcome, CACHE_TTL_S)
 
 
 def of_days(days: Iterable[date]) -> dict[date, int]:

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import structlog
 
 from billing.lake import outcomes
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 from billing.lake.replay import LakeBroken, hours
 from billing.models import LakeFile, UsageHour
 
@@ -37,7 +37,7 @@ def covers_whole_day(day: date) -> bool:
     return LakeFile.objects.filter(day__lt=day).exists()
 
 
-def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
+def reconcile(lake: Lake, day: date) -> list[HourDifference]:
     """Compares a day of the lake with the tables; differences are also logged as an error.
 
     Raises:
@@ -45,11 +45,11 @@ def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
     """
     start = datetime.combine(day, time(), UTC)
     try:
-        result = differences(place, None, start, start + DAY)
+        result = differences(lake, None, start, start + DAY)
     except LakeBroken:
-        outcomes.note(day, outcomes.BROKEN)
+        outcomes.store(day, outcomes.BROKEN)
         raise
-    outcomes.note(day, len(result))
+    outcomes.store(day, len(result))
     return result
 
 
@@ -60,9 +60,7 @@ def day_without_outcome(today: date) -> date | None:
     return next((day for day in days if day not in known and covers_whole_day(day)), None)
 
 
-def differences(
-    place: LakePlace, instance_ids: Iterable[str] | None, start: datetime, end: datetime
-) -> list[HourDifference]:
+def differences(lake: Lake, instance_ids: Iterable[str] | None, start: datetime, end: datetime) -> list[HourDifference]:
     """Returns the hours in `[start, end)` in which tables and lake differ, for these instances (None: for all)."""
     in_tables: dict[tuple[str, datetime, str], int] = {}
     rows = UsageHour.objects.filter(hour__gte=start, hour__lt=end)
@@ -72,7 +70,7 @@ def differences(
     for instance_id, hour, direction, count in rows.values_list("instance_id", "hour", "direction", "bytes"):
         in_tables[instance_id, hour, direction] = count
     in_lake: dict[tuple[str, datetime, str], int] = defaultdict(int)
-    for lake_hour in hours(place, instance_ids, start, end):
+    for lake_hour in hours(lake, instance_ids, start, end):
         in_lake[lake_hour.instance_id, lake_hour.hour, lake_hour.direction] += lake_hour.bytes
     result = [
         HourDifference(

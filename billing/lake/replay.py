@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from django.db.models import QuerySet
 
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 from billing.lake.counters import CounterBroken, Counters
 from billing.lake.files import added_bytes, is_merged, read
-from billing.lake.merging import Differs, batches_of, rows_of_groups
+from billing.lake.merging import FileMismatch, batches_of, rows_of_groups
 from billing.models import LakeFile
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class LakeHour:
     bytes: int
 
 
-def hours(place: LakePlace, instance_ids: Iterable[str] | None, start: datetime, end: datetime) -> Iterator[LakeHour]:
+def hours(lake: Lake, instance_ids: Iterable[str] | None, start: datetime, end: datetime) -> Iterator[LakeHour]:
     """Yields the hours with bytes of these instances (None: of all) in `[start, end)`, in any order.
 
     Memory is bounded by one file and the last report of each counter.
@@ -44,12 +44,12 @@ def hours(place: LakePlace, instance_ids: Iterable[str] | None, start: datetime,
     Raises:
         LakeBroken: a file is damaged.
     """
-    for instance_id, hour, direction, count in steps(place, instance_ids, start, end, MS_PER_HOUR):
+    for instance_id, hour, direction, count in sums_by_step(lake, instance_ids, start, end, MS_PER_HOUR):
         yield LakeHour(instance_id=instance_id, hour=hour, direction=direction, bytes=count)
 
 
-def steps(
-    place: LakePlace,
+def sums_by_step(
+    lake: Lake,
     instance_ids: Iterable[str] | None,
     start: datetime,
     end: datetime,
@@ -63,16 +63,16 @@ def steps(
     Raises:
         LakeBroken: a file is damaged.
     """
-    wanted = None if instance_ids is None else sorted(set(instance_ids))
+    sorted_ids = None if instance_ids is None else sorted(set(instance_ids))
     files = list(files_of(start, end))
     try:
-        sums = sums_of(place, files, wanted, step_ms, progress)
+        sums = sums_of(lake, files, sorted_ids, step_ms, progress)
     except LakeBroken:
         merged = list(files_of(start, end))
         if merged == files:
             raise
         # The files were merged in the meantime.
-        sums = sums_of(place, merged, wanted, step_ms, progress)
+        sums = sums_of(lake, merged, sorted_ids, step_ms, progress)
     for (instance_id, number, direction), count in sums.items():
         instant = datetime.fromtimestamp(number * step_ms / 1000, UTC)
         if count and start <= instant < end:
@@ -86,9 +86,9 @@ def files_of(start: datetime, end: datetime) -> QuerySet[LakeFile]:
 
 
 def sums_of(
-    place: LakePlace,
+    lake: Lake,
     files: Sequence[LakeFile],
-    wanted: list[str] | None,
+    instance_ids: list[str] | None,
     step_ms: int,
     progress: Callable[[int], object],
 ) -> dict[tuple[str, int, str], int]:
@@ -98,13 +98,13 @@ def sums_of(
     counters, rows = Counters(), 0
     sums: dict[tuple[str, int, str], int] = defaultdict(int)
     for file in files:
-        for table in tables_of(place, file, wanted):
+        for table in tables_of(lake, file, instance_ids):
             rows += table.num_rows
             progress(rows)
-            if wanted is not None:
-                table = table.filter(pc.is_in(table.column("instance_id"), value_set=_strings(wanted)))
+            if instance_ids is not None:
+                table = table.filter(pc.is_in(table.column("instance_id"), value_set=_strings(instance_ids)))
             try:
-                counters.follow(table)
+                counters.verify(table)
             except CounterBroken as broken:
                 raise LakeBroken(f"{file.path}: {broken}") from None
             step = pc.divide(pc.subtract(table.column("at_ms"), 1), step_ms)
@@ -114,8 +114,8 @@ def sums_of(
     return sums
 
 
-def tables_of(place: LakePlace, file: LakeFile, wanted: Sequence[str] | None) -> Iterator[pa.Table]:
-    """Yields the reports of a file: a merged file in batches, without row groups that have no instance of `wanted`.
+def tables_of(lake: Lake, file: LakeFile, instance_ids: Sequence[str] | None) -> Iterator[pa.Table]:
+    """Yields the reports of a file: a merged file in batches, without row groups that have none of the instances.
 
     Files that are read completely are compared with their row.
 
@@ -123,44 +123,44 @@ def tables_of(place: LakePlace, file: LakeFile, wanted: Sequence[str] | None) ->
         LakeBroken: the file is damaged.
     """
     if not is_merged(file.path):
-        yield checked(place, file)
+        yield read_verified(lake, file)
         return
     rows = added = 0
     try:
-        for table in batches_of(place, file, instance_ids=wanted):
+        for table in batches_of(lake, file, instance_ids=instance_ids):
             rows, added = rows + table.num_rows, added + added_bytes(table)
             yield table
-    except Differs as differs:
-        raise LakeBroken(str(differs)) from None
-    except (OSError, ValueError) as trouble:
-        raise LakeBroken(f"{file.path}: {type(trouble).__name__}") from trouble
-    if wanted is None and (rows, added) != (file.rows, file.added_bytes):
-        found = f"{rows} rows that add {added} bytes"
-        raise LakeBroken(f"{file.path}: {found}, but {file.rows} and {file.added_bytes} were written")
+    except FileMismatch as mismatch:
+        raise LakeBroken(str(mismatch)) from None
+    except (OSError, ValueError) as error:
+        raise LakeBroken(f"{file.path}: {type(error).__name__}") from error
+    if instance_ids is None and (rows, added) != (file.rows, file.added_bytes):
+        detail = f"{rows} rows that add {added} bytes"
+        raise LakeBroken(f"{file.path}: {detail}, but {file.rows} and {file.added_bytes} were written")
 
 
-def rows_to_read(place: LakePlace, instance_ids: Iterable[str], start: datetime, end: datetime) -> int:
+def rows_to_read(lake: Lake, instance_ids: Iterable[str], start: datetime, end: datetime) -> int:
     """Returns the number of rows that a replay of these instances reads."""
-    wanted = sorted(set(instance_ids))
+    sorted_ids = sorted(set(instance_ids))
     rows = 0
     for file in files_of(start, end):
         try:
-            rows += rows_of_groups(place, file, wanted) if is_merged(file.path) else file.rows
+            rows += rows_of_groups(lake, file, sorted_ids) if is_merged(file.path) else file.rows
         except (OSError, ValueError):
             rows += file.rows  # the replay reports the error
     return rows
 
 
-def checked(place: LakePlace, file: LakeFile) -> pa.Table:
+def read_verified(lake: Lake, file: LakeFile) -> pa.Table:
     """Reads a file and compares it with its row. Raises `LakeBroken`."""
     try:
-        table = read(place, file.path)
-    except (OSError, ValueError) as trouble:
-        raise LakeBroken(f"{file.path}: {type(trouble).__name__}") from trouble
+        table = read(lake, file.path)
+    except (OSError, ValueError) as error:
+        raise LakeBroken(f"{file.path}: {type(error).__name__}") from error
     added = added_bytes(table)
     if (table.num_rows, added) != (file.rows, file.added_bytes):
-        found = f"{table.num_rows} rows that add {added} bytes"
-        raise LakeBroken(f"{file.path}: {found}, but {file.rows} and {file.added_bytes} were written")
+        detail = f"{table.num_rows} rows that add {added} bytes"
+        raise LakeBroken(f"{file.path}: {detail}, but {file.rows} and {file.added_bytes} were written")
     return table
 
 

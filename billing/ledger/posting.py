@@ -43,7 +43,7 @@ def balance(tenant: Tenant, currency: str) -> Decimal:
     return ZERO if last is None else last.balance
 
 
-def credit(tenant: Tenant, currency: str) -> Decimal:
+def credit_balance(tenant: Tenant, currency: str) -> Decimal:
     """Returns the credit balance, which is used for later invoices or refunded; not negative after transfers."""
     of_no_invoice = LedgerEntry.objects.filter(tenant=tenant, currency=currency, invoice=None)
     return -(of_no_invoice.aggregate(sum=Sum("amount"))["sum"] or ZERO)

@@ -26,12 +26,12 @@ from tenants.currencies import fits, minor_unit
 from tenants.errors import Conflict, Invalid, Message
 from tenants.models import Tenant
 
-CLOSED_EVENTS = {
+CLOSED_WEBHOOK_EVENTS = {
     InvoiceState.PAID: WebhookEvent.INVOICE_PAID,
     InvoiceState.SETTLED: WebhookEvent.INVOICE_SETTLED,
     InvoiceState.WRITTEN_OFF: WebhookEvent.INVOICE_WRITTEN_OFF,
 }
-CLOSED = {
+CLOSED_AUDIT_ACTIONS = {
     InvoiceState.PAID: "invoice.paid",
     InvoiceState.SETTLED: "invoice.settled",
     InvoiceState.WRITTEN_OFF: "invoice.written_off",
@@ -66,12 +66,12 @@ def apply_credit(
         InvoiceBalance(invoice_id=row.pk, open_amount=row.open_amount, is_open=row.state == InvoiceState.ISSUED)  # type: ignore[attr-defined]
         for row in rows
     ]
-    left = {balance.invoice_id: balance.open_amount for balance in balances}
-    for transfer in transfers(posting.credit(tenant, currency), balances):
+    open_amounts = {balance.invoice_id: balance.open_amount for balance in balances}
+    for transfer in transfers(posting.credit_balance(tenant, currency), balances):
         _transfer(tenant, by_id[transfer.invoice_id], transfer.amount, now)
-        left[transfer.invoice_id] -= transfer.amount
+        open_amounts[transfer.invoice_id] -= transfer.amount
     for row in rows:
-        if row.state == InvoiceState.ISSUED and left[row.pk] == ZERO:
+        if row.state == InvoiceState.ISSUED and open_amounts[row.pk] == ZERO:
             mark_closed(acting, row, (final_states or {}).get(row.pk, SETTLED), now)
     dunning.resume_if_paid(tenant, now)
 
@@ -96,19 +96,21 @@ def mark_closed(acting: Actor, invoice: Invoice, final: FinalState, now: datetim
     invoice.state, invoice.closed_at, invoice.reference = final.state, now, final.reference
     invoice.save(update_fields=["state", "closed_at", "reference"])
     after = {"state": final.state, "reference": final.reference}
-    audit.record(acting, CLOSED[final.state], invoice, {"state": InvoiceState.ISSUED}, after, tenant=invoice.tenant)
-    publish(invoice.tenant, CLOSED_EVENTS[final.state], audited(invoice) | {"id": invoice.pk}, now)
+    audit.record(
+        acting, CLOSED_AUDIT_ACTIONS[final.state], invoice, {"state": InvoiceState.ISSUED}, after, tenant=invoice.tenant
+    )
+    publish(invoice.tenant, CLOSED_WEBHOOK_EVENTS[final.state], invoice_summary(invoice) | {"id": invoice.pk}, now)
 
 
-def audited(invoice: Invoice) -> dict[str, Any]:
+def invoice_summary(invoice: Invoice) -> dict[str, Any]:
     return {"number": invoice.number, "total": str(invoice.total), "currency": invoice.currency}
 
 
 def reverse_write_off(invoice: Invoice, amount: Decimal, now: datetime) -> None:
     """Reverses the part of a write-off that is paid or credited later, so that the tenant gets no credit for it."""
     written_off = LedgerEntry.objects.filter(invoice=invoice, kind=LedgerKind.WRITE_OFF)
-    left = -(written_off.aggregate(sum=Sum("amount"))["sum"] or ZERO)
-    if (reversed_amount := min(left, amount)) > ZERO:
+    written_off_amount = -(written_off.aggregate(sum=Sum("amount"))["sum"] or ZERO)
+    if (reversed_amount := min(written_off_amount, amount)) > ZERO:
         posting.post(
             invoice.tenant, invoice.currency, LedgerKind.WRITE_OFF, reversed_amount, now=now, invoice=invoice,
             reference=invoice.number,
@@ -132,13 +134,13 @@ def refund(
         raise Invalid.at("/reference", gettext_noop("Say by which transfer it was paid back."), code="required")
     if LedgerEntry.objects.filter(tenant=tenant, kind=LedgerKind.REFUND, reference=reference).exists():
         raise Conflict(gettext_noop("A refund with this reference is recorded already."), code="already_refunded")
-    credit = posting.credit(tenant, currency)
+    credit = posting.credit_balance(tenant, currency)
     if not fits(amount, currency) or not ZERO < amount <= credit:
-        text = Message(
+        message = Message(
             gettext_noop("Between %(least)s and the credit balance, %(credit)s %(currency)s."),
             least=minor_unit(currency), credit=credit, currency=currency,
         )  # fmt: skip
-        raise Invalid.at("/amount", text, code="out_of_range")
+        raise Invalid.at("/amount", message, code="out_of_range")
     entry = posting.post(tenant, currency, LedgerKind.REFUND, amount, now=now, reference=reference)
     after = {"amount": str(amount), "currency": currency, "reference": reference}
     audit.record(acting, "ledger.refunded", tenant, None, after, tenant=tenant)

@@ -14,7 +14,7 @@ from datetime import datetime
 from billing.rating.terms import SizeSpan
 from instances.choices import OperationType
 
-ENDINGS = (OperationType.DELETE, OperationType.PURGE)
+DELETIONS = (OperationType.DELETE, OperationType.PURGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class SizeChange:
     """
 
     type: str
-    asked_at: datetime
+    requested_at: datetime
     done_at: datetime | None
     plan: str
     bandwidth_mb_s: int
@@ -51,20 +51,20 @@ def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
     effects = [effect for change in changes if (effect := _effect(change)) is not None]
     effects.sort(key=lambda effect: effect.at)
     result: list[SizeSpan] = []
-    present: SizeSpan | None = None
+    current: SizeSpan | None = None
     has_run = False
-    latest = effects[0].change.asked_at if effects else None
+    latest = effects[0].change.requested_at if effects else None
     for effect in effects:
         change, at = effect.change, effect.at
-        if latest is not None and change.asked_at < latest:
+        if latest is not None and change.requested_at < latest:
             continue
-        if effect.kind in ENDINGS:
-            wanted = None
+        if effect.kind in DELETIONS:
+            next_span = None
         elif effect.kind == OperationType.CREATE or has_run:
             has_run = True
-            if present is None and effect.kind not in (OperationType.CREATE, OperationType.RESTORE):
+            if current is None and effect.kind not in (OperationType.CREATE, OperationType.RESTORE):
                 continue  # it took effect while the instance was deleted
-            wanted = SizeSpan(
+            next_span = SizeSpan(
                 plan=change.plan,
                 bandwidth_mb_s=change.bandwidth_mb_s,
                 storage_gb=change.storage_gb,
@@ -74,22 +74,22 @@ def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
             )
         else:
             continue
-        latest = change.asked_at
-        if present is not None and wanted is not None and replace(wanted, start=present.start) == present:
+        latest = change.requested_at
+        if current is not None and next_span is not None and replace(next_span, start=current.start) == current:
             continue
-        if present is not None and at > present.start:
-            result.append(replace(present, end=at))
-        present = wanted
-    if present is not None:
-        result.append(present)
+        if current is not None and at > current.start:
+            result.append(replace(current, end=at))
+        current = next_span
+    if current is not None:
+        result.append(current)
     return result
 
 
 def _effect(change: SizeChange) -> _Effect | None:
     """Returns the effect of an operation; None if it never took effect. Deletions take effect when requested."""
-    if change.type in ENDINGS:
-        return _Effect(change.asked_at, change, change.type)
+    if change.type in DELETIONS:
+        return _Effect(change.requested_at, change, change.type)
     if change.done_at is None:
         return None
-    at = change.asked_at if change.type in (OperationType.SUSPEND, OperationType.RESTORE) else change.done_at
+    at = change.requested_at if change.type in (OperationType.SUSPEND, OperationType.RESTORE) else change.done_at
     return _Effect(at, change, change.type)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from billing.rating.accounts import UNIT_PRICE_STEP
 from billing.rating.booked import BOOKED
 from billing.rating.terms import Component, Meter, PriceList, Scheme, Tier
-from billing.rating.tiers import tiers_from
+from billing.rating.tiers import parse_tiers
 from tenants.currencies import DIGITS_STORED_MAX, minor_digits
 
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
@@ -178,7 +178,7 @@ class PriceComponent(models.Model):
             raise ValidationError(_("Hours that have passed are charged at the price they had. Enter a later time."))
 
     def as_tiers(self) -> list[Tier]:
-        return tiers_from(self.tiers)
+        return parse_tiers(self.tiers)
 
     def as_component(self) -> Component:
         return Component(

@@ -21,7 +21,7 @@ SUCCEEDED = "payment.succeeded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
+class ReportedPayment:
     """Successful payment: `amount` of `currency` for the invoice with this number."""
 
     payment_id: str
@@ -35,17 +35,19 @@ def is_signed(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], n
 
     Signatures are compared in constant time.
     """
-    message_id, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    if not (0 < len(message_id) <= ID_CHARS_MAX and message_id.isascii() and sent.isascii() and sent.isdigit()):
+    message_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not (
+        0 < len(message_id) <= ID_CHARS_MAX and message_id.isascii() and timestamp.isascii() and timestamp.isdigit()
+    ):
         return False
-    if len(sent) > len(str(int(now_s))) or abs(now_s - int(sent)) > TOLERANCE_S:
+    if len(timestamp) > len(str(int(now_s))) or abs(now_s - int(timestamp)) > TOLERANCE_S:
         return False
-    shown = headers.get("webhook-signature", "").encode("utf-8", "replace").split()[:SIGNATURES_MAX]
-    wanted = [signature(secret, message_id, int(sent), body).encode() for secret in secrets]
-    return any(hmac.compare_digest(sent_, valid) for sent_ in shown for valid in wanted)
+    signatures = headers.get("webhook-signature", "").encode("utf-8", "replace").split()[:SIGNATURES_MAX]
+    valid_signatures = [signature(secret, message_id, int(timestamp), body).encode() for secret in secrets]
+    return any(hmac.compare_digest(given, valid) for given in signatures for valid in valid_signatures)
 
 
-def payment_in(body: bytes) -> Reported | None:
+def parse_payment(body: bytes) -> ReportedPayment | None:
     """Parses the payment; None for an event of another type.
 
     Raises:
@@ -63,7 +65,7 @@ def payment_in(body: bytes) -> Reported | None:
     if not isinstance(data, dict):
         raise ValueError("`data` is an object.")
     currency = _currency(data)
-    return Reported(
+    return ReportedPayment(
         payment_id=_text(data, "payment_id", ID_CHARS_MAX),
         invoice_number=_text(data, "invoice", 32),
         amount=_amount(data.get("amount"), currency),

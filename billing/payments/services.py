@@ -14,7 +14,7 @@ from billing.ledger.services import FinalState
 from billing.models import Invoice, InvoiceKind, InvoiceState, LedgerKind, Payment
 from billing.models.invoices import REFERENCE_CHARS_MAX
 from billing.payments.decide import PayableInvoice, problem_of
-from billing.payments.reported import Reported
+from billing.payments.reported import ReportedPayment
 from tenants import access, audit
 from tenants.actors import Actor, system_actor
 from tenants.choices import Scope
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 @transaction.atomic
-def receive(reported: Reported, now: datetime) -> Payment:
+def receive(reported: ReportedPayment, now: datetime) -> Payment:
     """Records a payment once per provider id and returns it.
 
     A payment is never refused: an excess over the open amount, or a payment in another currency, becomes credit of the
@@ -36,9 +36,9 @@ def receive(reported: Reported, now: datetime) -> Payment:
         # Serialises the payments of a tenant; the invoice is reloaded under the lock.
         posting.lock(invoice.tenant)
         invoice.refresh_from_db(fields=["state"])
-    known = Payment.objects.filter(provider_id=reported.payment_id).first()
-    if known is not None:
-        return known
+    existing = Payment.objects.filter(provider_id=reported.payment_id).first()
+    if existing is not None:
+        return existing
     problem = problem_of(_payable(invoice), reported.amount, reported.currency)
     payment, is_new = Payment.objects.get_or_create(
         provider_id=reported.payment_id,

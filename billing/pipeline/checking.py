@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from billing.lake.counters import array_of, is_first_of
+from billing.lake.counters import array_of, is_run_start
 from billing.pipeline.differences import REPORTS, well_formed
 from billing.pipeline.doubts import NO_BROKER, ClockBounds, Incarnation, Incarnations, Problem, with_bounded_clock
 from billing.pipeline.schema import CLOCK, EPOCH_REUSED
@@ -44,7 +44,7 @@ def check(batches: Iterable[pa.RecordBatch], start: int, known: Iterable[Incarna
     for batch in batches:
         judged = pa.Table.from_batches([incarnations.refuse_reused(with_bounded_clock(batch, bounds))])
         # A batch has all rows of a record, in the order of records.
-        records += is_first_of(array_of(judged, "offset")).true_count
+        records += is_run_start(array_of(judged, "offset")).true_count
         values += judged.num_rows
         stop = max(stop, pc.max(judged.column("offset")).as_py() + 1)
         if judged.column("problem").null_count == judged.num_rows:

@@ -11,8 +11,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from billing.lake.counters import array_of, is_first_of, numbered
-from billing.lake.files import ADDED, COLUMNS
+from billing.lake.counters import array_of, counter_numbers, is_run_start
+from billing.lake.files import ADDED_COLUMNS, COLUMNS
 from billing.pipeline import schema
 from billing.pipeline.schema import CLOCK, MINUTE_KEY, MINUTE_NAMES
 from brokers.contract.usage import COUNTED, COUNTER_KEY
@@ -42,10 +42,10 @@ def distinct(events: pa.Table) -> pa.Table:
     rows are moved without them.
     """
     reports = pa.table({name: _encoded(events.column(name)) for name in REPORTS.names})
-    counter = numbered(reports)
+    counter = counter_numbers(reports)
     reports = reports.append_column("counter", counter)
     reports = reports.take(_order(counter, array_of(reports, "sequence"))).combine_chunks()
-    is_first = pc.or_(is_first_of(array_of(reports, "counter")), is_first_of(array_of(reports, "sequence")))
+    is_first = pc.or_(is_run_start(array_of(reports, "counter")), is_run_start(array_of(reports, "sequence")))
     if is_first.true_count == reports.num_rows:
         return reports
     largest = [(name, "max") for name in ("at_ms", *COUNTED)]
@@ -85,7 +85,7 @@ def _order(counter: pa.Array, sequence: pa.Array) -> pa.Array:
 
 def keys(reports: pa.Table) -> pa.Table:
     """Returns the counters of `distinct` reports: row n has the key of counter n."""
-    is_first = is_first_of(array_of(reports, "counter"))
+    is_first = is_run_start(array_of(reports, "counter"))
     return plain(reports.select(list(COUNTER_KEY)).filter(is_first)).combine_chunks()
 
 
@@ -109,8 +109,8 @@ def increments(reports: pa.Table, stored: pa.Table) -> pa.Table:
     is_repeated = pc.and_(pc.equal(sequence, before["sequence"]), is_larger)
     is_unseen = pc.fill_null(pc.or_(pc.greater(sequence, before["sequence"]), is_repeated), True)
     rows = reports if is_unseen.true_count == reports.num_rows else reports.filter(is_unseen).combine_chunks()
-    is_first = is_first_of(array_of(rows, "counter"))
-    for name, added in zip(COUNTED, ADDED, strict=True):
+    is_first = is_run_start(array_of(rows, "counter"))
+    for name, added in zip(COUNTED, ADDED_COLUMNS, strict=True):
         first_before = pc.fill_null(before[name].filter(is_unseen), 0)
         values = array_of(rows, name)
         grown = pc.if_else(is_first, pc.subtract(values, first_before), pc.pairwise_diff(values))
@@ -125,10 +125,10 @@ def minutes(rows: pa.Table) -> pa.Table:
     before names are compared.
     """
     minute = pc.multiply(pc.divide(pc.subtract(rows.column("at_ms"), 1), MS_PER_MINUTE), MS_PER_MINUTE)
-    increments_ = {name: rows.column(added) for name, added in zip(COUNTED, ADDED, strict=True)}
+    increments_ = {name: rows.column(added) for name, added in zip(COUNTED, ADDED_COLUMNS, strict=True)}
     of_counters = pa.table({"counter": rows.column("counter"), "minute_ms": minute, **increments_})
     sums = _summed(of_counters, ("counter", "minute_ms"))
-    first = rows.filter(is_first_of(array_of(rows, "counter")))
+    first = rows.filter(is_run_start(array_of(rows, "counter")))
     place = pc.index_in(array_of(sums, "counter"), value_set=array_of(first, "counter"))
     names = [name for name in MINUTE_KEY if name != "minute_ms"]
     of_minute = plain(first.select(names)).take(place)
@@ -168,6 +168,6 @@ def last_counters(rows: pa.Table) -> pa.Table:
     """Returns the highest report of each counter, with the columns of `schema.COUNTER`, to be stored for
     the next run.
     """
-    is_first = is_first_of(array_of(rows, "counter"))
+    is_first = is_run_start(array_of(rows, "counter"))
     is_last = pa.concat_arrays([is_first.slice(1), pa.array([True])]).slice(0, rows.num_rows)
     return plain(rows.select(list(schema.COUNTER_NAMES)).filter(is_last)).combine_chunks()

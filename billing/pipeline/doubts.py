@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from billing.lake.counters import array_of, is_first_of
+from billing.lake.counters import array_of, is_run_start
 from billing.pipeline.schema import CLOCK, EPOCH_REUSED
 from brokers.contract.usage import OF_INCARNATION, ReportHead
 
@@ -114,7 +114,7 @@ class Incarnations:
         """
         rows = pa.table({name: batch.column(name) for name in _HEAD})
         # Consecutive rows of one report are judged once.
-        is_first = reduce(pc.or_, (is_first_of(array_of(rows, name)) for name in _HEAD))
+        is_first = reduce(pc.or_, (is_run_start(array_of(rows, name)) for name in _HEAD))
         reports = rows.filter(is_first).combine_chunks()
         processes = reports.select(list(OF_INCARNATION)).group_by(list(OF_INCARNATION), use_threads=False).aggregate([])
         refused = pa.repeat(False, reports.num_rows)

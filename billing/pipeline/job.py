@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import structlog
 
 from billing.lake import files
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 from billing.pipeline import rounds, sink
 from billing.pipeline.cluster import Cluster
 from billing.pipeline.consuming import UsageConsumer
@@ -114,7 +114,7 @@ def run(
     cluster: Cluster,
     dsn: str,
     *,
-    lake: LakePlace | None = None,
+    lake: Lake | None = None,
     spark_from_records: int = SPARK_FROM_RECORDS,
     at_point: Callable[[str], None] | None = None,
 ) -> RunReport:
@@ -140,7 +140,7 @@ class Runs:
         cluster: Cluster,
         dsn: str,
         *,
-        lake: LakePlace | None = None,
+        lake: Lake | None = None,
         at_point: Callable[[str], None] | None = None,
     ) -> None:
         self._make_session, self._cluster, self._dsn, self._lake = make_session, cluster, dsn, lake

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from billing.lake import files
-from billing.lake.address import LakePlace
-from billing.lake.counters import array_of, is_first_of
+from billing.lake.address import Lake
+from billing.lake.counters import array_of, is_run_start
 from billing.pipeline import differences
 from billing.pipeline.checking import Checked, check
 from billing.pipeline.cluster import Cluster
@@ -42,7 +42,7 @@ class RangeTask:
     planned: PlannedRange
     known: Sequence[Incarnation]
     bytes_max: int
-    lake: LakePlace | None
+    lake: Lake | None
     lake_keys: Mapping[str, str] = field(repr=False)
 
 
@@ -80,7 +80,7 @@ def added_up(checked: Checked) -> tuple[RangeResult, pa.Table]:
     """Returns the result of a range, and the reports after the first one of each counter, for the lake. Pure."""
     reports = differences.distinct(checked.reports)
     rows = differences.increments(reports, differences.none_stored(differences.keys(reports).num_rows))
-    is_first = is_first_of(array_of(rows, "counter"))
+    is_first = is_run_start(array_of(rows, "counter"))
     later = rows.filter(pc.invert(is_first))
     result = RangeResult(
         checked=replace(checked, reports=checked.reports.slice(0, 0)),
@@ -98,7 +98,7 @@ def on_executors(
     known: Sequence[Incarnation],
     stored: StoredCounters,
     bytes_max: int,
-    lake: LakePlace | None,
+    lake: Lake | None,
 ) -> Round | None:
     """Reads and aggregates the ranges, each up to `bytes_max`.
 

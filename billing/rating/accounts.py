@@ -48,7 +48,7 @@ class Piece:
         )  # fmt: skip
 
 
-class Priced(NamedTuple):
+class PricedQuantity(NamedTuple):
     """Charge of `quantity` at `unit_price`. With `is_fee` the unit is a tier that was entered."""
 
     quantity: Decimal
@@ -75,7 +75,7 @@ class Account:
         self.pieces.append(new)
         return new
 
-    def beside(self, piece: Piece, hour: datetime, is_before: bool, tax_percent: Decimal) -> Piece:
+    def piece_outside(self, piece: Piece, hour: datetime, is_before: bool, tax_percent: Decimal) -> Piece:
         """Returns the piece for an hour in which the instance did not exist, with the terms of `piece`.
 
         This is `piece` itself if its tax rate is the same.
@@ -84,8 +84,8 @@ class Account:
             if other.tax_percent == tax_percent and other.terms == piece.terms:
                 return other
         new = Piece(piece.component, hour, hour, tax_percent=tax_percent)
-        place = next(number for number, other in enumerate(self.pieces) if other is piece)
-        self.pieces.insert(place if is_before else place + 1, new)
+        index = next(number for number, other in enumerate(self.pieces) if other is piece)
+        self.pieces.insert(index if is_before else index + 1, new)
         return new
 
     @property
@@ -99,22 +99,22 @@ class Account:
             _is_monthly(self.meter, piece.component) for piece in self.pieces
         )
 
-    def priced(self, period_hours: int, mb_s: Decimal = ZERO) -> list[Priced]:
+    def priced(self, period_hours: int, mb_s: Decimal = ZERO) -> list[PricedQuantity]:
         """Returns the charges, merged by price and tax rate. `mb_s` is the percentile of a `BANDWIDTH_P95` account."""
         pieces = [piece for piece in self.pieces if piece.entitled_hours or piece.quantity]
         if self.meter is Meter.BANDWIDTH_P95:
-            return _together(_of_percentile(pieces, mb_s), period_hours)
-        return _together(_of_volumes(self.meter, pieces, period_hours), period_hours)
+            return _merged(_percentile_parts(pieces, mb_s), period_hours)
+        return _merged(_volume_parts(self.meter, pieces, period_hours), period_hours)
 
 
 class _Part(NamedTuple):
-    """Charge of a piece. With `is_times_hours` the quantity is yet to be divided by the hours of the period."""
+    """Charge of a piece. With `is_multiplied_by_hours` the quantity is yet to be divided by the hours of the period."""
 
     piece: Piece
     quantity: Decimal
     unit_price: Decimal
     is_fee: bool = False
-    is_times_hours: bool = False
+    is_multiplied_by_hours: bool = False
 
 
 def _is_monthly(meter: Meter, component: Component) -> bool:
@@ -122,7 +122,7 @@ def _is_monthly(meter: Meter, component: Component) -> bool:
     return bool(has_tiers or component.commit or (meter in VOLUMES and component.included))
 
 
-def _together(parts: Iterator[_Part], period_hours: int) -> list[Priced]:
+def _merged(parts: Iterator[_Part], period_hours: int) -> list[PricedQuantity]:
     """Sums parts by price and tax rate.
 
     Quantities are rounded here and only here; quantities times hours are divided by the hours of the period.
@@ -131,13 +131,13 @@ def _together(parts: Iterator[_Part], period_hours: int) -> list[Priced]:
     for part in parts:
         key = part.is_fee, _printed_price(part.unit_price), part.piece.tax_percent
         plain, times_hours, start, end = sums.get(key, (ZERO, ZERO, part.piece.start, part.piece.end))
-        if part.is_times_hours:
+        if part.is_multiplied_by_hours:
             times_hours += part.quantity
         else:
             plain += part.quantity
         sums[key] = plain, times_hours, min(start, part.piece.start), max(end, part.piece.end)
     return [
-        Priced(quantity, unit_price, is_fee, start, end, tax_percent)
+        PricedQuantity(quantity, unit_price, is_fee, start, end, tax_percent)
         for (is_fee, unit_price, tax_percent), (plain, times_hours, start, end) in sums.items()
         if (quantity := _rounded(plain + times_hours / period_hours))
     ]
@@ -152,7 +152,7 @@ def _rounded(quantity: Decimal) -> Decimal:
     return quantity.quantize(QUANTITY_STEP, ROUND_HALF_UP)
 
 
-def _of_percentile(pieces: Sequence[Piece], mb_s: Decimal) -> Iterator[_Part]:
+def _percentile_parts(pieces: Sequence[Piece], mb_s: Decimal) -> Iterator[_Part]:
     """Yields the charges of a percentile: the monthly price of each piece, to be prorated by the hours of the piece."""
     for piece in pieces:
         component, level = piece.component, max(ZERO, mb_s - piece.component.included)
@@ -160,16 +160,16 @@ def _of_percentile(pieces: Sequence[Piece], mb_s: Decimal) -> Iterator[_Part]:
             tiered, overage = component.commit, level - component.commit
         else:
             tiered, overage = max(level, component.commit), ZERO
-        for inside, unit_price, flat, is_entered in _in_tiers(component, ZERO, tiered, tiered, 1, 1):
-            yield _Part(piece, inside * piece.hours, unit_price, is_times_hours=True)
+        for units_in_tier, unit_price, flat, is_entered in _in_tiers(component, ZERO, tiered, tiered, 1, 1):
+            yield _Part(piece, units_in_tier * piece.hours, unit_price, is_multiplied_by_hours=True)
             if is_entered and flat:
-                yield _Part(piece, Decimal(piece.hours), flat, is_fee=True, is_times_hours=True)
+                yield _Part(piece, Decimal(piece.hours), flat, is_fee=True, is_multiplied_by_hours=True)
         if overage:
             assert component.overage_price is not None
-            yield _Part(piece, overage * piece.hours, component.overage_price, is_times_hours=True)
+            yield _Part(piece, overage * piece.hours, component.overage_price, is_multiplied_by_hours=True)
 
 
-def _of_volumes(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> Iterator[_Part]:
+def _volume_parts(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> Iterator[_Part]:
     """Yields the charges of a sum over hours: included units are free, the next units fill the tiers.
 
     With a price of overage, tiers end at the commitment.
@@ -180,10 +180,10 @@ def _of_volumes(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> Ite
     total, position = sum(tiered, ZERO), ZERO
     for piece, all_units, units in zip(pieces, billable, tiered, strict=True):
         tiers = _in_tiers(piece.component, position, units, total, entitled, period_hours)
-        for inside, unit_price, flat, is_entered in tiers:
-            yield _Part(piece, inside, unit_price)
+        for units_in_tier, unit_price, flat, is_entered in tiers:
+            yield _Part(piece, units_in_tier, unit_price)
             if is_entered and flat:
-                yield _Part(piece, Decimal(piece.hours), flat, is_fee=True, is_times_hours=True)
+                yield _Part(piece, Decimal(piece.hours), flat, is_fee=True, is_multiplied_by_hours=True)
         if all_units > units:
             assert piece.component.overage_price is not None
             yield _Part(piece, all_units - units, piece.component.overage_price)
@@ -201,9 +201,9 @@ def _billable(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> list[
         free = sum((piece.component.included * piece.entitled_hours for piece in pieces), ZERO) / period_hours
     exact = []
     for piece in pieces:
-        off = min(free, piece.quantity)
-        free -= off
-        exact.append(piece.quantity - off)
+        free_units = min(free, piece.quantity)
+        free -= free_units
+        exact.append(piece.quantity - free_units)
     commits = [piece.component.commit * piece.hours for piece in pieces]
     committed = sum(commits, ZERO)
     missing = committed / period_hours - sum(exact, ZERO)
@@ -242,9 +242,9 @@ def _in_tiers(
         high = total if is_last or tier.up_to is None else _rounded(tier.up_to * hours / period_hours)
         if component.scheme is Scheme.VOLUME:
             is_entered = low < total and (is_last or total <= high)
-            inside = units if is_entered else ZERO
+            units_in_tier = units if is_entered else ZERO
         else:
             is_entered = low < total
-            inside = max(ZERO, min(position + units, high) - max(position, low))
-        yield inside, tier.unit_price, tier.flat, is_entered
+            units_in_tier = max(ZERO, min(position + units, high) - max(position, low))
+        yield units_in_tier, tier.unit_price, tier.flat, is_entered
         low = high

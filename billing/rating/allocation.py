@@ -11,7 +11,7 @@ CENT = Decimal("0.01")
 ZERO = Decimal(0)
 
 
-def shared_out(amount: Decimal, weights: Mapping[K, Decimal], unit: Decimal = CENT) -> dict[K, Decimal]:
+def allocate(amount: Decimal, weights: Mapping[K, Decimal], unit: Decimal = CENT) -> dict[K, Decimal]:
     """Divides `amount` into multiples of `unit` in proportion to non-negative weights; evenly if all weights are zero.
 
     Of equal remainders the earlier key gets the remaining unit.
@@ -20,14 +20,14 @@ def shared_out(amount: Decimal, weights: Mapping[K, Decimal], unit: Decimal = CE
         ValueError: there are no weights.
     """
     if not weights:
-        raise ValueError("an amount is shared out to somebody")
+        raise ValueError("there is no weight to divide an amount by")
     total = sum(weights.values(), ZERO)
     share_of = {key: (weight / total if total else Decimal(1) / len(weights)) for key, weight in weights.items()}
     exact = {key: amount * share for key, share in share_of.items()}
     result = {key: value.quantize(unit, ROUND_DOWN) for key, value in exact.items()}
-    left = amount - sum(result.values(), ZERO)
-    step = unit if left >= 0 else -unit
-    in_order = sorted(exact, key=lambda key: abs(exact[key] - result[key]), reverse=True)
-    for number in range(int(abs(left) / unit)):
-        result[in_order[number % len(in_order)]] += step
+    remainder = amount - sum(result.values(), ZERO)
+    step = unit if remainder >= 0 else -unit
+    by_remainder = sorted(exact, key=lambda key: abs(exact[key] - result[key]), reverse=True)
+    for number in range(int(abs(remainder) / unit)):
+        result[by_remainder[number % len(by_remainder)]] += step
     return result

@@ -14,11 +14,11 @@ from decimal import Decimal
 from typing import Final
 
 from billing.rating.accounts import TIER_UNIT, VOLUMES, Account, Piece
-from billing.rating.allocation import shared_out
+from billing.rating.allocation import allocate
 from billing.rating.booked import BOOKED, booked_per_hour
 from billing.rating.hours import HOUR, Segment, segments
 from billing.rating.percentile import POINTS_PER_HOUR, billed_rate
-from billing.rating.taxes import cuts_of, hours_by_rate, tax_sums
+from billing.rating.taxes import hours_by_rate, tax_change_hours, tax_sums
 from billing.rating.terms import (
     Agreement,
     Bill,
@@ -51,7 +51,7 @@ UNITS: Final = {
 # Meters measured per hour, and charged only in hours in which the instance existed.
 GAUGES: Final = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
 # Meters charged while an instance is suspended.
-KEPT: Final = (Meter.STORED, Meter.STORAGE)
+CHARGED_WHILE_SUSPENDED: Final = (Meter.STORED, Meter.STORAGE)
 Accounts = dict[tuple[str, Meter], Account]
 
 
@@ -73,15 +73,15 @@ def rate(
     """
     end = period.end if until is None else min(until, period.end)
     currency = agreement.currency
-    lists = [prices_of_plan for prices_of_plan in prices if prices_of_plan.currency == currency]
+    price_lists = [prices_of_plan for prices_of_plan in prices if prices_of_plan.currency == currency]
     rating = _Rating(period, end, agreement)
-    lines = [line for instance in usage for line in rating.lines_of(instance, lists)]
+    lines = [line for instance in usage for line in rating.lines_of(instance, price_lists)]
     charged = Period(start=period.start, end=end)
     lines += _discounts(charged, agreement, lines)
     subtotal = sum((line.amount for line in lines), ZERO)
     if subtotal < agreement.minimum:
         missing = rounded(agreement.minimum - subtotal, currency)
-        lines += _by_rate(charged, "minimum", missing, hours_by_rate(agreement, charged), currency)
+        lines += _lines_by_tax_rate(charged, "minimum", missing, hours_by_rate(agreement, charged), currency)
         subtotal += missing
     taxes = tax_sums(lines, currency)
     tax = sum((tax_sum.tax for tax_sum in taxes), rounded(ZERO, currency))
@@ -97,26 +97,26 @@ class _Rating:
         self._period = period
         self._end = end
         self._agreement = agreement
-        self._cuts = cuts_of(agreement, period)
+        self._cuts = tax_change_hours(agreement, period)
         self._hours = (period.end - period.start) // HOUR
 
-    def lines_of(self, usage: InstanceUsage, lists: Sequence[PriceList]) -> Iterator[RatedLine]:
+    def lines_of(self, usage: InstanceUsage, price_lists: Sequence[PriceList]) -> Iterator[RatedLine]:
         """Yields the lines of one instance. Raises `NoPrice`."""
-        charged = list(segments(self._period, usage.spans, lists, running_first=True, cut_at=self._cuts))
+        charged = list(segments(self._period, usage.spans, price_lists, running_first=True, cut_at=self._cuts))
         if not charged:
             return
         accounts: Accounts = {}
         # In the order of lines: booked, measured, percentiles.
-        self._open(accounts, charged, [meter for meter in Meter if meter in BOOKED])
+        self._add_hours(accounts, charged, [meter for meter in Meter if meter in BOOKED])
         measured = [meter for meter in Meter if meter not in BOOKED and meter is not Meter.BANDWIDTH_P95]
-        pieces = self._open(accounts, charged, measured)
+        pieces = self._add_hours(accounts, charged, measured)
         self._add_measured(usage, charged, pieces, accounts)
-        self._open(accounts, charged, [Meter.BANDWIDTH_P95])
+        self._add_hours(accounts, charged, [Meter.BANDWIDTH_P95])
         for (plan, meter), account in accounts.items():
             mb_s = self._percentile(usage, charged, plan) if meter is Meter.BANDWIDTH_P95 else ZERO
             yield from self._lines(usage.instance_id, plan, account, mb_s)
 
-    def _open(
+    def _add_hours(
         self, accounts: Accounts, charged: Sequence[Segment], meters: Sequence[Meter]
     ) -> dict[tuple[int, Meter], Piece]:
         """Adds the hours of these meters to their accounts. Returns the piece of each segment and meter."""
@@ -160,7 +160,7 @@ class _Rating:
                 if not is_inside:
                     tax_percent = self._agreement.tax_percent_at(hour.hour)
                     account = accounts[segment.span.plan, component.meter]
-                    piece = account.beside(piece, hour.hour, hour.hour < segment.start, tax_percent)
+                    piece = account.piece_outside(piece, hour.hour, hour.hour < segment.start, tax_percent)
                 piece.quantity += measured_units(component, hour)
                 piece.start, piece.end = min(piece.start, hour.hour), max(piece.end, hour.hour + HOUR)
 
@@ -195,7 +195,7 @@ def _is_charged(segment: Segment, meter: Meter) -> bool:
     """True if the meter is charged: a suspended instance pays for storage, and for volumes of hours in which it also
     ran.
     """
-    return not segment.span.only_storage or meter in KEPT or (segment.has_run and meter in VOLUMES)
+    return not segment.span.only_storage or meter in CHARGED_WHILE_SUSPENDED or (segment.has_run and meter in VOLUMES)
 
 
 def measured_units(component: Component, hour: HourUsage) -> Decimal:
@@ -219,25 +219,25 @@ def _discounts(period: Period, agreement: Agreement, lines: Sequence[RatedLine])
     reduces.
     """
     currency = agreement.currency
-    left = {tax_sum.percent: tax_sum.base for tax_sum in tax_sums(lines, currency)}
+    remaining = {tax_sum.percent: tax_sum.base for tax_sum in tax_sums(lines, currency)}
     for discount in agreement.discounts:
         begins_late = discount.start is not None and period.start < discount.start
         is_over = discount.end is not None and period.start >= discount.end
-        subtotal = sum(left.values(), ZERO)
+        subtotal = sum(remaining.values(), ZERO)
         by_percent = rounded(subtotal * discount.percent / HUNDRED, currency)
-        off = rounded(min(subtotal, by_percent + discount.amount), currency)
-        if begins_late or is_over or off <= 0:
+        reduction = rounded(min(subtotal, by_percent + discount.amount), currency)
+        if begins_late or is_over or reduction <= 0:
             continue
-        for line in _by_rate(period, "discount", -off, dict(left), currency, discount.code):
-            left[line.tax_percent] += line.amount
+        for line in _lines_by_tax_rate(period, "discount", -reduction, dict(remaining), currency, discount.code):
+            remaining[line.tax_percent] += line.amount
             yield line
 
 
-def _by_rate(
+def _lines_by_tax_rate(
     period: Period, kind: str, amount: Decimal, weights: Mapping[Decimal, Decimal], currency: str, code: str = ""
 ) -> Iterator[RatedLine]:
     """Yields a line of the whole bill for each tax rate, with the code of a discount as its `meter`."""
-    for tax_percent, part in shared_out(amount, weights, minor_unit(currency)).items():
+    for tax_percent, part in allocate(amount, weights, minor_unit(currency)).items():
         if part:
             yield RatedLine(
                 kind=kind, instance_id="", plan="", meter=code, start=period.start, end=period.end,

@@ -15,7 +15,7 @@ from billing.rating.terms import HourUsage, InstanceUsage, Period, RatePoint, Si
 BYTES_PER_POINT_OF_MB_S: Final = BYTES_PER_MB * (POINT_DURATION // timedelta(seconds=1))
 
 
-def extended(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:
+def with_forecast(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:
     """Returns the usage of the whole month, given that of its hours before `until`.
 
     Each remaining hour gets the average of the past hours; the percentile of the plan is assumed to stay as it is. The
@@ -25,14 +25,14 @@ def extended(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUs
     if last is None or last.end is not None or not usage.hours:
         return usage
     since = max(month.start, usage.spans[0].start)
-    past = max(1, -(-(until - since) // HOUR))
+    past_hours = max(1, -(-(until - since) // HOUR))
     average = HourUsage(
         hour=until,
-        bytes_in=sum(hour.bytes_in for hour in usage.hours) // past,
-        bytes_out=sum(hour.bytes_out for hour in usage.hours) // past,
-        stored_byte_hours=sum((hour.stored_byte_hours for hour in usage.hours), Decimal(0)) // past,
-        partition_hours=sum((hour.partition_hours for hour in usage.hours), Decimal(0)) / past,
-        connections_peak=sum(hour.connections_peak for hour in usage.hours) // past,
+        bytes_in=sum(hour.bytes_in for hour in usage.hours) // past_hours,
+        bytes_out=sum(hour.bytes_out for hour in usage.hours) // past_hours,
+        stored_byte_hours=sum((hour.stored_byte_hours for hour in usage.hours), Decimal(0)) // past_hours,
+        partition_hours=sum((hour.partition_hours for hour in usage.hours), Decimal(0)) / past_hours,
+        connections_peak=sum(hour.connections_peak for hour in usage.hours) // past_hours,
     )
     remaining = [until + number * HOUR for number in range((month.end - until) // HOUR)]
     return replace(

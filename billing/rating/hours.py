@@ -52,22 +52,24 @@ def ceil_hour(instant: datetime) -> datetime:
     return floored if floored == instant else floored + HOUR
 
 
-def price_list_at(lists: Sequence[PriceList], plan: str, hour: datetime) -> PriceList:
+def price_list_at(price_lists: Sequence[PriceList], plan: str, hour: datetime) -> PriceList:
     """Returns the price list in force at the start of the hour.
 
     Raises:
         NoPrice: no list of the plan is in force yet.
     """
-    begun = [price_list for price_list in lists if price_list.plan == plan and price_list.effective_from <= hour]
-    if not begun:
+    in_force = [
+        price_list for price_list in price_lists if price_list.plan == plan and price_list.effective_from <= hour
+    ]
+    if not in_force:
         raise NoPrice(plan, hour)
-    return max(begun, key=lambda price_list: price_list.effective_from)
+    return max(in_force, key=lambda price_list: price_list.effective_from)
 
 
 def segments(
     period: Period,
     spans: Sequence[SizeSpan],
-    lists: Sequence[PriceList],
+    price_lists: Sequence[PriceList],
     *,
     running_first: bool = False,
     cut_at: Iterable[datetime] = (),
@@ -83,14 +85,16 @@ def segments(
     cuts = {period.start, period.end, *cut_at}
     cuts.update(floor_hour(span.start) for span in spans)
     cuts.update(ceil_hour(span.end) for span in spans if span.end is not None)
-    begun = (price_list.effective_from for price_list in lists if price_list.effective_from < period.end)
-    cuts.update(ceil_hour(effective_from) for effective_from in begun)
+    in_force = (price_list.effective_from for price_list in price_lists if price_list.effective_from < period.end)
+    cuts.update(ceil_hour(effective_from) for effective_from in in_force)
     inside = sorted(cut for cut in cuts if period.start <= cut <= period.end)
     for start, end in pairwise(inside):
-        had = [span for span in spans if span.start < start + HOUR and (span.end is None or span.end > start)]
-        if had:
-            priced = [(span, price_list_at(lists, span.plan, start)) for span in had]
+        overlapping = [span for span in spans if span.start < start + HOUR and (span.end is None or span.end > start)]
+        if overlapping:
+            priced = [(span, price_list_at(price_lists, span.plan, start)) for span in overlapping]
             span, prices = max(
                 priced, key=lambda pair: (hourly_cost(pair[1], pair[0]), running_first and not pair[0].only_storage)
             )
-            yield Segment(start, end, span, prices, any(not span_.only_storage for span_ in had))
+            yield Segment(
+                start, end, span, prices, any(not overlapping_span.only_storage for overlapping_span in overlapping)
+            )

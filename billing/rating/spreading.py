@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from billing.rating.accounts import TIER_UNIT
 from billing.rating.booked import BOOKED, booked_per_hour
-from billing.rating.engine import KEPT, ZERO, measured_units
+from billing.rating.engine import CHARGED_WHILE_SUSPENDED, ZERO, measured_units
 from billing.rating.hours import HOUR, Segment, segments
 from billing.rating.terms import Bill, Component, HourUsage, InstanceUsage, Meter, Period, PriceList, RatedLine
 from tenants.currencies import rounded
@@ -38,11 +38,11 @@ class Spread:
     def before(self, instant: datetime) -> Decimal:
         """Returns the share of the weight before a full hour."""
         weight = self._sums[bisect_left(self._hours, instant)]
-        for start, end, of_run in self._runs:
+        for start, end, run_weight in self._runs:
             if instant >= end:
-                weight += of_run
+                weight += run_weight
             elif instant > start:
-                weight += of_run * ((instant - start) // HOUR) / ((end - start) // HOUR)
+                weight += run_weight * ((instant - start) // HOUR) / ((end - start) // HOUR)
         return weight / self.total
 
 
@@ -50,10 +50,10 @@ class SpreadBill:
     """Bill of a billing period with its amounts distributed over the hours of the period."""
 
     def __init__(self, bill: Bill, usage: Sequence[InstanceUsage], prices: Sequence[PriceList]) -> None:
-        lists = [price_list for price_list in prices if price_list.currency == bill.currency]
+        price_lists = [price_list for price_list in prices if price_list.currency == bill.currency]
         charged = _charged_quantities(bill.lines)
         instances = {
-            instance_usage.instance_id: _Instance(bill.period, instance_usage, lists, charged)
+            instance_usage.instance_id: _InstanceWeights(bill.period, instance_usage, price_lists, charged)
             for instance_usage in usage
         }
         self._bill = bill
@@ -64,7 +64,7 @@ class SpreadBill:
             for number, line in enumerate(bill.lines)
             if line.kind == "usage"
         }
-        self._known: dict[datetime, list[Decimal]] = {}
+        self._amounts_before: dict[datetime, list[Decimal]] = {}
 
     def between(self, start: datetime, end: datetime) -> list[Decimal]:
         """Returns the part of each line, in the order of the lines, that belongs to `[start, end)`."""
@@ -82,14 +82,14 @@ class SpreadBill:
         """
         period = self._bill.period
         instant = min(max(instant, period.start), period.end)
-        if instant not in self._known:
+        if instant not in self._amounts_before:
             shares = {number: self._share(spread, instant) for number, spread in self._spreads.items()}
-            of_usage = self._share_of_usage(shares, instant)
-            self._known[instant] = [
-                rounded(line.amount * shares.get(number, of_usage[line.kind == "discount"]), self._bill.currency)
+            usage_shares = self._share_of_usage(shares, instant)
+            self._amounts_before[instant] = [
+                rounded(line.amount * shares.get(number, usage_shares[line.kind == "discount"]), self._bill.currency)
                 for number, line in enumerate(self._bill.lines)
             ]
-        return self._known[instant]
+        return self._amounts_before[instant]
 
     def _share(self, spread: Spread, instant: datetime) -> Decimal:
         period = self._bill.period
@@ -107,16 +107,16 @@ class SpreadBill:
         return by_time, sum((amounts[number] * share for number, share in shares.items()), ZERO) / total
 
 
-class _Instance:
+class _InstanceWeights:
     """Weights of one instance's lines."""
 
     def __init__(
-        self, period: Period, usage: InstanceUsage, lists: Sequence[PriceList], charged: Mapping[Key, Decimal]
+        self, period: Period, usage: InstanceUsage, price_lists: Sequence[PriceList], charged: Mapping[Key, Decimal]
     ) -> None:
         self._usage = usage
         self._charged = charged
         self._period = period
-        self._segments = list(segments(period, usage.spans, lists, running_first=True))
+        self._segments = list(segments(period, usage.spans, price_lists, running_first=True))
         self._starts = [segment.start for segment in self._segments]
 
     def hours(self, start: datetime, end: datetime) -> int:
@@ -159,7 +159,7 @@ def _units(segment: Segment, meter: str, hour: HourUsage) -> Iterable[tuple[date
 def _per_hour(component: Component, segment: Segment) -> Decimal:
     if component.meter in BOOKED:
         return booked_per_hour(component, segment.span)
-    return Decimal(not segment.span.only_storage or component.meter in KEPT)
+    return Decimal(not segment.span.only_storage or component.meter in CHARGED_WHILE_SUSPENDED)
 
 
 def _key(line: RatedLine) -> Key:

@@ -51,7 +51,7 @@ def charges(component: Component, quantity: Decimal, *, before: Decimal = ZERO) 
             return
 
 
-def tiers_from(raw: Any) -> list[Tier]:
+def parse_tiers(raw: Any) -> list[Tier]:
     """Parses tiers of `[up to, unit price, flat fee]` with numbers as strings; only the last one is unbounded.
 
     Raises:

@@ -46,9 +46,9 @@ UNITS = {
     Meter.BANDWIDTH_P95: "MB/s",
 }
 # Meters measured per hour, and charged only in hours in which the instance existed.
-LEVELS = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
+GAUGES = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
 # Meters whose included amount belongs to the billing period; that of the others belongs to each hour.
-OF_PERIOD = (Meter.BYTES_IN, Meter.BYTES_OUT, Meter.BANDWIDTH_P95)
+PERIOD_METERS = (Meter.BYTES_IN, Meter.BYTES_OUT, Meter.BANDWIDTH_P95)
 
 
 def rounded(amount: Decimal) -> Decimal:
@@ -61,13 +61,13 @@ def rate(period: Period, usage: Sequence[InstanceUsage], prices: Sequence[PriceL
     Raises:
         NoPrice: a plan that an instance had has no price at that time.
     """
-    lists = [price_list for price_list in prices if price_list.currency == agreement.currency]
-    lines = [line for instance in usage for line in _lines_of(period, instance, lists)]
+    price_lists = [price_list for price_list in prices if price_list.currency == agreement.currency]
+    lines = [line for instance in usage for line in _lines_of(period, instance, price_lists)]
     lines += _discounts(period, agreement, sum((line.amount for line in lines), ZERO))
     subtotal = sum((line.amount for line in lines), ZERO)
     if subtotal < agreement.minimum:
         missing = rounded(agreement.minimum - subtotal)
-        lines.append(_of_bill(period, "minimum", missing))
+        lines.append(_bill_line(period, "minimum", missing))
         subtotal += missing
     tax = rounded(subtotal * agreement.tax_percent / HUNDRED)
     return Bill(
@@ -90,20 +90,20 @@ class _Sum:
 class _Sums:
     """Sums by plan, meter and price list, in order of insertion."""
 
-    of: dict[tuple[str, Meter, datetime], _Sum] = field(default_factory=dict)
+    by_key: dict[tuple[str, Meter, datetime], _Sum] = field(default_factory=dict)
 
     def add(self, segment: Segment, component: Component, start: datetime, end: datetime, quantity: Decimal) -> None:
         key = segment.span.plan, component.meter, segment.prices.effective_from
-        present = self.of.get(key)
+        present = self.by_key.get(key)
         if present is None:
-            self.of[key] = _Sum(segment, component, start, end, quantity)
+            self.by_key[key] = _Sum(segment, component, start, end, quantity)
         else:
             present.quantity += quantity
             present.end = max(present.end, end)
 
 
-def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) -> Iterator[RatedLine]:
-    charged = list(segments(period, usage.spans, lists))
+def _lines_of(period: Period, usage: InstanceUsage, price_lists: Sequence[PriceList]) -> Iterator[RatedLine]:
+    charged = list(segments(period, usage.spans, price_lists))
     if not charged:
         return
     sums = _Sums()
@@ -122,7 +122,7 @@ def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) 
         for component in segment.prices.components:
             if segment.span.only_storage and component.meter is not Meter.STORED:
                 continue
-            if not is_inside and component.meter in LEVELS:
+            if not is_inside and component.meter in GAUGES:
                 continue  # gauges that brokers still report for a deleted instance
             if component.meter not in BOOKED and component.meter is not Meter.BANDWIDTH_P95:
                 sums.add(segment, component, hour.hour, hour.hour + HOUR, _measured(component, hour))
@@ -148,15 +148,15 @@ def _measured(component: Component, hour: HourUsage) -> Decimal:
 
 def _add_percentiles(period: Period, usage: InstanceUsage, charged: Sequence[Segment], sums: _Sums) -> None:
     """Adds the percentile of the whole period, at the price list of the last hour that has such a component."""
-    found = [
+    candidates = [
         (segment, component)
         for segment in charged
         for component in segment.prices.components
         if component.meter is Meter.BANDWIDTH_P95
     ]
-    if not found:
+    if not candidates:
         return
-    segment, component = found[-1]
+    segment, component = candidates[-1]
     result = percentile_95(period, usage.spans, usage.rate_points)
     mb_s = max(ZERO, result.mb_s - component.included)
     scaled = Component(
@@ -172,9 +172,9 @@ def _add_percentiles(period: Period, usage: InstanceUsage, charged: Sequence[Seg
 def _priced(instance_id: str, sums: _Sums) -> Iterator[RatedLine]:
     before: dict[tuple[str, Meter], Decimal] = {}
     used: dict[tuple[str, Meter], Decimal] = {}
-    for (plan, meter, _), total in sums.of.items():
+    for (plan, meter, _), total in sums.by_key.items():
         quantity = total.quantity
-        if meter in OF_PERIOD and meter is not Meter.BANDWIDTH_P95:
+        if meter in PERIOD_METERS and meter is not Meter.BANDWIDTH_P95:
             free = max(ZERO, total.component.included - used.get((plan, meter), ZERO))
             used[plan, meter] = used.get((plan, meter), ZERO) + quantity
             quantity = max(ZERO, quantity - free)
@@ -192,13 +192,13 @@ def _committed(component: Component, quantity: Decimal, before: Decimal) -> Iter
         yield from charges(component, max(quantity, component.commit), before=before)
 
 
-def _line(instance_id: str, of: _Sum, charge: Charge) -> Iterator[RatedLine]:
-    meter, plan = of.component.meter, of.segment.span.plan
+def _line(instance_id: str, total: _Sum, charge: Charge) -> Iterator[RatedLine]:
+    meter, plan = total.component.meter, total.segment.span.plan
     amount = rounded(charge.quantity * charge.unit_price)
 
     def line(quantity: Decimal, unit: str, unit_price: Decimal, amount: Decimal) -> RatedLine:
         return RatedLine(
-            kind="usage", instance_id=instance_id, plan=plan, meter=meter, start=of.start, end=of.end,
+            kind="usage", instance_id=instance_id, plan=plan, meter=meter, start=total.start, end=total.end,
             quantity=quantity, unit=unit, unit_price=unit_price, amount=amount,
         )  # fmt: skip
 
@@ -210,18 +210,18 @@ def _line(instance_id: str, of: _Sum, charge: Charge) -> Iterator[RatedLine]:
 
 def _discounts(period: Period, agreement: Agreement, subtotal: Decimal) -> Iterator[RatedLine]:
     """Yields the discounts in order, limited to the remaining amount."""
-    left = subtotal
+    remaining = subtotal
     for discount in agreement.discounts:
         begins_late = discount.start is not None and period.start < discount.start
         is_over = discount.end is not None and period.start >= discount.end
-        off = min(left, rounded(left * discount.percent / HUNDRED) + discount.amount)
-        if begins_late or is_over or off <= 0:
+        reduction = min(remaining, rounded(remaining * discount.percent / HUNDRED) + discount.amount)
+        if begins_late or is_over or reduction <= 0:
             continue
-        left -= off
-        yield _of_bill(period, "discount", -rounded(off), discount.code)
+        remaining -= reduction
+        yield _bill_line(period, "discount", -rounded(reduction), discount.code)
 
 
-def _of_bill(period: Period, kind: str, amount: Decimal, code: str = "") -> RatedLine:
+def _bill_line(period: Period, kind: str, amount: Decimal, code: str = "") -> RatedLine:
     """Returns a line of the whole bill, with the code of a discount as its `meter`."""
     return RatedLine(
         kind=kind, instance_id="", plan="", meter=code, start=period.start, end=period.end,

@@ -29,13 +29,13 @@ from brokers.selectors import ClusterCapacity
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
 from tenants.cached_values import cacheable
 
-DAYS_LOOKED_AT = 30
+WINDOW_DAYS = 30
 PERCENTILE = 95
 SECONDS_PER_HOUR = 3_600
 # If the cache is lost, the next run of the task fills it again.
-KEPT_S = 2 * 24 * SECONDS_PER_HOUR
-KEY = "money:margins"
-COUNTED = (Direction.PRODUCE.value, Direction.CONSUME.value, Gauge.STORED.value)
+CACHE_TTL_S = 2 * 24 * SECONDS_PER_HOUR
+CACHE_KEY = "money:margins"
+COUNTERS = (Direction.PRODUCE.value, Direction.CONSUME.value, Gauge.STORED.value)
 
 
 @cacheable
@@ -102,7 +102,7 @@ class Margin:
     instances: int
     bandwidth: CapacityUse
     storage: CapacityUse
-    earned: tuple[Revenue, ...]
+    revenues: tuple[Revenue, ...]
 
 
 def percentile(values: Iterable[float], count: int, percent: int = PERCENTILE) -> float:
@@ -113,53 +113,53 @@ def percentile(values: Iterable[float], count: int, percent: int = PERCENTILE) -
         return 0.0
     known = sorted(values)[-count:]
     rank = max(1, math.ceil(Fraction(percent * count, 100)))
-    place = rank - 1 - (count - len(known))
-    return known[place] if place >= 0 else 0.0
+    index = rank - 1 - (count - len(known))
+    return known[index] if index >= 0 else 0.0
 
 
-def used(hours: Sequence[float], count: int) -> HourlyUse:
+def hourly_use(hours: Sequence[float], count: int) -> HourlyUse:
     """Returns the use in `count` hours; hours without usage are omitted from `hours`. Pure."""
     return HourlyUse(peak=max(hours, default=0.0), p95=percentile(hours, count))
 
 
 def cluster_use(rows: Iterable[tuple[datetime, str, int]], count: int) -> ClusterUse:
     """Computes the use from `(hour, counter, sum over all instances)` in `count` hours. Pure."""
-    sums: dict[str, dict[datetime, int]] = {name: {} for name in COUNTED}
-    for hour, counted, total in rows:
-        sums[counted][hour] = total
+    sums: dict[str, dict[datetime, int]] = {name: {} for name in COUNTERS}
+    for hour, counter, total in rows:
+        sums[counter][hour] = total
     produced, consumed = sums[Direction.PRODUCE.value], sums[Direction.CONSUME.value]
     larger = [max(produced.get(hour, 0), consumed.get(hour, 0)) for hour in {*produced, *consumed}]
     return ClusterUse(
-        bandwidth_mb_s=used([bytes_ / SECONDS_PER_HOUR / BYTES_PER_MB for bytes_ in larger], count),
-        storage_gb=used([bytes_ / BYTES_PER_GB for bytes_ in sums[Gauge.STORED.value].values()], count),
+        bandwidth_mb_s=hourly_use([bytes_ / SECONDS_PER_HOUR / BYTES_PER_MB for bytes_ in larger], count),
+        storage_gb=hourly_use([bytes_ / BYTES_PER_GB for bytes_ in sums[Gauge.STORED.value].values()], count),
     )
 
 
-def keep(now: datetime) -> KeptUse:
+def store_use(now: datetime) -> KeptUse:
     """Computes the use of every cluster from its instances' hours, and stores the result for the page."""
     until = floor_hour(now)
-    since = until - timedelta(days=DAYS_LOOKED_AT)
-    count = DAYS_LOOKED_AT * 24
+    since = until - timedelta(days=WINDOW_DAYS)
+    count = WINDOW_DAYS * 24
     use = {
         cluster.pk: cluster_use(_hours(cluster, since, until), count) for cluster in selectors.clusters()[:CLUSTERS_MAX]
     }
-    kept = KeptUse(now, use)
-    shared_cache.set(KEY, kept, KEPT_S)
-    return kept
+    stored = KeptUse(now, use)
+    shared_cache.set(CACHE_KEY, stored, CACHE_TTL_S)
+    return stored
 
 
 def _hours(cluster: Cluster, since: datetime, until: datetime) -> Iterable[tuple[datetime, str, int]]:
     placed = Placement.objects.filter(cluster=cluster).annotate(name=Cast("instance_id", CharField()))
     rows = UsageHour.objects.filter(
-        instance_id__in=placed.values("name"), hour__gte=since, hour__lt=until, direction__in=COUNTED
+        instance_id__in=placed.values("name"), hour__gte=since, hour__lt=until, direction__in=COUNTERS
     )
     return rows.order_by().values_list("hour", "direction").annotate(Sum("bytes")).iterator(chunk_size=2_000)
 
 
-def last_kept() -> KeptUse | None:
+def last_stored() -> KeptUse | None:
     """Returns the last stored result; None before the first run of the task."""
-    kept = shared_cache.get(KEY)
-    return kept if isinstance(kept, KeptUse) else None
+    stored = shared_cache.get(CACHE_KEY)
+    return stored if isinstance(stored, KeptUse) else None
 
 
 def latest_month() -> datetime | None:
@@ -187,37 +187,39 @@ def revenue_by_cluster(month: datetime) -> dict[tuple[str, str], Decimal]:
     return result
 
 
-def margins(month: datetime | None, kept: KeptUse | None) -> list[Margin]:
+def margins(month: datetime | None, stored: KeptUse | None) -> list[Margin]:
     """Returns a row for each cluster by name, and one for all of them if there are several."""
     clusters = list(selectors.clusters()[:CLUSTERS_MAX])
-    rooms = selectors.capacities_of(clusters)
+    capacities = selectors.capacities_of(clusters)
     revenue = revenue_by_cluster(month) if month is not None else {}
-    lines = [
+    rows = [
         margin_of(
             cluster,
-            rooms[cluster.pk],
-            kept.use.get(cluster.pk) if kept is not None else None,
+            capacities[cluster.pk],
+            stored.use.get(cluster.pk) if stored is not None else None,
             {currency: amount for (owner, currency), amount in revenue.items() if owner == cluster.pk},
         )
         for cluster in clusters
     ]
-    return [*lines, all_together(lines)] if len(lines) > 1 else lines
+    return [*rows, total_of(rows)] if len(rows) > 1 else rows
 
 
 def margin_of(
-    cluster: Cluster | None, room: ClusterCapacity, use: ClusterUse | None, revenue: Mapping[str, Decimal]
+    cluster: Cluster | None, capacity: ClusterCapacity, use: ClusterUse | None, revenue: Mapping[str, Decimal]
 ) -> Margin:
     """Computes the row of a cluster. Pure."""
     return Margin(
         cluster=cluster,
-        instances=room.instances,
-        bandwidth=CapacityUse(room.bandwidth_mb_s, room.sold_bandwidth_mb_s, use.bandwidth_mb_s if use else None),
-        storage=CapacityUse(room.storage_gb, room.sold_storage_gb, use.storage_gb if use else None),
-        earned=earned(revenue, room.sold_bandwidth_mb_s),
+        instances=capacity.instances,
+        bandwidth=CapacityUse(
+            capacity.bandwidth_mb_s, capacity.sold_bandwidth_mb_s, use.bandwidth_mb_s if use else None
+        ),
+        storage=CapacityUse(capacity.storage_gb, capacity.sold_storage_gb, use.storage_gb if use else None),
+        revenues=revenues(revenue, capacity.sold_bandwidth_mb_s),
     )
 
 
-def earned(revenue: Mapping[str, Decimal], sold_mb_s: int) -> tuple[Revenue, ...]:
+def revenues(revenue: Mapping[str, Decimal], sold_mb_s: int) -> tuple[Revenue, ...]:
     """Returns the revenue by currency. Pure."""
     return tuple(
         Revenue(currency, amount, amount / sold_mb_s if sold_mb_s else None)
@@ -225,18 +227,18 @@ def earned(revenue: Mapping[str, Decimal], sold_mb_s: int) -> tuple[Revenue, ...
     )
 
 
-def all_together(lines: Sequence[Margin]) -> Margin:
+def total_of(rows: Sequence[Margin]) -> Margin:
     """Sums all clusters, without use, because their busiest hours differ. Pure."""
     revenue: dict[str, Decimal] = defaultdict(Decimal)
-    for line in lines:
-        for revenue_ in line.earned:
+    for row in rows:
+        for revenue_ in row.revenues:
             revenue[revenue_.currency] += revenue_.revenue
-    sold = sum(line.bandwidth.sold for line in lines)
-    sold_gb = sum(line.storage.sold for line in lines)
+    sold = sum(row.bandwidth.sold for row in rows)
+    sold_gb = sum(row.storage.sold for row in rows)
     return Margin(
         cluster=None,
-        instances=sum(line.instances for line in lines),
-        bandwidth=CapacityUse(sum(line.bandwidth.capacity for line in lines), sold, None),
-        storage=CapacityUse(sum(line.storage.capacity for line in lines), sold_gb, None),
-        earned=earned(revenue, sold),
+        instances=sum(row.instances for row in rows),
+        bandwidth=CapacityUse(sum(row.bandwidth.capacity for row in rows), sold, None),
+        storage=CapacityUse(sum(row.storage.capacity for row in rows), sold_gb, None),
+        revenues=revenues(revenue, sold),
     )

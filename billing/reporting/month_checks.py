@@ -56,9 +56,9 @@ def may_issue(state: MonthState) -> bool:
     return state.is_over and state.to_invoice > 0
 
 
-def _names(named: NameSample) -> str:
-    more = named.count - len(named.names)
-    names = ", ".join(named.names)
+def _names(sample: NameSample) -> str:
+    more = sample.count - len(sample.names)
+    names = ", ".join(sample.names)
     return _("%(names)s and %(n)s more") % {"names": names, "n": f"{more:,}"} if more > 0 else names
 
 
@@ -76,14 +76,14 @@ def _usage_read(state: MonthState) -> Check:
 
 def _minutes(state: MonthState) -> Check:
     """Returns the check of the partitions of minutes. Minutes outside of them are charged, but deleted row by row."""
-    title, table = _("Minutes have their partitions"), state.minutes
-    if table.is_short(state.now):
+    title, minutes = _("Minutes have their partitions"), state.minutes
+    if minutes.is_short(state.now):
         text = _("This week has none. The worker makes them every hour: look for partition.tried_later in its log.")
         return Check(title=title, outcome=Outcome.FAILED, text=text)
-    if table.rows_ahead:
+    if minutes.rows_ahead:
         text = _("A broker's clock is wrong: rows of minutes that are weeks ahead: %(n)s.")
         return Check(
-            title=title, outcome=Outcome.UNKNOWN, text=text % {"n": f"{table.rows_ahead:,}"},
+            title=title, outcome=Outcome.UNKNOWN, text=text % {"n": f"{minutes.rows_ahead:,}"},
             link=reverse("admin:billing_usageminute_changelist"), act=_("See the minutes"),
         )  # fmt: skip
     text = _("The week that runs has one. More are made ahead, every hour.")
@@ -175,25 +175,25 @@ def _issued(state: MonthState) -> Check:
 
 def _paid(state: MonthState) -> Check:
     title = _("Invoices are paid")
-    words = {"open": f"{state.open:,}", "overdue": f"{state.overdue:,}"}
+    values = {"open": f"{state.open:,}", "overdue": f"{state.overdue:,}"}
     if state.overdue:
-        text = _("Open: %(open)s, of which are overdue: %(overdue)s.") % words
+        text = _("Open: %(open)s, of which are overdue: %(overdue)s.") % values
         return Check(
             title=title, outcome=Outcome.FAILED, text=text, link=reverse("admin:billing_overdue"),
             act=_("See what is overdue"),
         )  # fmt: skip
     if state.open:
-        return Check(title=title, outcome=Outcome.UNKNOWN, text=_("Open and not due yet: %(open)s.") % words)
+        return Check(title=title, outcome=Outcome.UNKNOWN, text=_("Open and not due yet: %(open)s.") % values)
     return Check(title=title, outcome=Outcome.PASSED, text=_("Nothing is open."))
 
 
 def _late_usage(state: MonthState) -> Check:
     """Returns the check of late usage. It is information only, because the next invoice charges late usage."""
     title = _("Late usage")
-    made = "; ".join(
+    sums = "; ".join(
         f"{money(adjustment.amount, adjustment.currency)} ({adjustment.lines})" for adjustment in state.adjustments
     )
-    corrected = " " + _("Lines that correct earlier months: %(sums)s.") % {"sums": made} if made else ""
+    corrected = " " + _("Lines that correct earlier months: %(sums)s.") % {"sums": sums} if sums else ""
     late = state.late
     if late is None or late.state != RunState.DONE:
         text = _("Nobody looked whether usage came after the invoices of the month.")
@@ -216,13 +216,13 @@ def _notified(state: MonthState) -> Iterator[Check]:
         yield Check(title=title, outcome=Outcome.PASSED, text=_("No webhook about an invoice was given up."))
     title = _("Mails were taken")
     link = reverse("admin:billing_billingprofile_changelist")
-    if state.mails_not_taken.count:
+    if state.mails_rejected.count:
         text = _("The mail server did not take the mails of: %(names)s. Send them by hand; they are not tried again.")
-        yield Check(title=title, outcome=Outcome.FAILED, text=text % {"names": _names(state.mails_not_taken)})
-    elif state.nobody_reached.count:
+        yield Check(title=title, outcome=Outcome.FAILED, text=text % {"names": _names(state.mails_rejected)})
+    elif state.unreachable_tenants.count:
         text = _("Nobody has verified an address, and no profile has one: %(names)s.")
         yield Check(
-            title=title, outcome=Outcome.FAILED, text=text % {"names": _names(state.nobody_reached)}, link=link,
+            title=title, outcome=Outcome.FAILED, text=text % {"names": _names(state.unreachable_tenants)}, link=link,
             act=_("Add an address"),
         )  # fmt: skip
     else:

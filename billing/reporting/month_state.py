@@ -38,15 +38,15 @@ from notifications.models import DeliveryState, WebhookDelivery, WebhookEvent
 from tenants.choices import Role
 from tenants.models import Member, Tenant
 
-NAMED_MAX = 5
+SAMPLE_SIZE = 5
 # Maximum number of tenants without an invoice whose plans are checked.
-TENANTS_LOOKED_AT_MAX = 5_000
+TENANTS_CHECKED_MAX = 5_000
 DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class NameSample:
-    """Number of items, and the names of the first `NAMED_MAX` of them."""
+    """Number of items, and the names of the first `SAMPLE_SIZE` of them."""
 
     count: int
     names: tuple[str, ...] = ()
@@ -97,8 +97,8 @@ class MonthState:
     late: MonthRun | None
     adjustments: tuple[Adjustments, ...]
     webhooks_failed: int
-    mails_not_taken: NameSample
-    nobody_reached: NameSample
+    mails_rejected: NameSample
+    unreachable_tenants: NameSample
 
     @property
     def is_over(self) -> bool:
@@ -108,16 +108,16 @@ class MonthState:
 def month_state(period: Period, now: datetime) -> MonthState:
     """Reads the state of the month; no bill is computed."""
     month = f"{period.start:%Y-%m}"
-    waiting = tenants_without_invoice(period)
+    uninvoiced = tenants_without_invoice(period)
     clusters, behind = _clusters(period)
-    unpriced, unpriced_tenants = _unpriced(waiting, period)
+    unpriced, unpriced_tenants = _unpriced(uninvoiced, period)
     invoices = _invoices(period)
     counts = invoices.aggregate(
         issued=Count("pk"),
         open=Count("pk", filter=Q(state=InvoiceState.ISSUED)),
         overdue=Count("pk", filter=Q(state=InvoiceState.ISSUED, due_at__lt=now, total__gt=0)),
     )
-    mails = mailing.not_taken(period.start)
+    mails = mailing.invoices_with_rejected_mail(period.start)
     return MonthState(
         period=period,
         now=now,
@@ -126,18 +126,18 @@ def month_state(period: Period, now: datetime) -> MonthState:
         minutes=partitions.state(now),
         lake=_lake(period, now),
         has_seller=issuing.has_seller(),
-        without_profile=_named(waiting.filter(billing_profile=None)),
-        without_tax_details=_named(_lacking_tax_details()),
+        without_profile=_name_sample(uninvoiced.filter(billing_profile=None)),
+        without_tax_details=_name_sample(_without_tax_details()),
         unpriced=unpriced,
         unpriced_tenants=unpriced_tenants,
-        to_invoice=waiting.count(),
+        to_invoice=uninvoiced.count(),
         **counts,
         closing=month_runs.last_closing(month),
         late=month_runs.last_run(RunKind.LATE, month),
         adjustments=_adjustments(period),
         webhooks_failed=_webhooks_failed(period),
-        mails_not_taken=NameSample(len(mails), tuple(mails[:NAMED_MAX])),
-        nobody_reached=_nobody_reached(period),
+        mails_rejected=NameSample(len(mails), tuple(mails[:SAMPLE_SIZE])),
+        unreachable_tenants=_unreachable_tenants(period),
     )
 
 
@@ -145,25 +145,25 @@ def _invoices(period: Period) -> QuerySet[Invoice]:
     return Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start)
 
 
-def _named(tenants: QuerySet[Tenant]) -> NameSample:
+def _name_sample(tenants: QuerySet[Tenant]) -> NameSample:
     names = tenants.order_by("name", "pk").values_list("name", flat=True)
-    return NameSample(tenants.count(), tuple(names[:NAMED_MAX]))
+    return NameSample(tenants.count(), tuple(names[:SAMPLE_SIZE]))
 
 
 def _clusters(period: Period) -> tuple[int, NameSample]:
     """Returns the number of clusters with instances, and those not read past the end of the month."""
     used = Placement.objects.order_by().values_list("cluster_id", flat=True).distinct()
     names = dict(Cluster.objects.filter(pk__in=used).values_list("pk", "name"))
-    read = dict(
+    read_until = dict(
         UsageOffset.objects.filter(cluster_id__in=list(names))
         .order_by()
         .values("cluster_id")
         .annotate(until=Min("updated_at"))
         .values_list("cluster_id", "until")
     )
-    late = timedelta(milliseconds=USAGE_INTERVAL_MS)
-    behind = sorted(name for pk, name in names.items() if read.get(pk, NEVER) - late < period.end)
-    return len(names), NameSample(len(behind), tuple(behind[:NAMED_MAX]))
+    interval = timedelta(milliseconds=USAGE_INTERVAL_MS)
+    behind = sorted(name for pk, name in names.items() if read_until.get(pk, NEVER) - interval < period.end)
+    return len(names), NameSample(len(behind), tuple(behind[:SAMPLE_SIZE]))
 
 
 def _lake(period: Period, now: datetime) -> LakeDays:
@@ -189,16 +189,16 @@ def lake_days(days: list[date], known: dict[date, int], first: date | None) -> L
     )
 
 
-def _lacking_tax_details() -> QuerySet[Tenant]:
+def _without_tax_details() -> QuerySet[Tenant]:
     """Returns tenants that are charged tax, or owe it, without name, address or required tax id."""
     taxed = Q(tax_percent__gt=0) | Q(reverse_charge=True)
     lacks = Q(legal_name="") | Q(address="") | Q(reverse_charge=True, tax_id="")
     return Tenant.objects.filter(pk__in=BillingProfile.objects.filter(taxed & lacks).values("tenant_id"))
 
 
-def _unpriced(waiting: QuerySet[Tenant], period: Period) -> tuple[NameSample, int]:
+def _unpriced(uninvoiced: QuerySet[Tenant], period: Period) -> tuple[NameSample, int]:
     """Returns the plans whose missing price would prevent invoices, and the number of tenants that it affects."""
-    currencies = dict(waiting.values_list("pk", "currency")[:TENANTS_LOOKED_AT_MAX])
+    currencies = dict(uninvoiced.values_list("pk", "currency")[:TENANTS_CHECKED_MAX])
     operations = Operation.objects.filter(tenant_id__in=list(currencies))
     spans = consumption.spans_in(operations, period)
     owners = dict(operations.order_by().values_list("instance_id", "tenant_id").distinct())
@@ -208,13 +208,13 @@ def _unpriced(waiting: QuerySet[Tenant], period: Period) -> tuple[NameSample, in
         .values_list("plan_id", "currency")
         .annotate(Min("effective_from"))
     }
-    lacking: dict[str, set[str]] = {}
-    for instance_id, of_instance in spans.items():
+    tenants_by_plan: dict[str, set[str]] = {}
+    for instance_id, instance_spans in spans.items():
         tenant_id = owners[instance_id]
-        for plan in plans_without_price(of_instance, period, currencies[tenant_id], first_prices):
-            lacking.setdefault(f"{plan} ({currencies[tenant_id]})", set()).add(tenant_id)
-    names = sorted(lacking)
-    return NameSample(len(names), tuple(names[:NAMED_MAX])), len(set().union(*lacking.values()))
+        for plan in plans_without_price(instance_spans, period, currencies[tenant_id], first_prices):
+            tenants_by_plan.setdefault(f"{plan} ({currencies[tenant_id]})", set()).add(tenant_id)
+    names = sorted(tenants_by_plan)
+    return NameSample(len(names), tuple(names[:SAMPLE_SIZE])), len(set().union(*tenants_by_plan.values()))
 
 
 def _adjustments(period: Period) -> tuple[Adjustments, ...]:
@@ -235,10 +235,10 @@ def _webhooks_failed(period: Period) -> int:
     return rows.count()
 
 
-def _nobody_reached(period: Period) -> NameSample:
+def _unreachable_tenants(period: Period) -> NameSample:
     """Returns tenants of invoices without any address or verified owner or finance member: no mail was sent."""
     reached = Member.objects.filter(
         role__in=(Role.OWNER, Role.FINANCE), user__is_active=True, user__email_verified_at__isnull=False
     )
     rows = _invoices(period).filter(buyer__email="").exclude(tenant_id__in=reached.values("tenant_id"))
-    return _named(Tenant.objects.filter(pk__in=rows.values("tenant_id")))
+    return _name_sample(Tenant.objects.filter(pk__in=rows.values("tenant_id")))

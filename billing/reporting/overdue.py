@@ -32,7 +32,7 @@ class Age(StrEnum):
 LAST_DAYS = ((Age.TO_30, 30), (Age.TO_60, 60), (Age.TO_90, 90))
 
 
-class Reminded(TypedDict):
+class OverdueAnnotations(TypedDict):
     """Annotations of an invoice: open amount, and number and time of the last reminder (None without one)."""
 
     open_amount: Decimal
@@ -78,28 +78,32 @@ def due_between(age: Age, now: datetime) -> tuple[datetime | None, datetime]:
     return None if last is None else now - timedelta(days=last + 1), now - youngest
 
 
-def overdue(now: datetime, *, words: str = "", age: Age | None = None) -> QuerySet[WithAnnotations[Invoice, Reminded]]:
-    """Returns overdue invoices, earliest due date first, optionally those whose tenant or number contains `words`."""
+def overdue(
+    now: datetime, *, search_text: str = "", age: Age | None = None
+) -> QuerySet[WithAnnotations[Invoice, OverdueAnnotations]]:
+    """Returns overdue invoices, earliest due date first; with `search_text`, those of tenants or numbers with it."""
     sent = InvoiceReminder.objects.filter(invoice=OuterRef("pk")).order_by().values("invoice")
-    invoices = _open(now, words, age).select_related("tenant").defer("inputs")
+    invoices = _open(now, search_text, age).select_related("tenant").defer("inputs")
     return invoices.annotate(
         last_reminder=Subquery(sent.annotate(last=Max("number")).values("last")),
         reminded_at=Subquery(sent.annotate(last=Max("sent_at")).values("last")),
     ).order_by("due_at", "pk")
 
 
-def _open(now: datetime, words: str, age: Age | None) -> QuerySet[WithAnnotations[Invoice, OpenAmount]]:
+def _open(now: datetime, search_text: str, age: Age | None) -> QuerySet[WithAnnotations[Invoice, OpenAmount]]:
     invoices = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now)
     if age is not None:
-        invoices = invoices.filter(_is_of(age, now))
-    if words:
+        invoices = invoices.filter(_has_age(age, now))
+    if search_text:
         invoices = invoices.filter(
-            Q(tenant__name__icontains=words) | Q(tenant__slug__icontains=words) | Q(number__icontains=words)
+            Q(tenant__name__icontains=search_text)
+            | Q(tenant__slug__icontains=search_text)
+            | Q(number__icontains=search_text)
         )
     return with_open_amount(invoices).filter(open_amount__gt=ZERO)
 
 
-def _is_of(age: Age, now: datetime) -> Q:
+def _has_age(age: Age, now: datetime) -> Q:
     later_than, latest = due_between(age, now)
     within = Q(due_at__lte=latest)
     return within if later_than is None else within & Q(due_at__gt=later_than)
@@ -111,22 +115,22 @@ def open_invoices() -> QuerySet[Invoice]:
     return with_open_amount(invoices.select_related("tenant").defer("inputs"))
 
 
-def sums(now: datetime, words: str = "") -> list[AgeSum]:
+def sums_by_age(now: datetime, search_text: str = "") -> list[AgeSum]:
     """Returns the open amounts by currency and age, without empty ones."""
-    of_age = Case(*(When(_is_of(age, now), then=Value(age.value)) for age in Age), output_field=CharField())
+    age_case = Case(*(When(_has_age(age, now), then=Value(age.value)) for age in Age), output_field=CharField())
     rows = (
-        _open(now, words, None)
+        _open(now, search_text, None)
         .order_by()
-        .annotate(age=of_age)
+        .annotate(age=age_case)
         .values_list("currency", "age")
         .annotate(Count("pk"), Sum("open_amount"))
     )
     return [AgeSum(currency, Age(age), count, amount) for currency, age, count, amount in rows]
 
 
-def receivables(found: Iterable[AgeSum]) -> list[Receivables]:
+def receivables(age_sums: Iterable[AgeSum]) -> list[Receivables]:
     """Groups the sums by currency in alphabetical order, with an entry for each age. Pure."""
-    by_key = {(age_sum.currency, age_sum.age): age_sum for age_sum in found}
+    by_key = {(age_sum.currency, age_sum.age): age_sum for age_sum in age_sums}
     currencies = sorted({currency for currency, _ in by_key})
     return [
         Receivables(currency, tuple(by_key.get((currency, age), AgeSum(currency, age, 0, ZERO)) for age in Age))

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from django.db.models import Count, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, TruncMonth
 
-from billing.invoices.open_amounts import NOTHING
+from billing.invoices.open_amounts import ZERO_SUM
 from billing.invoices.periods import month_before, month_of
 from billing.models import Invoice, InvoiceKind, InvoiceLine, Plan
 from billing.rating.quotes import HOURS_PER_MONTH, quote
@@ -102,47 +102,49 @@ def months_until(now: datetime, count: int = MONTHS_SHOWN) -> list[Period]:
     return result
 
 
-def rows_by_tenant(period: Period, words: str = "", currency: str = "") -> list[RevenueRow]:
-    """Returns the revenue by tenant, optionally only of tenants whose name or slug contains `words`."""
+def rows_by_tenant(period: Period, search_text: str = "", currency: str = "") -> list[RevenueRow]:
+    """Returns the revenue by tenant, optionally only of tenants whose name or slug contains `search_text`."""
     rows = (
-        _invoices(period, words, currency)
+        _invoices(period, search_text, currency)
         .values_list("tenant_id", "tenant__name", "tenant__slug", "currency")
-        .annotate(**_of_kinds("subtotal", "kind"))
+        .annotate(**_sums_by_kind("subtotal", "kind"))
     )
     return [RevenueRow(*row) for row in rows]
 
 
-def rows_by_plan(period: Period, words: str = "", currency: str = "") -> list[RevenueRow]:
-    """Returns the revenue by plan, optionally only of plans whose code contains `words`.
+def rows_by_plan(period: Period, search_text: str = "", currency: str = "") -> list[RevenueRow]:
+    """Returns the revenue by plan, optionally only of plans whose code contains `search_text`.
 
     Together the rows are the total charged, because each line belongs to one plan or to none.
     """
     lines = InvoiceLine.objects.filter(invoice__period_start__gte=period.start, invoice__period_start__lt=period.end)
     if currency:
         lines = lines.filter(invoice__currency=currency)
-    if words:
-        lines = lines.filter(plan__icontains=words)
+    if search_text:
+        lines = lines.filter(plan__icontains=search_text)
     names = dict(Plan.objects.values_list("code", "name"))
-    rows = lines.order_by().values_list("plan", "invoice__currency").annotate(**_of_kinds("amount", "invoice__kind"))
+    rows = (
+        lines.order_by().values_list("plan", "invoice__currency").annotate(**_sums_by_kind("amount", "invoice__kind"))
+    )
     return [RevenueRow(plan, names.get(plan, plan), plan, currency_, *sums) for plan, currency_, *sums in rows]
 
 
-def _invoices(period: Period, words: str, currency: str) -> QuerySet[Invoice]:
-    found = Invoice.objects.filter(period_start__gte=period.start, period_start__lt=period.end).order_by()
+def _invoices(period: Period, search_text: str, currency: str) -> QuerySet[Invoice]:
+    invoices = Invoice.objects.filter(period_start__gte=period.start, period_start__lt=period.end).order_by()
     if currency:
-        found = found.filter(currency=currency)
-    if words:
-        found = found.filter(Q(tenant__name__icontains=words) | Q(tenant__slug__icontains=words))
-    return found
+        invoices = invoices.filter(currency=currency)
+    if search_text:
+        invoices = invoices.filter(Q(tenant__name__icontains=search_text) | Q(tenant__slug__icontains=search_text))
+    return invoices
 
 
-def _of_kinds(amount: str, kind: str) -> dict[str, Coalesce]:
+def _sums_by_kind(amount: str, kind: str) -> dict[str, Coalesce]:
     """Aggregates the amounts of invoices and of credit notes."""
 
-    def of(wanted: InvoiceKind) -> Coalesce:
-        return Coalesce(Sum(amount, filter=Q(**{kind: wanted})), NOTHING)
+    def sum_of(invoice_kind: InvoiceKind) -> Coalesce:
+        return Coalesce(Sum(amount, filter=Q(**{kind: invoice_kind})), ZERO_SUM)
 
-    return {"invoiced": of(InvoiceKind.INVOICE), "credited": of(InvoiceKind.CREDIT_NOTE)}
+    return {"invoiced": sum_of(InvoiceKind.INVOICE), "credited": sum_of(InvoiceKind.CREDIT_NOTE)}
 
 
 def currencies_in(period: Period) -> list[str]:
@@ -151,7 +153,7 @@ def currencies_in(period: Period) -> list[str]:
     return sorted(rows.values_list("currency", flat=True).distinct())
 
 
-def ordered(rows: Iterable[RevenueRow]) -> list[RevenueRow]:
+def sort_rows(rows: Iterable[RevenueRow]) -> list[RevenueRow]:
     """Sorts rows by currency, the largest revenue first. Pure."""
     return sorted(rows, key=lambda row: (row.currency, -row.revenue, row.name, row.key))
 
@@ -168,12 +170,12 @@ def totals(rows: Iterable[RevenueRow]) -> list[Total]:
 
 
 def revenue_by_month(
-    months: Sequence[Period], words: str = "", currency: str = ""
+    months: Sequence[Period], search_text: str = "", currency: str = ""
 ) -> dict[tuple[str, datetime], Decimal]:
-    """Returns the revenue by currency and start of the month, of tenants whose name or slug contains `words`."""
+    """Returns the revenue by currency and start of the month, of tenants whose name or slug contains `search_text`."""
     whole = Period(start=min(month.start for month in months), end=max(month.end for month in months))
     rows = (
-        _invoices(whole, words, currency)
+        _invoices(whole, search_text, currency)
         .annotate(month=TruncMonth("period_start", tzinfo=UTC))
         .values_list("currency", "month")
         .annotate(Sum("subtotal"))
@@ -196,9 +198,9 @@ def charts(by_month: dict[tuple[str, datetime], Decimal], months: Sequence[Perio
 
 def bars_of(amounts: Sequence[tuple[datetime, Decimal]]) -> tuple[Bar, ...]:
     """Scales amounts to bars. Pure."""
-    most = max((revenue for _, revenue in amounts), default=ZERO)
+    highest = max((revenue for _, revenue in amounts), default=ZERO)
     return tuple(
-        Bar(month, revenue, max(1, int(revenue * BAR_HEIGHT_MAX / most)) if revenue > 0 else 0)
+        Bar(month, revenue, max(1, int(revenue * BAR_HEIGHT_MAX / highest)) if revenue > 0 else 0)
         for month, revenue in amounts
     )
 

@@ -40,22 +40,22 @@ _TEXTS: Final = {
 }
 
 
-def needs(most: int) -> Iterator[OperatorActionItem]:
-    """Yields action items for at most `most` unhandled problems, latest first."""
-    rows = list(UsageProblem.objects.filter(handled_at=None).order_by("-last_at", "-pk")[:most])
+def problem_action_items(limit: int) -> Iterator[OperatorActionItem]:
+    """Yields action items for at most `limit` unhandled problems, latest first."""
+    rows = list(UsageProblem.objects.filter(handled_at=None).order_by("-last_at", "-pk")[:limit])
     names = dict(Cluster.objects.filter(pk__in={row.cluster_id for row in rows}).values_list("pk", "name"))
     for row in rows:
-        words = {
-            "cluster": names.get(row.cluster_id, row.cluster_id), "broker": row.broker_id, "said": said(row),
+        values = {
+            "cluster": names.get(row.cluster_id, row.cluster_id), "broker": row.broker_id, "said": detail_text(row),
             "records": f"{row.records:,}",
         }  # fmt: skip
-        text = _TEXTS[ProblemKind(row.kind)] % words
+        text = _TEXTS[ProblemKind(row.kind)] % values
         yield OperatorActionItem(
             text=text, link=reverse("admin:billing_usageproblem_changelist"), act=_("Look at them")
         )
 
 
-def said(problem: UsageProblem) -> str:
+def detail_text(problem: UsageProblem) -> str:
     """Returns the detail of a problem: the time that a wrong clock reported, or the beginning of the last record."""
     if problem.kind == ProblemKind.CLOCK and problem.detail.isdecimal():
         return utc(datetime.fromtimestamp(int(problem.detail) // 1_000, UTC))

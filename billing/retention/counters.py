@@ -15,13 +15,13 @@ from django.db import connection, transaction
 
 log = structlog.get_logger(__name__)
 
-KEPT_DAYS: Final = 45
+RETENTION_DAYS: Final = 45
 # Maximum number of rows deleted in one transaction.
 COUNTERS_PER_DELETE_MAX: Final = 20_000
 MS_PER_S: Final = 1_000
 
 # A process without a stored report is taken to be as old as the oldest process that followed it.
-_OVER: Final = """
+_ENDED_PROCESSES: Final = """
 SELECT of.cluster_id, of.broker_id, of.broker_epoch
 FROM (SELECT DISTINCT cluster_id, broker_id, broker_epoch FROM billing_usagecounter) AS of
 LEFT JOIN billing_usageincarnation AS own USING (cluster_id, broker_id, broker_epoch)
@@ -51,21 +51,21 @@ DELETE FROM billing_usagecounter WHERE id IN (
 """
 
 
-def forget(now: datetime) -> int:
-    """Deletes counters of processes that ended `KEPT_DAYS` ago; returns their number. Safe to run concurrently."""
-    before_ms = int((now - timedelta(days=KEPT_DAYS)).timestamp() * MS_PER_S)
+def delete_old_counters(now: datetime) -> int:
+    """Deletes counters of processes that ended `RETENTION_DAYS` ago; returns their number. Safe to run concurrently."""
+    before_ms = int((now - timedelta(days=RETENTION_DAYS)).timestamp() * MS_PER_S)
     with connection.cursor() as cursor:
-        cursor.execute(_OVER, {"before_ms": before_ms})
-        over = cursor.fetchall()
-    forgotten = 0
-    for process in over:
-        count = _forget_one(process)
-        forgotten += count
+        cursor.execute(_ENDED_PROCESSES, {"before_ms": before_ms})
+        ended_processes = cursor.fetchall()
+    deleted = 0
+    for process in ended_processes:
+        count = _delete_counters(process)
+        deleted += count
         log.info("usage_counters_forgotten", cluster=process[0], broker=process[1], epoch=process[2], counters=count)
-    return forgotten
+    return deleted
 
 
-def _forget_one(process: tuple[str, int, int]) -> int:
+def _delete_counters(process: tuple[str, int, int]) -> int:
     """Deletes the counters of one process. Further reports are refused first, so that none is added to partial
     counters.
     """

@@ -19,7 +19,7 @@ from django.db.backends.utils import CursorWrapper
 from billing.models import PriceComponent, UsageMinute
 from billing.rating.terms import Meter
 from billing.retention import weeks
-from billing.retention.weeks import OTHER, TABLE, Partition, TableState
+from billing.retention.weeks import DEFAULT_PARTITION, TABLE, Partition, TableState
 from instances.models import Operation
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ WHERE parent.relname = %s AND parent.relnamespace = current_schema()::regnamespa
 """
 
 # Five-minute sums for bills by percentile, so that they can be recomputed without the minutes.
-_KEEP_POINTS: Final = """
+_STORE_POINTS: Final = """
 INSERT INTO billing_usagepoint (instance_id, point, direction, bytes)
 SELECT instance_id, date_bin('5 minutes', minute, '2000-01-01 00:00+00'), direction, sum(bytes)
 FROM {table} WHERE instance_id = ANY(%s) AND minute < %s GROUP BY 1, 2, 3
@@ -41,40 +41,40 @@ ON CONFLICT (instance_id, point, direction) DO UPDATE SET bytes = billing_usagep
 """
 
 
-class Upkeep(NamedTuple):
-    """Result of a run: names of created and dropped partitions, and the number of rows deleted from `weeks.OTHER`."""
+class MaintenanceResult(NamedTuple):
+    """Names of created and dropped partitions, and the number of rows deleted from the default partition."""
 
-    made: list[str]
+    created: list[str]
     dropped: list[str]
-    forgotten_rows: int
+    deleted_rows: int
 
 
-def kept_from(now: datetime) -> datetime:
+def retained_since(now: datetime) -> datetime:
     """Returns the midnight (UTC) before which minutes are deleted."""
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight - timedelta(days=settings.USAGE_MINUTES_KEPT_DAYS)
 
 
-def existing() -> list[Partition]:
+def existing_partitions() -> list[Partition]:
     """Returns the existing partitions that cover a span of time."""
     with connection.cursor() as cursor:
         cursor.execute(_PARTITIONS, [TABLE])
-        return [partition for (name,) in cursor.fetchall() if (partition := weeks.parsed(name)) is not None]
+        return [partition for (name,) in cursor.fetchall() if (partition := weeks.parse_partition(name)) is not None]
 
 
-def maintain(now: datetime) -> Upkeep:
+def maintain(now: datetime) -> MaintenanceResult:
     """Creates and drops partitions. Safe to run concurrently. If a lock times out, the remaining work is postponed."""
-    result = Upkeep([], [], 0)
+    result = MaintenanceResult([], [], 0)
     try:
-        for partition in weeks.wanted(now, existing()):
-            _make(partition)
-            result.made.append(partition.name)
-        for partition in weeks.outlived(existing(), kept_from(now)):
+        for partition in weeks.missing_partitions(now, existing_partitions()):
+            _create(partition)
+            result.created.append(partition.name)
+        for partition in weeks.expired_partitions(existing_partitions(), retained_since(now)):
             _drop(partition)
             result.dropped.append(partition.name)
-        return result._replace(forgotten_rows=_forget_others(kept_from(now)))
-    except OperationalError as trouble:
-        log.warning("partition.tried_later", reason=type(trouble.__cause__).__name__)
+        return result._replace(deleted_rows=_delete_expired_others(retained_since(now)))
+    except OperationalError as error:
+        log.warning("partition.tried_later", reason=type(error.__cause__).__name__)
         return result
 
 
@@ -87,51 +87,53 @@ def _locked() -> Iterator[CursorWrapper]:
         yield cursor
 
 
-def _make(wanted: Partition) -> None:
+def _create(partition: Partition) -> None:
     """Creates a partition and moves the minutes of its week from `OTHER` into it."""
-    assert wanted.start is not None
-    span = [wanted.start, wanted.end]
+    assert partition.start is not None
+    span = [partition.start, partition.end]
     with _locked() as cursor:
-        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [wanted.name])
+        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [partition.name])
         if cursor.fetchone()[0]:
             return  # another run created it
-        cursor.execute(f"CREATE TABLE {wanted.name} (LIKE {TABLE} INCLUDING DEFAULTS)")
+        cursor.execute(f"CREATE TABLE {partition.name} (LIKE {TABLE} INCLUDING DEFAULTS)")
         cursor.execute(
-            f"WITH moved AS (DELETE FROM {OTHER} WHERE minute >= %s AND minute < %s RETURNING *)"  # noqa: S608
-            f" INSERT INTO {wanted.name} SELECT * FROM moved",
+            f"WITH moved AS (DELETE FROM {DEFAULT_PARTITION} WHERE minute >= %s AND minute < %s RETURNING *)"  # noqa: S608
+            f" INSERT INTO {partition.name} SELECT * FROM moved",
             span,
         )
         start, end = (instant.isoformat() for instant in span)
-        cursor.execute(f"ALTER TABLE {TABLE} ATTACH PARTITION {wanted.name} FOR VALUES FROM ('{start}') TO ('{end}')")
+        cursor.execute(
+            f"ALTER TABLE {TABLE} ATTACH PARTITION {partition.name} FOR VALUES FROM ('{start}') TO ('{end}')"
+        )
 
 
-def _drop(old: Partition) -> None:
+def _drop(partition: Partition) -> None:
     with _locked() as cursor:
-        cursor.execute("SELECT to_regclass(%s) IS NULL", [old.name])
+        cursor.execute("SELECT to_regclass(%s) IS NULL", [partition.name])
         if cursor.fetchone()[0]:
             return
-        cursor.execute(_KEEP_POINTS.format(table=old.name), [_by_percentile(), old.end])
-        cursor.execute(f"DROP TABLE {old.name}")
-    log.info("partition.dropped", partition=old.name)
+        cursor.execute(_STORE_POINTS.format(table=partition.name), [_percentile_instances(), partition.end])
+        cursor.execute(f"DROP TABLE {partition.name}")
+    log.info("partition.dropped", partition=partition.name)
 
 
-def _forget_others(before: datetime) -> int:
+def _delete_expired_others(before: datetime) -> int:
     """Deletes late minutes of weeks that were dropped."""
-    if not _has_others(before):
+    if not _has_expired_others(before):
         return 0
     with _locked() as cursor:
-        cursor.execute(_KEEP_POINTS.format(table=OTHER), [_by_percentile(), before])
-        cursor.execute(f"DELETE FROM {OTHER} WHERE minute < %s", [before])  # noqa: S608
+        cursor.execute(_STORE_POINTS.format(table=DEFAULT_PARTITION), [_percentile_instances(), before])
+        cursor.execute(f"DELETE FROM {DEFAULT_PARTITION} WHERE minute < %s", [before])  # noqa: S608
         return int(cursor.rowcount)
 
 
-def _has_others(before: datetime) -> bool:
+def _has_expired_others(before: datetime) -> bool:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT EXISTS (SELECT FROM {OTHER} WHERE minute < %s)", [before])  # noqa: S608
+        cursor.execute(f"SELECT EXISTS (SELECT FROM {DEFAULT_PARTITION} WHERE minute < %s)", [before])  # noqa: S608
         return bool(cursor.fetchone()[0])
 
 
-def _by_percentile() -> list[str]:
+def _percentile_instances() -> list[str]:
     """Returns the instances that ever had a plan with a price by percentile."""
     plans = PriceComponent.objects.filter(meter=Meter.BANDWIDTH_P95.value).values("price__plan__code")
     return list(Operation.objects.filter(plan__in=plans).values_list("instance_id", flat=True).distinct())
@@ -142,6 +144,6 @@ ROWS_COUNTED_MAX: Final = 10_000
 
 def state(now: datetime) -> TableState:
     """Returns the state of the table for operators."""
-    ends = max((partition.end for partition in existing()), default=None)
-    ahead = UsageMinute.objects.filter(minute__gte=ends or now).order_by()
-    return TableState(ends, ahead[:ROWS_COUNTED_MAX].count())
+    end = max((partition.end for partition in existing_partitions()), default=None)
+    ahead = UsageMinute.objects.filter(minute__gte=end or now).order_by()
+    return TableState(end, ahead[:ROWS_COUNTED_MAX].count())

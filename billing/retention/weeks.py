@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 TABLE: Final = "billing_usageminute"
 # Default partition: minutes in the far future, and late ones of a week that was dropped.
-OTHER: Final = f"{TABLE}_other"
+DEFAULT_PARTITION: Final = f"{TABLE}_other"
 WEEK: Final = timedelta(days=7)
 # Number of future weeks with a partition, so that the schedule may be interrupted for a month.
 WEEKS_AHEAD: Final = 4
@@ -27,12 +27,12 @@ class Partition(NamedTuple):
 class TableState(NamedTuple):
     """End of the partitions, and number of rows with later minutes."""
 
-    ends: datetime | None
+    end: datetime | None
     rows_ahead: int
 
     def is_short(self, now: datetime) -> bool:
         """True if the current week has no partition."""
-        return self.ends is None or self.ends <= now
+        return self.end is None or self.end <= now
 
 
 def week_of(instant: datetime) -> datetime:
@@ -45,8 +45,8 @@ def partition_from(start: datetime) -> Partition:
     return Partition(f"{TABLE}_week_{start:%Y%m%d}", start, start + WEEK)
 
 
-def parsed(name: str) -> Partition | None:
-    """Parses the name of a partition; None for other tables, such as `OTHER`."""
+def parse_partition(name: str) -> Partition | None:
+    """Parses the name of a partition; None for other tables, such as `DEFAULT_PARTITION`."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -54,9 +54,9 @@ def parsed(name: str) -> Partition | None:
     return partition_from(day) if match["kind"] == "week" else Partition(name, None, day)
 
 
-def wanted(now: datetime, there: Iterable[Partition]) -> list[Partition]:
+def missing_partitions(now: datetime, existing: Iterable[Partition]) -> list[Partition]:
     """Returns the partitions to create, oldest first: from the end of the existing ones until `WEEKS_AHEAD`."""
-    start = max((partition.end for partition in there), default=week_of(now))
+    start = max((partition.end for partition in existing), default=week_of(now))
     result = []
     while start <= week_of(now) + WEEKS_AHEAD * WEEK:
         result.append(partition_from(start))
@@ -64,6 +64,8 @@ def wanted(now: datetime, there: Iterable[Partition]) -> list[Partition]:
     return result
 
 
-def outlived(there: Iterable[Partition], kept_from: datetime) -> list[Partition]:
+def expired_partitions(existing: Iterable[Partition], retained_since: datetime) -> list[Partition]:
     """Returns the partitions whose minutes are all expired, oldest first."""
-    return sorted((partition for partition in there if partition.end <= kept_from), key=lambda partition: partition.end)
+    return sorted(
+        (partition for partition in existing if partition.end <= retained_since), key=lambda partition: partition.end
+    )

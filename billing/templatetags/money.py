@@ -15,9 +15,9 @@ register = template.Library()
 @register.simple_tag
 def check_pill(check: Check) -> SafeString:
     """Renders an outcome as symbol and word together, so that it does not depend on colour."""
-    like, word = {
+    pill_state, word = {
         Outcome.PASSED: ("running", _("Passed")),
         Outcome.FAILED: ("failed", _("Failed")),
         Outcome.UNKNOWN: ("suspended", _("Look")),
     }[check.outcome]
-    return console_pill(like, word)
+    return console_pill(pill_state, word)

@@ -39,8 +39,8 @@ def budgets_page(request: HttpRequest) -> HttpResponse:
     form = BudgetForm(request.POST or None, instances=names)
     if form.is_bound and form.is_valid():
         try:
-            made = services.create_budget(acting=acting, **form.cleaned_data)
-            messages.success(request, _("Budget %(name)s is watched.") % {"name": made.name})
+            budget = services.create_budget(acting=acting, **form.cleaned_data)
+            messages.success(request, _("Budget %(name)s is watched.") % {"name": budget.name})
             return redirect("page-budgets")
         except DomainError as error:
             add_errors(form, error)
@@ -61,8 +61,8 @@ def budget_page(request: HttpRequest, budget_id: str) -> HttpResponse:
     """Changes the name and the amount of a budget."""
     acting = request.actor  # type: ignore[attr-defined]
     budget = billing_access.budget(acting, budget_id)
-    shown = round(budget.amount, minor_digits(budget.tenant.currency))
-    form = BudgetChangeForm(request.POST or None, initial={"name": budget.name, "amount": shown})
+    displayed_amount = round(budget.amount, minor_digits(budget.tenant.currency))
+    form = BudgetChangeForm(request.POST or None, initial={"name": budget.name, "amount": displayed_amount})
     if form.is_bound and form.is_valid():
         try:
             with transaction.atomic():
@@ -90,9 +90,9 @@ def delete_budget(request: HttpRequest, budget_id: str) -> HttpResponse:
         action_label=_("Delete"),
         back=reverse("page-budgets"),
     )
-    asked = ask_first(request, question, section="budgets", crumbs=[(_("Budgets"), question.back)])
-    if asked is not None:
-        return asked
+    confirmation = ask_first(request, question, section="budgets", crumbs=[(_("Budgets"), question.back)])
+    if confirmation is not None:
+        return confirmation
     try:
         services.delete_budget(acting=acting, budget=budget)
         messages.success(request, _("Budget %(name)s is deleted.") % {"name": budget.name})

@@ -70,7 +70,7 @@ def _context(form: SizeForm, plans: list[Plan], currency: str) -> dict[str, Any]
         "cards": _cards(plans),
         "chosen": chosen,
         "quote": quote,
-        "complaints": form.size_complaints,
+        "complaints": form.size_errors,
         "stops": " ".join(str(plan.bandwidth_mb_s) for plan in plans),
     }
 
@@ -102,10 +102,10 @@ def create_page(request: HttpRequest) -> HttpResponse:
             add_errors(form, error, FIELDS)
         else:
             return redirect("page-instance", instance.pk)
-    usual = step_durations_ms()
+    usual_durations_ms = step_durations_ms()
     context = _context(form, plans, access.tenant_of(acting).currency) | {
-        "steps": [(step.label, usual.get(step.value)) for step in STEPS_OF[OperationType.CREATE]],
-        "usual_total_ms": sum(usual.values()) if usual else None,
+        "steps": [(step.label, usual_durations_ms.get(step.value)) for step in STEPS_OF[OperationType.CREATE]],
+        "usual_total_ms": sum(usual_durations_ms.values()) if usual_durations_ms else None,
     }
     crumbs = [(_("Instances"), reverse("page-instances")), (_("Create"), None)]
     return render_page(
@@ -133,8 +133,8 @@ def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         except DomainError as error:
             add_errors(form, error)
         else:
-            words = {"name": instance.name, "n": f"{form.cleaned_data['bandwidth_mb_s']:,}"}
-            messages.success(request, _("%(name)s gets %(n)s MB/s.") % words)
+            values = {"name": instance.name, "n": f"{form.cleaned_data['bandwidth_mb_s']:,}"}
+            messages.success(request, _("%(name)s gets %(n)s MB/s.") % values)
             return redirect("page-instance", instance.pk)
     currency = instance.tenant.currency
     current = selectors.quotes_of([instance], currency).get(instance.pk)
@@ -153,7 +153,7 @@ def price_part(request: HttpRequest) -> HttpResponse:
     plans = list(selectors.plans_on_sale(held=instance_list(tenant).values_list("plan", flat=True)))
     form = SizeForm(request.GET, plans=plans)
     plan, quote = _price(form, tenant.currency)
-    context = {"chosen": plan, "quote": quote, "complaints": form.size_complaints}
+    context = {"chosen": plan, "quote": quote, "complaints": form.size_errors}
     return render_page(request, "billing/price_part.html", context)
 
 

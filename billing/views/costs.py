@@ -40,23 +40,23 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
     """Shows a month (UTC): bytes of all counted instances, the amount due and its breakdown."""
     acting: Actor = request.actor  # type: ignore[attr-defined]
     tenant, now = access.tenant_of(acting), timezone.now().astimezone(UTC)
-    month, by, form = _asked(request, now)
+    month, by, form = _parse_query(request, now)
     may_see_price = access.permits(acting, Scope.BILLING_READ)
     instances = list(counted_instances(tenant)[:PAGE_SIZE_MAX])
     until = min(now, month.end)
     totals = metered.usage_totals_of([instance.pk for instance in instances], start=month.start, end=until)
     quotes = selectors.quotes_of(instances, tenant.currency) if may_see_price else {}
-    month_costs, running, trouble = _money(tenant, month, by, now) if may_see_price else (None, None, "")
+    month_costs, running, problem = _costs_and_draft(tenant, month, by, now) if may_see_price else (None, None, "")
     names = billing_access.names_of(tenant) if month_costs and month_costs.unpriced else {}
     context = {
         "month": month, "months": _months(now), "by": by, "groups": form.fields["by"].choices,  # type: ignore[attr-defined]
-        "is_this_month": month.end > now, "may_see_price": may_see_price, "trouble": trouble,
+        "is_this_month": month.end > now, "may_see_price": may_see_price, "trouble": problem,
         "instances": len(instances), "currency": tenant.currency,
         "produce_bytes": sum(total.produce_bytes for total in totals.values()),
         "consume_bytes": sum(total.consume_bytes for total in totals.values()),
         "per_hour": sum((quote.per_hour for quote in quotes.values()), Decimal(0)) if quotes else None,
         "draft": running, "costs": month_costs,
-        "rows": _shown(month_costs, tenant)[:ROWS_SHOWN_MAX] if month_costs else [],
+        "rows": _labelled_rows(month_costs, tenant)[:ROWS_SHOWN_MAX] if month_costs else [],
         "more": max(0, len(month_costs.rows) - ROWS_SHOWN_MAX) if month_costs else 0,
         "unpriced": [(id, names.get(id, id)) for id in month_costs.unpriced] if month_costs else [],
         "moved": [(instance, totals[instance.pk]) for instance in instances] if not may_see_price else [],
@@ -71,13 +71,13 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
 def costs_csv(request: HttpRequest) -> HttpResponse:
     """Exports all rows of the page's table as CSV, or returns a text with the reason why there are none."""
     tenant, now = access.tenant_of(request.actor), timezone.now().astimezone(UTC)  # type: ignore[attr-defined]
-    month, by, _form = _asked(request, now)
+    month, by, _form = _parse_query(request, now)
     try:
-        found = _costs(tenant, month, by, now)
-    except RateLimited as limited:
-        return HttpResponse(localized(limited.detail), status=429, content_type="text/plain; charset=utf-8")
-    except NoPrice as missing:
-        return HttpResponse(str(missing), status=409, content_type="text/plain; charset=utf-8")
+        month_costs = _costs(tenant, month, by, now)
+    except RateLimited as error:
+        return HttpResponse(localized(error.detail), status=429, content_type="text/plain; charset=utf-8")
+    except NoPrice as error:
+        return HttpResponse(str(error), status=409, content_type="text/plain; charset=utf-8")
     lines = (
         (
             csv_files.inert(label),
@@ -88,22 +88,22 @@ def costs_csv(request: HttpRequest) -> HttpResponse:
             int(row.is_allocated),
             "" if row.hours is None else row.hours,
         )
-        for row, label, _percent in _shown(found, tenant)
+        for row, label, _percent in _labelled_rows(month_costs, tenant)
     )
     name = f"costs-{month.start:%Y-%m}-{by}.csv"
     head = (by, "instance_id", "bytes", "amount", "currency", "is_allocated", "hours")
     return csv_files.response(name, head, lines, for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
 
 
-def _asked(request: HttpRequest, now: datetime) -> tuple[Period, costs.GroupBy, CostForm]:
+def _parse_query(request: HttpRequest, now: datetime) -> tuple[Period, costs.GroupBy, CostForm]:
     """Parses the query; the default is this month, by instance."""
     form = CostForm(request.GET)
-    chosen: dict[str, Any] = form.cleaned_data if form.is_valid() else {}
+    query: dict[str, Any] = form.cleaned_data if form.is_valid() else {}
     month = month_of(now)
-    if chosen.get("month"):
-        asked = month_of(datetime.strptime(chosen["month"], "%Y-%m").replace(tzinfo=UTC))
-        month = asked if asked.start <= now else month
-    return month, chosen.get("by") or "instance", form
+    if query.get("month"):
+        requested = month_of(datetime.strptime(query["month"], "%Y-%m").replace(tzinfo=UTC))
+        month = requested if requested.start <= now else month
+    return month, query.get("by") or "instance", form
 
 
 def _months(now: datetime) -> list[Period]:
@@ -113,16 +113,18 @@ def _months(now: datetime) -> list[Period]:
     return result
 
 
-def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> tuple[Costs | None, Draft | None, str]:
+def _costs_and_draft(
+    tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime
+) -> tuple[Costs | None, Draft | None, str]:
     """Returns the costs of the month, its draft if it is running, and the reason if neither is available."""
     is_running = month.end > now
     try:
         month_costs = _costs(tenant, month, by, now)
         return month_costs, draft(tenant, now) if is_running else None, ""
-    except NoPrice as missing:
-        return None, None, str(missing)
-    except RateLimited as limited:
-        return None, None, localized(limited.detail)
+    except NoPrice as error:
+        return None, None, str(error)
+    except RateLimited as error:
+        return None, None, localized(error.detail)
 
 
 def _costs(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> Costs:
@@ -131,13 +133,17 @@ def _costs(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> C
     return costs.costs(tenant, month.start, min(now, month.end), by, now)
 
 
-def _shown(found: Costs, tenant: Tenant) -> list[tuple[CostRow, str, float]]:
+def _labelled_rows(month_costs: Costs, tenant: Tenant) -> list[tuple[CostRow, str, float]]:
     """Returns rows with their labels and their share of the total in percent."""
     names = billing_access.names_of(tenant)
-    total = sum((row.amount for row in found.rows), Decimal(0))
+    total = sum((row.amount for row in month_costs.rows), Decimal(0))
     return [
-        (row, _label(row, names, found.rows), float(max(row.amount, Decimal(0)) / total * 100) if total > 0 else 0.0)
-        for row in found.rows
+        (
+            row,
+            _label(row, names, month_costs.rows),
+            float(max(row.amount, Decimal(0)) / total * 100) if total > 0 else 0.0,
+        )
+        for row in month_costs.rows
     ]
 
 
@@ -146,5 +152,5 @@ def _label(row: CostRow, names: dict[str, str], rows: Sequence[CostRow]) -> str:
         return str(_("Account"))
     if row.key == row.instance_id:
         return names.get(row.key, row.key)
-    words = {OTHERS: _("All others"), UNUSED: _("Not used")}
-    return str(words.get(row.key, row.key))
+    labels = {OTHERS: _("All others"), UNUSED: _("Not used")}
+    return str(labels.get(row.key, row.key))

@@ -54,17 +54,19 @@ def invoices_page(request: HttpRequest) -> HttpResponse:
         page_token=request.GET.get("page_token") or None, binding="invoices page",
     )  # fmt: skip
     try:
-        running = draft(tenant, now)
+        current_draft = draft(tenant, now)
     except NoPrice:
-        running = None
-    names = billing_access.names_of(tenant) if running and running.unpriced else {}
+        current_draft = None
+    names = billing_access.names_of(tenant) if current_draft and current_draft.unpriced else {}
     context = {
         "rows": [(invoice, invoice.shown_state(now)) for invoice in rows],
         "next_token": next_token, "is_first": "page_token" not in request.GET,
         "open_amount": billing_access.open_amount(tenant),
-        "credit": posting.credit(tenant, tenant.currency),
-        "unpriced": [names.get(instance_id, instance_id) for instance_id in running.unpriced] if running else [],
-        "draft": running, "month": month_of(now), "currency": tenant.currency,
+        "credit": posting.credit_balance(tenant, tenant.currency),
+        "unpriced": [
+            names.get(instance_id, instance_id) for instance_id in (current_draft.unpriced if current_draft else ())
+        ],
+        "draft": current_draft, "month": month_of(now), "currency": tenant.currency,
         "discounts": billing_access.discounts_in_force(tenant, now)[:DISCOUNTS_SHOWN_MAX], "coupon_form": CouponForm(),
     }  # fmt: skip
     return render_page(request, "billing/invoices.html", context, section="invoices", crumbs=[(_("Invoices"), None)])
@@ -77,18 +79,18 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
     invoice = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
     lines = list(billing_access.lines_of(invoice)[:LINES_SHOWN_MAX])
     names = billing_access.names_of(invoice.tenant)
-    result, replay, trouble = None, None, ""
+    result, replay, problem = None, None, ""
     if "recompute" in request.GET:
         try:
             call_limits.charge_recomputation(invoice.tenant)
             result = recompute(invoice, lake_rows_max=call_limits.REPLAYED_ROWS_MAX)
-            result, replay = replays.with_replay(invoice, result, timezone.now())
-        except RateLimited as limited:
-            trouble = localized(limited.detail)
-        except (NoPrice, LakeBroken) as wrong:
-            trouble = str(wrong)
+            result, replay = replays.merge_replay(invoice, result, timezone.now())
+        except RateLimited as error:
+            problem = localized(error.detail)
+        except (NoPrice, LakeBroken) as error:
+            problem = str(error)
     context = {
-        "invoice": invoice, "state": invoice.shown_state(), "recomputed": result, "trouble": trouble,
+        "invoice": invoice, "state": invoice.shown_state(), "recomputed": result, "trouble": problem,
         "replay": replay,
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
         "more": billing_access.lines_of(invoice).count() - len(lines), "period_hours": period_hours(invoice),
@@ -113,7 +115,7 @@ def replay_part(request: HttpRequest, invoice_id: str) -> HttpResponse:
             messages.error(request, wording(error))
             return redirect("page-invoice", invoice.pk)
         return redirect(f"{reverse('page-invoice', args=[invoice.pk])}?recompute")
-    context = {"invoice": invoice, "replay": replays.shown(invoice, now), "is_part": True}
+    context = {"invoice": invoice, "replay": replays.replay_status(invoice, now), "is_part": True}
     return render(request, "billing/invoice_replay.html", context)
 
 
@@ -153,8 +155,8 @@ def invoice_pdf(request: HttpRequest, invoice_id: str) -> HttpResponse:
     invoice = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
     try:
         return downloads.invoice_pdf(invoice, get_language() or "en")
-    except RateLimited as limited:
-        return HttpResponse(localized(limited.detail), status=429, content_type="text/plain; charset=utf-8")
+    except RateLimited as error:
+        return HttpResponse(localized(error.detail), status=429, content_type="text/plain; charset=utf-8")
 
 
 @console_page(Scope.BILLING_READ)
@@ -164,8 +166,8 @@ def invoice_xml(request: HttpRequest, invoice_id: str) -> HttpResponse:
     invoice = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
     try:
         return downloads.invoice_xml(invoice)
-    except RateLimited as limited:
-        return HttpResponse(localized(limited.detail), status=429, content_type="text/plain; charset=utf-8")
-    except Conflict as refused:
-        messages.error(request, localized(refused.detail))
+    except RateLimited as error:
+        return HttpResponse(localized(error.detail), status=429, content_type="text/plain; charset=utf-8")
+    except Conflict as error:
+        messages.error(request, localized(error.detail))
         return redirect("page-invoice", invoice.pk)

@@ -65,5 +65,5 @@ def ledger_csv(request: HttpRequest) -> HttpResponse:
 
 def _currency(request: HttpRequest, tenant: Tenant) -> str:
     """Returns the requested currency, or the tenant's if it is invalid."""
-    asked = request.GET.get("currency", "")
-    return asked if re.fullmatch(CURRENCY_PATTERN, asked) else tenant.currency
+    requested = request.GET.get("currency", "")
+    return requested if re.fullmatch(CURRENCY_PATTERN, requested) else tenant.currency

@@ -27,7 +27,7 @@ def payment_webhook(request: HttpRequest) -> JsonResponse:
     """
     if not settings.PAYMENTS_SECRETS:
         raise Http404
-    rate = rates.charge_named(f"payments:{request.META.get('REMOTE_ADDR', '')}", REPORTS_PER_MINUTE_MAX)
+    rate = rates.charge_counter(f"payments:{request.META.get('REMOTE_ADDR', '')}", REPORTS_PER_MINUTE_MAX)
     if rate is not None and rate.is_exceeded:
         return JsonResponse({"error": "Too many reports a minute."}, status=429)
     if int(request.META.get("CONTENT_LENGTH") or 0) > BODY_BYTES_MAX or len(request.body) > BODY_BYTES_MAX:
@@ -36,9 +36,9 @@ def payment_webhook(request: HttpRequest) -> JsonResponse:
     if not reported.is_signed(headers, request.body, settings.PAYMENTS_SECRETS, time.time()):
         return JsonResponse({"error": "The signature does not verify."}, status=401)
     try:
-        payment = reported.payment_in(request.body)
-    except ValueError as wrong:
-        return JsonResponse({"error": str(wrong)}, status=400)
+        payment = reported.parse_payment(request.body)
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
     if payment is not None:
         services.receive(payment, timezone.now())
     return JsonResponse({"received": True})

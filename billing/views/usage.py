@@ -42,7 +42,7 @@ MINUTE_S = 60
 MINUTES_DRAWN_MAX = timedelta(hours=24)
 
 
-def _paired(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rows_by_step(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns one row per step with both directions, latest first."""
     steps: dict[datetime, dict[str, Any]] = {}
     for row in rows:
@@ -70,7 +70,7 @@ def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         quote = selectors.quotes_of([instance], instance.tenant.currency).get(instance.pk)
     shares = [{"name": name, "produce": produced, "consume": consumed} for _, name, produced, consumed in heaviest]
     context = {
-        "rows": _paired(metered.usage_rows(instance.pk, start=start, end=end, step=step)),
+        "rows": _rows_by_step(metered.usage_rows(instance.pk, start=start, end=end, step=step)),
         "totals": metered.usage_totals(instance.pk, start=start, end=end),
         "complete_until": selectors.complete_until(instance.pk),
         "shares": shares,
@@ -96,36 +96,42 @@ def history(request: HttpRequest, instance: Instance) -> HttpResponse:
     """
     topic = request.GET.get("topic", "").replace("\x00", "")[:TOPIC_CHARS_MAX] or None
     spans = HISTORY if topic is None else HISTORY_OF_TOPIC
-    length, step, seconds = spans.get(request.GET.get("range", ""), spans["3h"])
+    length, step, step_s = spans.get(request.GET.get("range", ""), spans["3h"])
     now = timezone.now()
-    born = instance.first_running_at or instance.created_at
-    start = max(now - length, born)
-    is_young = start == born
+    running_since = instance.first_running_at or instance.created_at
+    start = max(now - length, running_since)
+    is_young = start == running_since
     if now - start <= MINUTES_DRAWN_MAX:
-        step, seconds = "minute", MINUTE_S
-    step_ms = seconds * MS_PER_S
+        step, step_s = "minute", MINUTE_S
+    step_ms = step_s * MS_PER_S
     first_ms = -(-_ms(start) // step_ms) * step_ms
     last_ms = _ms(selectors.applied_until(instance.pk) or now)
     rows = metered.usage_rows(instance.pk, start=start, end=now, step=step, topic=topic)
-    seen = {_ms(row["start"]): row for row in _paired(rows)}
-    waits = {} if topic is not None else delays(instance, start=start, end=now, step_ms=step_ms)
-    idle = {"produce": 0, "consume": 0}
-    used = [(at_ms, seen.get(at_ms, idle)) for at_ms in range(first_ms, last_ms - step_ms + 1, step_ms)]
-    points = [(at_ms, row["produce"] / seconds, row["consume"] / seconds, waits.get(at_ms, 0)) for at_ms, row in used]
+    rows_by_start = {_ms(row["start"]): row for row in _rows_by_step(rows)}
+    delays_ms = {} if topic is not None else delays(instance, start=start, end=now, step_ms=step_ms)
+    empty_row = {"produce": 0, "consume": 0}
+    steps = [(at_ms, rows_by_start.get(at_ms, empty_row)) for at_ms in range(first_ms, last_ms - step_ms + 1, step_ms)]
+    points = [
+        (at_ms, row["produce"] / step_s, row["consume"] / step_s, delays_ms.get(at_ms, 0)) for at_ms, row in steps
+    ]
     return JsonResponse({
         "now_ms": _ms(now), "from_ms": _ms(start), "step_ms": step_ms, "points": points,
         "gaps": [], "partial": [], "limit_bytes_per_s": instance.bandwidth_bytes_per_s if topic is None else None,
-        "note": _history_note(is_young=is_young, is_empty=not points, born=born),
+        "note": _history_note(is_young=is_young, is_empty=not points, running_since=running_since),
     })  # fmt: skip
 
 
-def _history_note(*, is_young: bool, is_empty: bool, born: datetime) -> str:
+def _history_note(*, is_young: bool, is_empty: bool, running_since: datetime) -> str:
     """Returns the explanation of missing data; empty if the chart covers its span."""
     if is_empty:
         return _(
             "No whole minute is metered yet. Usage is metered by the minute, and shown within half a minute after."
         )
-    return _("The instance runs since %(time)s: there is nothing before.") % {"time": clock(born)} if is_young else ""
+    return (
+        _("The instance runs since %(time)s: there is nothing before.") % {"time": clock(running_since)}
+        if is_young
+        else ""
+    )
 
 
 def _ms(instant: datetime) -> int:

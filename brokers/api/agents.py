@@ -185,7 +185,7 @@ class AgentView(_AgentApiView):
         self._require_rate(f"agent-address:{network_of(request._request)}", AGENT_REQUESTS_PER_ADDRESS_AND_MINUTE_MAX)
 
     def _require_rate(self, name: str, limit: int) -> None:
-        self.rate = rates.charge_named(name, limit)
+        self.rate = rates.charge_counter(name, limit)
         if self.rate is not None and self.rate.is_exceeded:
             raise RateLimited("Wait before the next request.", retry_after_s=self.rate.reset_s)
 

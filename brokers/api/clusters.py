@@ -246,7 +246,7 @@ class ClusterPartitions(OperatorView):
     def get(self, request: Request, cluster_id: str) -> Response:
         """List partitions by state: under-replicated, without a leader, moving."""
         cluster = fetch(selectors.clusters(), pk=cluster_id)
-        page_request = self._page_asked()
+        page_request = self._page_parameters()
         after = ""
         if page_request["page_token"]:
             (after,) = pages.decode_token(page_request["page_token"], page_request["binding"], 1)

@@ -151,7 +151,7 @@ def operator_token(state: StateDirectory) -> str:
     Raises `NotFound` before there is an operator.
     """
     logins = _Logins(state)
-    secret = ensure_operator_token(email=OPERATOR_EMAIL, kept_secret=logins.known.get("operator_token"))
+    secret = ensure_operator_token(email=OPERATOR_EMAIL, stored_secret=logins.known.get("operator_token"))
     if logins.known.get("operator_token") != secret:
         logins.known["operator_token"] = secret
         logins.save()

@@ -31,7 +31,7 @@ from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
-from tenants.uniqueness import taken_meanwhile
+from tenants.uniqueness import raise_if_taken
 
 
 @transaction.atomic
@@ -139,7 +139,7 @@ def require_instance_name_free(tenant: Tenant, name: str) -> None:
 
 def name_taken_meanwhile() -> AbstractContextManager[None]:
     """Context manager around the write of a free name: raises `Conflict` if another instance took it meanwhile."""
-    return taken_meanwhile(NAME_CONSTRAINT, _name_taken())
+    return raise_if_taken(NAME_CONSTRAINT, _name_taken())
 
 
 def _name_taken() -> Conflict:

@@ -18,7 +18,7 @@ from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import Conflict, DomainError, Message
-from tenants.services.tenancy import checked_note
+from tenants.services.tenancy import validated_note
 
 
 @transaction.atomic
@@ -154,7 +154,7 @@ def suspend_instance(
     access.require(acting, Scope.OPERATOR)
     if instance.is_suspended or not may_transition(instance.current_phase, Phase.SUSPENDED):
         raise Conflict(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
-    instance.suspended_for, instance.suspension_note = str(reason), checked_note(note)
+    instance.suspended_for, instance.suspension_note = str(reason), validated_note(note)
     fields = [
         "suspended_for",
         "suspension_note",

@@ -22,7 +22,7 @@ from instances.templatetags.groups import group_url
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError
-from tenants.views.palette import Entry, NotAnswered, Search, add_source, entry_of, permitted
+from tenants.views.palette import Entry, PartialResult, Search, add_source, entry_of, permitted
 
 INSTANCES_MAX = 8
 INSTANCES_QUERIED_MAX = 5
@@ -69,7 +69,7 @@ def name_entries(search: Search) -> list[Entry]:
         except DomainError:
             is_whole = False
     if not is_whole:
-        raise NotAnswered(result)
+        raise PartialResult(result)
     return result
 
 

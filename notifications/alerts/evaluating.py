@@ -22,11 +22,11 @@ from notifications.alerts import figures, firings
 from notifications.alerts.figures import Figures
 from notifications.alerts.firings import Fired, Resolved
 from notifications.limits import (
+    DELETE_BATCH_SIZE,
+    EVALUATION_DURATION_MAX_S,
     FIRINGS_KEPT_FOR,
-    FORGOTTEN_AT_ONCE_MAX,
     RULES_PER_BATCH,
-    RULES_PER_TURN_MAX,
-    TURN_S,
+    RULES_PER_EVALUATION_MAX,
 )
 from notifications.models import AlertFiring, AlertRule, FiringEnd
 from tenants.alert_state import AlertStatus, Transition, advance, transition
@@ -68,23 +68,23 @@ def evaluate(now: datetime) -> EvaluationSummary:
     return summary
 
 
-def forget_old(now: datetime) -> int:
+def delete_old_firings(now: datetime) -> int:
     """Deletes firings that ended long ago and returns their number."""
     old = AlertFiring.objects.filter(resolved_at__lt=now - FIRINGS_KEPT_FOR).values_list("pk", flat=True)
-    return firings.forget(old[:FORGOTTEN_AT_ONCE_MAX])
+    return firings.delete(old[:DELETE_BATCH_SIZE])
 
 
 def _run(summary: EvaluationSummary, now: datetime) -> None:
-    ends_s = time.monotonic() + TURN_S
+    deadline_s = time.monotonic() + EVALUATION_DURATION_MAX_S
     for batch in _batches():
-        if time.monotonic() > ends_s:
+        if time.monotonic() > deadline_s:
             log.warning("alert_rules_late", evaluated=summary.evaluated)
             return
         try:
             _evaluate(batch, summary, now)
         except Exception:
             log.warning("alert_rules_retried", rules=len(batch), exc_info=True)
-            _one_by_one(batch, summary, now)
+            _evaluate_by_instance(batch, summary, now)
 
 
 def _evaluate(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -> None:
@@ -93,7 +93,7 @@ def _evaluate(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -
         _decide(batch, read_figures, summary, now)
 
 
-def _one_by_one(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -> None:
+def _evaluate_by_instance(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -> None:
     """Evaluates the rules of a failed batch instance by instance, so that a value of one cannot block the others."""
     rows = AlertRule.objects.filter(pk__in=batch).order_by("instance_id", "cluster_id", "pk")
     for _subject, rules in groupby(rows.values_list("pk", "instance_id", "cluster_id"), key=lambda row: row[1:]):
@@ -110,7 +110,7 @@ def _batches() -> Iterator[list[str]]:
     due = AlertRule.objects.filter(is_enabled=True).order_by(
         F("evaluated_at").asc(nulls_first=True), "instance_id", "cluster_id", "pk"
     )
-    rows = due.values_list("pk", "instance_id", "cluster_id")[:RULES_PER_TURN_MAX]
+    rows = due.values_list("pk", "instance_id", "cluster_id")[:RULES_PER_EVALUATION_MAX]
     batch: list[str] = []
     for _subject, rules in groupby(rows, key=lambda row: row[1:]):
         batch += [row[0] for row in rules]
@@ -133,7 +133,7 @@ def _decide(batch: Sequence[str], read_figures: Figures, summary: EvaluationSumm
     resolved: list[Resolved] = []
     for rule in rules:
         before = rule.status
-        after = advance(before, rule.terms, read_figures.of(rule), now)
+        after = advance(before, rule.terms, read_figures.sample_of(rule), now)
         if after == before:
             continue
         changed.append((rule, after))

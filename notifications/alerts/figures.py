@@ -57,7 +57,7 @@ class Figures:
     delays_known: Mapping[str, datetime] = field(default_factory=dict)
     clusters: Mapping[str, ClusterMap] = field(default_factory=dict)
 
-    def of(self, rule: AlertRule) -> Sample:
+    def sample_of(self, rule: AlertRule) -> Sample:
         """Returns the figure of a rule; it is unknown for a rule that changed after the batch was read."""
         match rule.kind:
             case AlertKind.CLUSTER_UNDER_REPLICATED:
@@ -108,11 +108,13 @@ class Figures:
 def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
     """Reads all figures that these rules need."""
     now_ms = int(now.timestamp() * MS_PER_S)
-    of_kind = {kind: {rule.instance_id or "" for rule in rules if rule.kind == kind} for kind in AlertKind}
+    instance_ids_by_kind = {kind: {rule.instance_id or "" for rule in rules if rule.kind == kind} for kind in AlertKind}
     instances = Instance.objects.in_bulk({rule.instance_id for rule in rules if rule.instance_id})
-    placed = set().union(*(of_kind[kind] for kind in TENANTS_CLUSTER_KINDS))
-    cluster_of = dict(Placement.objects.filter(instance_id__in=placed).values_list("instance_id", "cluster_id"))
-    throttled = of_kind[AlertKind.THROTTLED_SHARE] & cluster_of.keys()
+    placed_instances = set().union(*(instance_ids_by_kind[kind] for kind in TENANTS_CLUSTER_KINDS))
+    cluster_of = dict(
+        Placement.objects.filter(instance_id__in=placed_instances).values_list("instance_id", "cluster_id")
+    )
+    throttled = instance_ids_by_kind[AlertKind.THROTTLED_SHARE] & cluster_of.keys()
     delays_known = _delays_known({cluster_of[instance_id] for instance_id in throttled}, now)
     windows = {
         (rule.instance_id or "", rule.window_minutes or WINDOW_MINUTES)
@@ -121,13 +123,15 @@ def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
     }
     ends = {instance_id: delays_known.get(cluster_of[instance_id], now) for instance_id, _minutes in windows}
     cluster_ids = {rule.cluster_id for rule in rules if rule.cluster_id}
-    cluster_ids |= {cluster_of[instance_id] for instance_id in of_kind[AlertKind.BROKERS_SILENT] & cluster_of.keys()}
+    cluster_ids |= {
+        cluster_of[instance_id] for instance_id in instance_ids_by_kind[AlertKind.BROKERS_SILENT] & cluster_of.keys()
+    }
     return Figures(
         instances=instances,
         cluster_of=cluster_of,
-        used_bytes=_used_bytes(of_kind[AlertKind.STORAGE_USED], now_ms),
-        lags=_lags(of_kind[AlertKind.CONSUMER_LAG], now_ms),
-        delayed_minutes=_delayed(windows, ends),
+        used_bytes=_used_bytes(instance_ids_by_kind[AlertKind.STORAGE_USED], now_ms),
+        lags=_lags(instance_ids_by_kind[AlertKind.CONSUMER_LAG], now_ms),
+        delayed_minutes=_count_delayed_minutes(windows, ends),
         delays_known=delays_known,
         clusters=_clusters(cluster_ids, now),
     )
@@ -148,7 +152,7 @@ def _delays_known(cluster_ids: set[str], now: datetime) -> dict[str, datetime]:
     return {cluster_id: at for cluster_id, at in known.items() if now - at <= DELAYS_KNOWN_FOR}
 
 
-def _delayed(windows: set[tuple[str, int]], ends: Mapping[str, datetime]) -> dict[tuple[str, int], int]:
+def _count_delayed_minutes(windows: set[tuple[str, int]], ends: Mapping[str, datetime]) -> dict[tuple[str, int], int]:
     """Returns the number of delayed minutes in each window of whole minutes."""
     if not windows:
         return {}

@@ -30,34 +30,36 @@ class Resolved:
     """End of the open firing of a locked rule; `value` in the unit of its kind, if it is known."""
 
     rule: AlertRule
-    why: FiringEnd
+    reason: FiringEnd
     value: int | None
 
 
 def begin(fired: Sequence[Fired], now: datetime) -> list[AlertFiring]:
     """Creates firings for rules without an open one, with a constant number of queries."""
     rules = [start.rule.pk for start in fired]
-    open_of = set(AlertFiring.objects.filter(rule_id__in=rules, resolved_at=None).values_list("rule_id", flat=True))
-    begun = [_firing(start, now) for start in fired if start.rule.pk not in open_of]
-    AlertFiring.objects.bulk_create(begun)
-    _notify(begun, WebhookEvent.ALERT_FIRING, NoticeKind.FIRING, now)
-    return begun
+    rules_with_open_firing = set(
+        AlertFiring.objects.filter(rule_id__in=rules, resolved_at=None).values_list("rule_id", flat=True)
+    )
+    started = [_firing(start, now) for start in fired if start.rule.pk not in rules_with_open_firing]
+    AlertFiring.objects.bulk_create(started)
+    _notify(started, WebhookEvent.ALERT_FIRING, NoticeKind.FIRING, now)
+    return started
 
 
 def end(resolved: Sequence[Resolved], now: datetime) -> list[AlertFiring]:
     """Ends the open firings of the rules; rules without one are ignored."""
     by_rule = {resolution.rule.pk: resolution for resolution in resolved}
-    still_open = AlertFiring.objects.select_for_update(of=("self",)).select_related("tenant")
-    ended = list(still_open.filter(rule_id__in=by_rule, resolved_at=None).order_by("pk"))
+    open_firings = AlertFiring.objects.select_for_update(of=("self",)).select_related("tenant")
+    ended = list(open_firings.filter(rule_id__in=by_rule, resolved_at=None).order_by("pk"))
     for firing in ended:
         resolution = by_rule[firing.rule_id]
-        firing.resolved_at, firing.resolved_value, firing.ended_by = now, resolution.value, resolution.why
+        firing.resolved_at, firing.resolved_value, firing.ended_by = now, resolution.value, resolution.reason
     AlertFiring.objects.bulk_update(ended, ["resolved_at", "resolved_value", "ended_by"])
     _notify(ended, WebhookEvent.ALERT_RESOLVED, NoticeKind.RESOLVED, now)
     return ended
 
 
-def forget(firings: Iterable[str]) -> int:
+def delete(firings: Iterable[str]) -> int:
     """Deletes firings with their notices and returns the number of deleted firings."""
     return AlertFiring.objects.filter(pk__in=list(firings)).delete()[1].get("notifications.AlertFiring", 0)
 
@@ -86,13 +88,13 @@ def _firing(start: Fired, now: datetime) -> AlertFiring:
     rule = start.rule
     return AlertFiring(
         tenant=rule.tenant, rule_id=rule.pk, rule_name=rule.name, kind=rule.kind, instance_id=rule.instance_id or "",
-        cluster_id=rule.cluster_id or "", of_name=_of(rule), group_id=rule.group_id, topic=rule.topic,
+        cluster_id=rule.cluster_id or "", of_name=_subject_name(rule), group_id=rule.group_id, topic=rule.topic,
         threshold=rule.threshold, for_minutes=rule.for_minutes, window_minutes=rule.window_minutes,
         value=start.value, pending_at=start.pending_at, fired_at=now,
     )  # fmt: skip
 
 
-def _of(rule: AlertRule) -> str:
+def _subject_name(rule: AlertRule) -> str:
     if rule.instance is not None:
         return rule.instance.name
     return rule.cluster.name if rule.cluster is not None else ""

@@ -24,7 +24,7 @@ class Line:
 
     @property
     def happened(self) -> str:
-        return wording.happened(self.firing)
+        return wording.describe_firing(self.firing)
 
     @property
     def ended(self) -> str:
@@ -42,10 +42,10 @@ def send(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.MailDel
     lines = [
         Line(notice.firing, notice.kind == NoticeKind.RESOLVED) for notice in notices if notice.firing is not None
     ]  # fmt: skip
-    people = outbox.operators() if tenant is None else outbox.members_of(tenant, MAILED_ROLES)
+    recipients = outbox.operators() if tenant is None else outbox.members_of(tenant, MAILED_ROLES)
     firing = sum(not line.is_resolved for line in lines)
     link = mails.public_url("/operator/" if tenant is None else "/alert-rules/")
-    return outbox.to_each(
-        notices, people, "alerts", is_last=is_last, tenant=tenant.name if tenant is not None else "", lines=lines,
+    return outbox.send_to_each(
+        notices, recipients, "alerts", is_last=is_last, tenant=tenant.name if tenant is not None else "", lines=lines,
         first=lines[0], firing=firing, resolved=len(lines) - firing, link=link,
     )  # fmt: skip

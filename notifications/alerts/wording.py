@@ -18,16 +18,16 @@ def figure(kind: str, value: int | None) -> str:
 
 def condition(rule: AlertRule | AlertFiring) -> str:
     """Describes the condition of a rule."""
-    words = {
+    values = {
         "limit": figure(rule.kind, rule.threshold), "for": rule.for_minutes, "window": rule.window_minutes,
         "group": rule.group_id, "topic": rule.topic,
     }  # fmt: skip
-    return _TEMPLATES[AlertKind(rule.kind)]() % words if not rule.topic else _lag_of_topic() % words
+    return _TEMPLATES[AlertKind(rule.kind)]() % values if not rule.topic else _lag_of_topic() % values
 
 
-def happened(firing: AlertFiring) -> str:
+def describe_firing(firing: AlertFiring) -> str:
     """Describes the measured value of a firing."""
-    words = {
+    values = {
         "of": firing.of_name, "group": firing.group_id, "topic": firing.topic, "window": firing.window_minutes,
         "value": figure(firing.kind, firing.value), "limit": figure(firing.kind, firing.threshold),
     }  # fmt: skip
@@ -48,7 +48,7 @@ def happened(firing: AlertFiring) -> str:
             text = _("Brokers of cluster %(of)s that do not answer: %(value)s. The rule's limit: %(limit)s.")
         case _:
             text = _("Under-replicated partitions of cluster %(of)s: %(value)s. The rule's limit: %(limit)s.")
-    return text % words
+    return text % values
 
 
 def _lag_of_topic() -> str:

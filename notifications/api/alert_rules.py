@@ -136,9 +136,9 @@ class AlertRuleCollection(ApiView):
         notifications, when the figure has been below nine tenths of the threshold for as long, but at most five
         minutes.
         """
-        given = dict(self.body)
-        instance = instances_access.instance(self.actor, given.pop("instance_id"))
-        rule = services.create_rule(acting=self.actor, instance=instance, **given)
+        values = dict(self.body)
+        instance = instances_access.instance(self.actor, values.pop("instance_id"))
+        rule = services.create_rule(acting=self.actor, instance=instance, **values)
         return self.one(rule, AlertRuleOut, status=201, location=f"{API_ROOT}/alert-rules/{rule.pk}")
 
 

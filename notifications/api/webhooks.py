@@ -83,9 +83,9 @@ class WebhookCollection(ApiView):
         times in two days; after five failed deliveries in a row the webhook is turned off. Alerts about consumer
         groups are sent to it if its address is set with the scope `groups:read`.
         """
-        made, secret = services.create_endpoint(acting=self.actor, **self.body)
+        webhook, secret = services.create_endpoint(acting=self.actor, **self.body)
         self.secret = None if self.dry_run else secret
-        return self.one(made, WebhookMade, status=201, location=f"{API_ROOT}/webhooks/{made.pk}")
+        return self.one(webhook, WebhookMade, status=201, location=f"{API_ROOT}/webhooks/{webhook.pk}")
 
 
 class WebhookDetail(ApiView):
@@ -102,16 +102,16 @@ class WebhookDetail(ApiView):
     )  # fmt: skip
     def patch(self, request: Request, webhook_id: str) -> Response:
         """Change a webhook's address, or turn it on or off. Pending deliveries are sent when it is on."""
-        found = access.webhook(self.actor, webhook_id, lock=True)
-        self.require_match(found)
-        return self.one(services.change_endpoint(acting=self.actor, endpoint=found, changes=self.body), WebhookOut)
+        webhook = access.webhook(self.actor, webhook_id, lock=True)
+        self.require_match(webhook)
+        return self.one(services.change_endpoint(acting=self.actor, endpoint=webhook, changes=self.body), WebhookOut)
 
     @endpoint("delete_webhook", Scope.BILLING_WRITE, status=204, requires_if_match=True)
     def delete(self, request: Request, webhook_id: str) -> Response:
         """Delete a webhook with its deliveries."""
-        found = access.webhook(self.actor, webhook_id, lock=True)
-        self.require_match(found)
-        services.delete_endpoint(acting=self.actor, endpoint=found)
+        webhook = access.webhook(self.actor, webhook_id, lock=True)
+        self.require_match(webhook)
+        services.delete_endpoint(acting=self.actor, endpoint=webhook)
         return self.nothing()
 
 
@@ -121,10 +121,10 @@ class WebhookRotation(ApiView):
     @endpoint("rotate_webhook_secret", Scope.BILLING_WRITE, returns=WebhookMade, secret_fields=("secret",))
     def post(self, request: Request, webhook_id: str) -> Response:
         """Create a new secret. The previous one also signs for another 24 hours."""
-        found = access.webhook(self.actor, webhook_id, lock=True)
-        secret = services.rotate_secret(acting=self.actor, endpoint=found)
+        webhook = access.webhook(self.actor, webhook_id, lock=True)
+        secret = services.rotate_secret(acting=self.actor, endpoint=webhook)
         self.secret = None if self.dry_run else secret
-        return self.one(found, WebhookMade)
+        return self.one(webhook, WebhookMade)
 
 
 class WebhookTest(ApiView):
@@ -133,8 +133,8 @@ class WebhookTest(ApiView):
     @endpoint("test_webhook", Scope.BILLING_WRITE, returns=DeliveryOut, status=201, errors=(409,))
     def post(self, request: Request, webhook_id: str) -> Response:
         """Send a test event to a webhook."""
-        found = access.webhook(self.actor, webhook_id)
-        return self.one(services.send_test(acting=self.actor, endpoint=found), DeliveryOut, status=201)
+        webhook = access.webhook(self.actor, webhook_id)
+        return self.one(services.send_test(acting=self.actor, endpoint=webhook), DeliveryOut, status=201)
 
 
 class DeliveryCollection(ApiView):
@@ -146,8 +146,8 @@ class DeliveryCollection(ApiView):
 
         Alerts about consumer groups are included with the scope `groups:read`.
         """
-        found = access.webhook(self.actor, webhook_id)
-        return self.page(access.deliveries_of(self.actor, found), DeliveryOut, order=("-created_at", "id"))
+        webhook = access.webhook(self.actor, webhook_id)
+        return self.page(access.deliveries_of(self.actor, webhook), DeliveryOut, order=("-created_at", "id"))
 
 
 class DeliveryAgain(ApiView):
@@ -156,5 +156,5 @@ class DeliveryAgain(ApiView):
     @endpoint("resend_webhook_delivery", Scope.BILLING_WRITE, returns=DeliveryOut, errors=(409,))
     def post(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
         """Send a finished delivery again under the same id."""
-        found = access.delivery(self.actor, access.webhook(self.actor, webhook_id), delivery_id)
-        return self.one(services.send_again(acting=self.actor, delivery=found), DeliveryOut)
+        webhook = access.delivery(self.actor, access.webhook(self.actor, webhook_id), delivery_id)
+        return self.one(services.resend(acting=self.actor, delivery=webhook), DeliveryOut)

@@ -66,7 +66,7 @@ def send_mail(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.Ma
     """Sends the mail of one alert to members with verified addresses who may see costs. `notices` has one notice."""
     alert = notices[0].budget_alert
     assert alert is not None
-    sent = outbox.to_each(
+    sent = outbox.send_to_each(
         notices, outbox.members_of(alert.tenant, MAILED_ROLES), "budget", is_last=is_last, alert=alert,
         is_forecast=alert.mark == FORECAST, currency=alert.tenant.currency,
         tenant=alert.tenant.name, link=mails.public_url("/budgets/"),

@@ -28,17 +28,19 @@ PERCENT = 100
 SPENT = AlertTerms(levels=tuple(AlertLevel(number=mark, fires_at=mark, ends_below=None) for mark in MARKS))
 
 
-def marks_passed(budget: Decimal, spent: Decimal, forecast: Decimal, said: Set[int], now: datetime) -> list[int]:
-    """Returns the thresholds to report, lowest first; `said` are those that were reported before.
+def marks_passed(budget: Decimal, spent: Decimal, forecast: Decimal, reported: Set[int], now: datetime) -> list[int]:
+    """Returns the thresholds to report, lowest first; `reported` are those that were reported before.
 
     A forecast is reported only before the budget is spent.
     """
-    before = _status(max(said, default=NO_LEVEL))
+    before = _status(max(reported, default=NO_LEVEL))
     after = advance(before, SPENT, Sample(value=int(spent * PERCENT // budget)), now)
     result = [mark for mark in MARKS if before.level < mark <= after.level]
     exceeds = forecast > budget and spent < budget
-    said_before = _status(int(FORECAST in said))
-    is_new = transition(said_before, advance(said_before, FACT, Sample(value=int(exceeds)), now)) is Transition.FIRED
+    forecast_before = _status(int(FORECAST in reported))
+    is_new = (
+        transition(forecast_before, advance(forecast_before, FACT, Sample(value=int(exceeds)), now)) is Transition.FIRED
+    )
     return [*result, FORECAST] if is_new else result
 
 

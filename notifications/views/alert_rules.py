@@ -44,10 +44,10 @@ def alert_rules_page(request: HttpRequest) -> HttpResponse:
         request.POST or None, instances=instances_access.names_of(access.tenant_of(acting))
     )  # fmt: skip
     if form.is_bound and form.is_valid():
-        given = dict(form.cleaned_data)
+        values = dict(form.cleaned_data)
         try:
-            instance = instances_access.instance(acting, given.pop("instance_id"))
-            rule = services.create_rule(acting=acting, instance=instance, **given)
+            instance = instances_access.instance(acting, values.pop("instance_id"))
+            rule = services.create_rule(acting=acting, instance=instance, **values)
             messages.success(request, _("%(name)s is watched every minute.") % {"name": rule.name})
             return redirect("page-alert-rules")
         except DomainError as error:
@@ -76,7 +76,7 @@ def alert_rule_page(request: HttpRequest, rule_id: str) -> HttpResponse:
         try:
             with transaction.atomic():
                 locked = notifications_access.alert_rule(acting, rule_id, lock=True)
-                services.change_rule(acting=acting, rule=locked, changes=_given(form))
+                services.change_rule(acting=acting, rule=locked, changes=_submitted_values(form))
             messages.success(request, _("%(name)s is changed.") % {"name": form.cleaned_data["name"]})
             return redirect("page-alert-rule", rule_id)
         except DomainError as error:
@@ -137,7 +137,7 @@ def _fields(rule: AlertRule) -> list[str]:
     return ["name", "threshold", "for_minutes", *more.get(AlertKind(rule.kind), [])]
 
 
-def _given(form: AlertRuleChangeForm) -> dict[str, Any]:
+def _submitted_values(form: AlertRuleChangeForm) -> dict[str, Any]:
     """Returns the changes; an empty window keeps the stored one."""
     return {name: value for name, value in form.cleaned_data.items() if name != "window_minutes" or value is not None}
 
@@ -156,7 +156,7 @@ def _history(request: HttpRequest, firings: QuerySet[AlertFiring], binding: str)
         page_token=request.GET.get("page_token") or None, binding=binding,
     )  # fmt: skip
     return {
-        "firings": [{"firing": firing, "happened": wording.happened(firing)} for firing in rows],
+        "firings": [{"firing": firing, "happened": wording.describe_firing(firing)} for firing in rows],
         "next_token": next_token,
         "is_first": "page_token" not in request.GET,
         "here": request.path,

@@ -25,7 +25,7 @@ from tenants.errors import DomainError
 from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.views.base import Crumb, add_errors, console_page, render_page, wording
 
-Act = Callable[[HttpRequest, WebhookEndpoint], HttpResponse | None]
+WebhookAction = Callable[[HttpRequest, WebhookEndpoint], HttpResponse | None]
 
 
 @console_page(Scope.BILLING_READ)
@@ -62,7 +62,7 @@ def webhook_page(request: HttpRequest, webhook_id: str) -> HttpResponse:
     return _own_page(request, notifications_access.webhook(request.actor, webhook_id))  # type: ignore[attr-defined]
 
 
-def _act(view: Act) -> Callable[..., HttpResponse]:
+def _webhook_action(view: WebhookAction) -> Callable[..., HttpResponse]:
     """Decorates an action of the webhook's page: locks the webhook, and shows a refusal on the page."""
 
     @console_page(Scope.BILLING_WRITE)
@@ -73,18 +73,18 @@ def _act(view: Act) -> Callable[..., HttpResponse]:
         try:
             with transaction.atomic():
                 webhook = notifications_access.webhook(acting, webhook_id, lock=True)
-                answer = view(request, webhook, **kwargs)
+                response = view(request, webhook, **kwargs)
         except DomainError as error:
             if error.http_status == 404:
                 raise
             messages.error(request, wording(error))
-            answer = None
-        return answer or redirect("page-webhook", webhook_id)
+            response = None
+        return response or redirect("page-webhook", webhook_id)
 
     return guarded
 
 
-@_act
+@_webhook_action
 def switch_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> None:
     """Switches the webhook on or off."""
     is_on = request.POST.get("to") == "on"
@@ -93,7 +93,7 @@ def switch_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> None:
     messages.success(request, _("The webhook is turned on.") if is_on else _("The webhook is turned off."))
 
 
-@_act
+@_webhook_action
 def rotate_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> HttpResponse | None:
     """Creates a new secret and shows it once.
 
@@ -106,17 +106,17 @@ def rotate_webhook(request: HttpRequest, webhook: WebhookEndpoint) -> HttpRespon
     return _own_page(request, webhook, secret=secret)
 
 
-@_act
+@_webhook_action
 def send_test_delivery(request: HttpRequest, webhook: WebhookEndpoint) -> None:
     services.send_test(acting=request.actor, endpoint=webhook)  # type: ignore[attr-defined]
     messages.success(request, _("A test is on its way. It is delivered within seconds."))
 
 
-@_act
+@_webhook_action
 def resend_delivery(request: HttpRequest, webhook: WebhookEndpoint, *, delivery_id: str) -> None:
     """Sends a delivery again under the same id."""
     acting = request.actor  # type: ignore[attr-defined]
-    services.send_again(acting=acting, delivery=notifications_access.delivery(acting, webhook, delivery_id))
+    services.resend(acting=acting, delivery=notifications_access.delivery(acting, webhook, delivery_id))
     messages.success(request, _("The delivery is sent again, under the same id."))
 
 

@@ -1,7 +1,7 @@
 """Choice of the deliveries to send next: fair by tenant, and limited by tenant, address and endpoint.
 
-Places are slots for concurrent deliveries. Endpoints that answered slowly or were never tried may only use a part of
-them, so that a place is always left for fast endpoints.
+Slots limit concurrent deliveries. Endpoints that answered slowly or were never tried may only use a part of them, so
+that a slot is always left for fast endpoints.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from notifications import queues
 from notifications.models import DeliveryState, Queue, WebhookDelivery, WebhookEndpoint
 
 # Maximum numbers of concurrent deliveries: of all, to slow endpoints, of one tenant, and to one address.
-AT_ONCE_MAX = 16
-SLOW_AT_ONCE_MAX = 8
-TENANT_AT_ONCE_MAX = 2
-ADDRESS_AT_ONCE_MAX = 4
+IN_FLIGHT_MAX = 16
+SLOW_IN_FLIGHT_MAX = 8
+TENANT_IN_FLIGHT_MAX = 2
+ADDRESS_IN_FLIGHT_MAX = 4
 # Maximum number of endpoints considered at once, least recently tried first.
-CONSIDERED_MAX = 1_000
+CANDIDATES_MAX = 1_000
 
 
 def is_slow(endpoint: WebhookEndpoint) -> bool:
@@ -37,29 +37,29 @@ def address_of(endpoint: WebhookEndpoint) -> str:
     return urlsplit(endpoint.url).netloc.lower()
 
 
-class Places:
-    """Places for concurrent deliveries, and the deliveries that occupy them. Pure."""
+class DeliverySlots:
+    """Slots for concurrent deliveries, and the deliveries that occupy them. Pure."""
 
-    def __init__(self, under_way: Iterable[WebhookEndpoint]) -> None:
+    def __init__(self, in_flight: Iterable[WebhookEndpoint]) -> None:
         self._endpoints: set[str] = set()
         self._tenants: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()
         self._slow = 0
-        for endpoint in under_way:
+        for endpoint in in_flight:
             self._add(endpoint)
 
     @property
-    def are_taken(self) -> bool:
-        return len(self._endpoints) >= AT_ONCE_MAX
+    def is_full(self) -> bool:
+        return len(self._endpoints) >= IN_FLIGHT_MAX
 
     def take(self, endpoint: WebhookEndpoint) -> bool:
-        """Takes a place for a delivery to the endpoint; False if there is none for it."""
+        """Takes a slot for a delivery to the endpoint; False if there is none for it."""
         if (
-            self.are_taken
+            self.is_full
             or endpoint.pk in self._endpoints
-            or self._tenants[endpoint.tenant_id] >= TENANT_AT_ONCE_MAX
-            or self._addresses[address_of(endpoint)] >= ADDRESS_AT_ONCE_MAX
-            or (is_slow(endpoint) and self._slow >= SLOW_AT_ONCE_MAX)
+            or self._tenants[endpoint.tenant_id] >= TENANT_IN_FLIGHT_MAX
+            or self._addresses[address_of(endpoint)] >= ADDRESS_IN_FLIGHT_MAX
+            or (is_slow(endpoint) and self._slow >= SLOW_IN_FLIGHT_MAX)
         ):
             return False
         self._add(endpoint)
@@ -83,23 +83,23 @@ def round_robin(endpoints: Iterable[WebhookEndpoint], tenants: Iterable[str]) ->
                 yield own[number]
 
 
-def take_due(
-    now: datetime, lease_until: datetime, under_way: Collection[WebhookEndpoint], *, takes_slow: bool = True
+def lease_due(
+    now: datetime, lease_until: datetime, in_flight: Collection[WebhookEndpoint], *, include_slow: bool = True
 ) -> list[WebhookDelivery]:
     """Leases the deliveries to send now until `lease_until`: the oldest of each chosen endpoint that is due at `now`.
 
-    `under_way` are the endpoints of deliveries in progress. Without `takes_slow` no slow endpoint is chosen.
+    `in_flight` are the endpoints of deliveries in progress. Without `include_slow` no slow endpoint is chosen.
     """
-    places = Places(under_way)
-    if places.are_taken:
+    slots = DeliverySlots(in_flight)
+    if slots.is_full:
         return []
     due = WebhookDelivery.objects.filter(endpoint=OuterRef("pk"), state=DeliveryState.PENDING, next_at__lte=now)
     rows = WebhookEndpoint.objects.filter(Exists(due), is_enabled=True)
-    if not takes_slow:
+    if not include_slow:
         rows = rows.filter(is_slow=False, tried_at__isnull=False)
-    waiting = list(rows.order_by(F("tried_at").asc(nulls_first=True), "pk")[:CONSIDERED_MAX])
-    tenants = queues.in_turn(Queue.WEBHOOKS, {endpoint.tenant_id for endpoint in waiting})
-    chosen = [endpoint for endpoint in round_robin(waiting, tenants) if places.take(endpoint)]
+    waiting = list(rows.order_by(F("tried_at").asc(nulls_first=True), "pk")[:CANDIDATES_MAX])
+    tenants = queues.in_service_order(Queue.WEBHOOKS, {endpoint.tenant_id for endpoint in waiting})
+    chosen = [endpoint for endpoint in round_robin(waiting, tenants) if slots.take(endpoint)]
     return _lease(chosen, now, lease_until) if chosen else []
 
 
@@ -117,5 +117,5 @@ def _lease(endpoints: Iterable[WebhookEndpoint], now: datetime, lease_until: dat
     WebhookDelivery.objects.filter(pk__in=ids).update(next_at=lease_until, attempts=F("attempts") + 1)
     tried = [delivery.endpoint_id for delivery in leased]
     WebhookEndpoint.objects.filter(pk__in=tried).update(tried_at=timezone.now())
-    queues.note_served(Queue.WEBHOOKS, [delivery.endpoint.tenant_id for delivery in leased])
+    queues.record_served(Queue.WEBHOOKS, [delivery.endpoint.tenant_id for delivery in leased])
     return leased

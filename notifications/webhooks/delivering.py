@@ -29,11 +29,11 @@ LOCK = "webhooks"
 RUN_S = 5.0
 DRAIN_S = OUTBOUND_DEADLINE_S
 # Interval at which a run chooses further deliveries, even while all deliveries in progress are slow.
-LOOK_EVERY_S = 0.5
+POLL_INTERVAL_S = 0.5
 # Lease of a delivery: if the worker is killed, the delivery becomes due again after this time.
 LEASE = timedelta(seconds=60)
 # An endpoint with a longer response time is slow until it responds faster.
-SLOW_FROM_S = 2.0
+SLOW_RESPONSE_S = 2.0
 
 
 def deliver(now: datetime) -> int:
@@ -49,35 +49,35 @@ def deliver(now: datetime) -> int:
 
 
 def _run(now: datetime) -> int:
-    began_s = time.monotonic()
+    started_s = time.monotonic()
 
     def clock() -> datetime:
-        return now + timedelta(seconds=time.monotonic() - began_s)
+        return now + timedelta(seconds=time.monotonic() - started_s)
 
-    tries = 0
-    under_way: dict[Future[None], WebhookEndpoint] = {}
-    with ThreadPoolExecutor(choosing.AT_ONCE_MAX) as pool:
+    attempts = 0
+    in_flight: dict[Future[None], WebhookEndpoint] = {}
+    with ThreadPoolExecutor(choosing.IN_FLIGHT_MAX) as pool:
         while True:
-            age_s = time.monotonic() - began_s
+            age_s = time.monotonic() - started_s
             if age_s < RUN_S + DRAIN_S:
-                taken = choosing.take_due(clock(), clock() + LEASE, under_way.values(), takes_slow=age_s < RUN_S)
-                for delivery in taken:
-                    under_way[pool.submit(_try, delivery, clock)] = delivery.endpoint
-                    tries += 1
-            if not under_way:
-                return tries
-            done, _ = wait(under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+                leased = choosing.lease_due(clock(), clock() + LEASE, in_flight.values(), include_slow=age_s < RUN_S)
+                for delivery in leased:
+                    in_flight[pool.submit(_attempt, delivery, clock)] = delivery.endpoint
+                    attempts += 1
+            if not in_flight:
+                return attempts
+            done, _ = wait(in_flight, timeout=POLL_INTERVAL_S, return_when=FIRST_COMPLETED)
             for future in done:
-                endpoint = under_way.pop(future)
+                endpoint = in_flight.pop(future)
                 with contained("webhook_failed", webhook=endpoint.pk):
                     future.result()
 
 
-def _try(delivery: WebhookDelivery, clock: Callable[[], datetime]) -> None:
+def _attempt(delivery: WebhookDelivery, clock: Callable[[], datetime]) -> None:
     try:
         body = json.dumps(delivery.payload, separators=(",", ":")).encode()
         status, answer = None, ""
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         try:
             headers = signing.headers(_secrets(delivery.endpoint), delivery.pk, int(time.time()), body)
             response = outbound.post(delivery.endpoint.url, body, headers, bytes_max=ANSWER_CHARS_MAX)
@@ -86,30 +86,30 @@ def _try(delivery: WebhookDelivery, clock: Callable[[], datetime]) -> None:
             answer = str(failure)
         except InvalidToken:
             answer = "Its secret cannot be read any more. Rotate it."
-        _note_pace(delivery.endpoint, time.monotonic() - began_s)
-        _note(delivery, status, answer[:ANSWER_CHARS_MAX], clock())
+        _record_pace(delivery.endpoint, time.monotonic() - started_s)
+        _record_result(delivery, status, answer[:ANSWER_CHARS_MAX], clock())
     finally:
         connections.close_all()
 
 
-def _note_pace(endpoint: WebhookEndpoint, took_s: float) -> None:
-    WebhookEndpoint.objects.filter(pk=endpoint.pk).exclude(is_slow=took_s > SLOW_FROM_S).update(
-        is_slow=took_s > SLOW_FROM_S
+def _record_pace(endpoint: WebhookEndpoint, took_s: float) -> None:
+    WebhookEndpoint.objects.filter(pk=endpoint.pk).exclude(is_slow=took_s > SLOW_RESPONSE_S).update(
+        is_slow=took_s > SLOW_RESPONSE_S
     )
 
 
 @transaction.atomic
-def _note(delivery: WebhookDelivery, status: int | None, answer: str, now: datetime) -> None:
+def _record_result(delivery: WebhookDelivery, status: int | None, answer: str, now: datetime) -> None:
     """Records the result; nothing is recorded if the endpoint was deleted meanwhile."""
     endpoint = WebhookEndpoint.objects.select_for_update().filter(pk=delivery.endpoint_id).first()
     if endpoint is None:
         return
     changed: dict[str, object] = {"status": status, "answer": answer}
     failed_in_a_row, is_enabled = endpoint.failed_in_a_row, endpoint.is_enabled
-    if status is not None and pacing.is_taken(status):
+    if status is not None and pacing.is_success(status):
         changed |= {"state": DeliveryState.DELIVERED, "finished_at": now}
         failed_in_a_row = 0
-    elif (pause := pacing.wait_after(delivery.attempts)) is not None:
+    elif (pause := pacing.retry_delay(delivery.attempts)) is not None:
         changed["next_at"] = now + pause
     else:
         changed |= {"state": DeliveryState.FAILED, "finished_at": now}

@@ -23,7 +23,7 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
 from tenants.second_factor.adapter import cipher
-from tenants.uniqueness import taken_meanwhile
+from tenants.uniqueness import raise_if_taken
 
 log = structlog.get_logger(__name__)
 
@@ -31,9 +31,9 @@ ENDPOINTS_PER_TENANT_MAX = 10
 # Maximum number of pending deliveries of one endpoint; further ones are dropped and logged.
 PENDING_PER_ENDPOINT_MAX = 500
 ADDRESS_CONSTRAINT = "webhook_once"
-FORMER_SECRET_FOR = timedelta(hours=24)
-DELIVERIES_KEPT_FOR = timedelta(days=30)
-FORGOTTEN_AT_ONCE_MAX = 5_000
+FORMER_SECRET_DURATION = timedelta(hours=24)
+DELIVERY_RETENTION = timedelta(days=30)
+DELETE_BATCH_SIZE = 5_000
 
 
 @transaction.atomic
@@ -45,7 +45,7 @@ def create_endpoint(*, acting: Actor, url: str) -> tuple[WebhookEndpoint, str]:
     tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
     if WebhookEndpoint.objects.filter(tenant=tenant).count() >= ENDPOINTS_PER_TENANT_MAX:
         raise QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s webhooks."), n=ENDPOINTS_PER_TENANT_MAX))
-    _require_askable(url)
+    _require_allowed_url(url)
     if WebhookEndpoint.objects.filter(tenant=tenant, url=url).exists():
         raise _address_taken()
     secret = signing.new_secret()
@@ -63,19 +63,19 @@ def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mappin
     Alerts about groups are not sent to an address that an actor without `groups:read` sets.
     """
     access.require(acting, Scope.BILLING_WRITE)
-    before = _shown(endpoint)
+    before = _audit_values(endpoint)
     if changes.get("url", endpoint.url) != endpoint.url:
-        _require_askable(changes["url"])
+        _require_allowed_url(changes["url"])
         endpoint.has_group_alerts = access.permits(acting, Scope.GROUPS_READ)
         if not endpoint.has_group_alerts:
             endpoint.deliveries.filter(ABOUT_GROUPS, state=DeliveryState.PENDING).delete()
     endpoint.url = changes.get("url", endpoint.url)
     endpoint.is_enabled = changes.get("is_enabled", endpoint.is_enabled)
-    if _shown(endpoint) != before:
+    if _audit_values(endpoint) != before:
         endpoint.failed_in_a_row = 0
-        with taken_meanwhile(ADDRESS_CONSTRAINT, _address_taken()):
+        with raise_if_taken(ADDRESS_CONSTRAINT, _address_taken()):
             endpoint.save_changes(["url", "is_enabled", "has_group_alerts", "failed_in_a_row"])
-        audit.record(acting, "webhook.changed", endpoint, *audit.difference(before, _shown(endpoint)))
+        audit.record(acting, "webhook.changed", endpoint, *audit.difference(before, _audit_values(endpoint)))
     return endpoint
 
 
@@ -84,7 +84,7 @@ def rotate_secret(*, acting: Actor, endpoint: WebhookEndpoint) -> str:
     """Creates a new secret of a locked endpoint; the former one also signs for another day."""
     access.require(acting, Scope.BILLING_WRITE)
     secret = signing.new_secret()
-    endpoint.former_secret, endpoint.former_until = endpoint.secret, timezone.now() + FORMER_SECRET_FOR
+    endpoint.former_secret, endpoint.former_until = endpoint.secret, timezone.now() + FORMER_SECRET_DURATION
     endpoint.secret = _sealed(secret)
     endpoint.save_changes(["secret", "former_secret", "former_until"])
     audit.record(acting, "webhook.rotated", endpoint)
@@ -95,7 +95,7 @@ def rotate_secret(*, acting: Actor, endpoint: WebhookEndpoint) -> str:
 def delete_endpoint(*, acting: Actor, endpoint: WebhookEndpoint) -> None:
     """Deletes an endpoint with its deliveries."""
     access.require(acting, Scope.BILLING_WRITE)
-    audit.record(acting, "webhook.deleted", endpoint, _shown(endpoint), None)
+    audit.record(acting, "webhook.deleted", endpoint, _audit_values(endpoint), None)
     endpoint.delete()
 
 
@@ -103,14 +103,14 @@ def delete_endpoint(*, acting: Actor, endpoint: WebhookEndpoint) -> None:
 def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
     """Creates a test delivery. Raises `Conflict` if the endpoint is turned off or has too many pending deliveries."""
     access.require(acting, Scope.BILLING_WRITE)
-    _require_takes_another(endpoint)
+    _require_capacity(endpoint)
     delivery = _delivery(endpoint, WebhookEvent.TEST, {"message": "This is a test."}, timezone.now())
     delivery.save()
     return delivery
 
 
 @transaction.atomic
-def send_again(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
+def resend(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
     """Sends a finished delivery again under the same id.
 
     Raises `Conflict` if it is pending, for the reasons of `send_test`, and for an alert about a group if the address
@@ -125,7 +125,7 @@ def send_again(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
             gettext_noop("The webhook gets no alerts about consumer groups: who set its address may not see groups."),
             code="no_group_alerts",
         )
-    _require_takes_another(endpoint)
+    _require_capacity(endpoint)
     delivery.state, delivery.attempts, delivery.next_at, delivery.finished_at = (
         DeliveryState.PENDING, 0, timezone.now(), None,
     )  # fmt: skip
@@ -162,15 +162,15 @@ def publish_all(events: Sequence[OutgoingEvent], now: datetime) -> int:
     endpoints_of: dict[str, list[WebhookEndpoint]] = defaultdict(list)
     for endpoint in WebhookEndpoint.objects.filter(tenant__in=tenants, is_enabled=True).order_by("pk"):
         endpoints_of[endpoint.tenant_id].append(endpoint)
-    room = _room([endpoint for endpoints in endpoints_of.values() for endpoint in endpoints])
+    free_capacity = _free_capacity([endpoint for endpoints in endpoints_of.values() for endpoint in endpoints])
     dropped: Counter[str] = Counter()
     queued = []
     for event in events:
         for endpoint in endpoints_of[event.tenant.pk]:
             if event.is_about_a_group and not endpoint.has_group_alerts:
                 continue
-            if room[endpoint.pk] > 0:
-                room[endpoint.pk] -= 1
+            if free_capacity[endpoint.pk] > 0:
+                free_capacity[endpoint.pk] -= 1
                 queued.append(_delivery(endpoint, event.event, event.payload, now))
             else:
                 dropped[endpoint.pk] += 1
@@ -180,21 +180,21 @@ def publish_all(events: Sequence[OutgoingEvent], now: datetime) -> int:
     return len(queued)
 
 
-def forget_old(now: datetime) -> int:
+def delete_old_deliveries(now: datetime) -> int:
     """Deletes old finished deliveries and returns their number."""
-    old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERIES_KEPT_FOR)
-    ids = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
+    old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERY_RETENTION)
+    ids = list(old.values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
     return WebhookDelivery.objects.filter(pk__in=ids).delete()[0]
 
 
-def _require_takes_another(endpoint: WebhookEndpoint) -> None:
+def _require_capacity(endpoint: WebhookEndpoint) -> None:
     if not endpoint.is_enabled:
         raise Conflict(gettext_noop("The webhook is turned off. Turn it on first."), code="disabled")
-    if _room([endpoint])[endpoint.pk] <= 0:
+    if _free_capacity([endpoint])[endpoint.pk] <= 0:
         raise Conflict(gettext_noop("Too many deliveries wait for this webhook."), code="too_many")
 
 
-def _room(endpoints: Sequence[WebhookEndpoint]) -> dict[str, int]:
+def _free_capacity(endpoints: Sequence[WebhookEndpoint]) -> dict[str, int]:
     """Returns the number of further deliveries that may wait for each endpoint."""
     waiting = WebhookDelivery.objects.filter(endpoint__in=endpoints, state=DeliveryState.PENDING)
     counts = dict(waiting.order_by().values_list("endpoint").annotate(Count("pk"))) if endpoints else {}
@@ -216,12 +216,12 @@ def _address_taken() -> Conflict:
     return Conflict(gettext_noop("There is a webhook with this address."), code="name_taken")
 
 
-def _require_askable(url: str) -> None:
+def _require_allowed_url(url: str) -> None:
     try:
         outbound.target_of(url)
     except outbound.OutboundFailed as refusal:
         raise Invalid.at("/url", refusal.detail, code="not_askable") from None
 
 
-def _shown(endpoint: WebhookEndpoint) -> dict[str, Any]:
+def _audit_values(endpoint: WebhookEndpoint) -> dict[str, Any]:
     return {"url": endpoint.url, "is_enabled": endpoint.is_enabled}

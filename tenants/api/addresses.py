@@ -34,8 +34,8 @@ register_converter(NameConverter, NAME)
 
 def routed_path(environ: Mapping[str, Any], decoded: str) -> str:
     """Returns the path for routing: from the original URL if available, otherwise from the decoded path."""
-    sent = next((environ[key] for key in RAW_ADDRESS_KEYS if environ.get(key)), "")
-    path = urlsplit(sent).path if sent.startswith("/") and not sent.startswith("//") else ""
+    raw_uri = next((environ[key] for key in RAW_ADDRESS_KEYS if environ.get(key)), "")
+    path = urlsplit(raw_uri).path if raw_uri.startswith("/") and not raw_uri.startswith("//") else ""
     if not path or unquote(path) != decoded:
         return decoded.replace("%", "%25")
     return "/".join(_encoded(unquote(segment)) for segment in path.split("/"))

@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from tenants import selectors, services, sessions
 from tenants.actors import Actor, member_actor, token_actor, user_actor
 from tenants.errors import PermissionDenied, Unauthenticated
-from tenants.requests import client_ip, of_session
+from tenants.requests import client_ip, with_session_state
 from tenants.second_factor import gate
 from tenants.secrets import hash_secret
 
@@ -44,7 +44,7 @@ class TokenAuthentication(BaseAuthentication):
         http = request._request
         if http.headers.get(TENANT_HEADER, token.tenant_id) != token.tenant_id:
             raise PermissionDenied(f"The tenant in {TENANT_HEADER} is not the token's.", code="no_tenant")
-        services.note_token_use(token, timezone.now())
+        services.record_token_use(token, timezone.now())
         actor = token_actor(token, ip=client_ip(http), request_id=getattr(http, "request_id", None))
         return token.member.user, actor
 
@@ -71,17 +71,17 @@ class ConsoleAuthentication(SessionAuthentication):
 def session_actor(request: HttpRequest, user: Any) -> Actor:
     """Returns the actor of a session call; an unknown or foreign tenant in the header is refused, not replaced."""
     ip, request_id = client_ip(request), getattr(request, "request_id", None)
-    named = request.headers.get(TENANT_HEADER)
+    requested_id = request.headers.get(TENANT_HEADER)
     member = selectors.chosen_member(
-        user, named or request.session.get("tenant_id"), confined_to=sessions.sso_tenant_of(request)
+        user, requested_id or request.session.get("tenant_id"), confined_to=sessions.sso_tenant_of(request)
     )
-    if named and (member is None or member.tenant_id != named):
+    if requested_id and (member is None or member.tenant_id != requested_id):
         raise PermissionDenied(f"The tenant in {TENANT_HEADER} is not one of yours.", code="no_tenant")
     acting = (
         user_actor(user, ip=ip, request_id=request_id)
         if member is None
         else member_actor(member, ip=ip, request_id=request_id)
     )
-    acting = of_session(request, acting)
+    acting = with_session_state(request, acting)
     gate.require(request, acting)
     return acting

@@ -53,7 +53,7 @@ __all__ = ["ANYBODY", "API_ROOT", "SIGNED_IN", "ApiView", "endpoint"]
 API_ROOT = "/api/v1"
 DRY_RUN_HEADER = "Dry-Run"
 # Meaningless after a dry run: nothing exists at that address, and no resource has that version.
-NAMES_OF_WHAT_IS_ROLLED_BACK = ("Location", "ETag")
+HEADERS_REMOVED_BY_DRY_RUN = ("Location", "ETag")
 
 
 class Negotiation(DefaultContentNegotiation):
@@ -128,9 +128,9 @@ class ApiView(ChargedView):
     def finalize_response(
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        answer = super().finalize_response(request, response, *args, **kwargs)
-        answer.headers.setdefault("Cache-Control", "no-store")
-        return answer
+        final = super().finalize_response(request, response, *args, **kwargs)
+        final.headers.setdefault("Cache-Control", "no-store")
+        return final
 
     # --- running --------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class ApiView(ChargedView):
             access.require(self.actor, declared.scope)
         if not declared.requires_if_match and self.request.method not in ("GET", "HEAD"):
             require_no_version(self.request.headers.get("If-Match"))
-        self.query = self._checked_query(declared)
+        self.query = self._validated_query(declared)
         self.dry_run = self.query.get("dry_run") == "true"
         self.declared = declared
         if self.request.method in ("GET", "HEAD"):
@@ -150,7 +150,7 @@ class ApiView(ChargedView):
         key = idempotency.key_of(self.request) if self.request.method == "POST" else None
         raw = self.request._request.body if key else b""  # read before DRF consumes the stream, for the fingerprint
         assert isinstance(raw, bytes)
-        self.body = self._checked_body(declared)
+        self.body = self._validated_body(declared)
         try:
             with transaction.atomic():
                 if key and not self.dry_run:
@@ -160,30 +160,30 @@ class ApiView(ChargedView):
                 if self.dry_run:
                     transaction.set_rollback(True)
                     response[DRY_RUN_HEADER] = "true"
-                    for name in NAMES_OF_WHAT_IS_ROLLED_BACK:
+                    for name in HEADERS_REMOVED_BY_DRY_RUN:
                         response.headers.pop(name, None)
         except OutcomeUnknown as error:
-            audit.keep(error)
+            audit.record_unknown_outcome(error)
             raise
         return response
 
-    def _checked_query(self, declared: Endpoint) -> Mapping[str, Any]:
+    def _validated_query(self, declared: Endpoint) -> Mapping[str, Any]:
         repeated = [name for name, values in self.request.query_params.lists() if len(values) > 1]
         if repeated:
             detail = "Give a parameter once."
             raise Invalid(detail, errors=[FieldError(parameter=n, detail=detail, code="repeated") for n in repeated])
-        given = query_serializer(declared)(data=dict(self.request.query_params.items()))
-        if not given.is_valid():
-            raise validation_error(given.errors, in_query=True)
-        return given.validated_data
+        serializer = query_serializer(declared)(data=dict(self.request.query_params.items()))
+        if not serializer.is_valid():
+            raise validation_error(serializer.errors, in_query=True)
+        return serializer.validated_data
 
-    def _checked_body(self, declared: Endpoint) -> Mapping[str, Any]:
+    def _validated_body(self, declared: Endpoint) -> Mapping[str, Any]:
         if declared.body is None:
             return {}
-        given = declared.body(data=self.request.data, context={"actor": self.request.auth, "view": self})
-        if not given.is_valid():
-            raise validation_error(given.errors)
-        return given.validated_data
+        serializer = declared.body(data=self.request.data, context={"actor": self.request.auth, "view": self})
+        if not serializer.is_valid():
+            raise validation_error(serializer.errors)
+        return serializer.validated_data
 
     # --- responses ------------------------------------------------------------------------------------------------
 
@@ -208,15 +208,15 @@ class ApiView(ChargedView):
 
     def page(self, rows: QuerySet[Any], out: SerializerClass, *, order: Sequence[str]) -> Response:
         """Returns a page of a queryset, in an order whose last field is unique."""
-        result, token = pages.page_of_rows(rows, order=order, **self._page_asked())
+        result, token = pages.page_of_rows(rows, order=order, **self._page_parameters())
         return self._page(result, token, out)
 
     def page_items(self, items: Iterable[Any], out: SerializerClass, *, key: Callable[[Any], str]) -> Response:
         """Returns a page of items that are not rows, ordered by a unique string key."""
-        result, token = pages.page_of_items(items, key=key, **self._page_asked())
+        result, token = pages.page_of_items(items, key=key, **self._page_parameters())
         return self._page(result, token, out)
 
-    def _page_asked(self) -> dict[str, Any]:
+    def _page_parameters(self) -> dict[str, Any]:
         filters = {n: v for n, v in self.request.query_params.items() if n not in ("page_token", "page_size")}
         return {
             "page_size": self.query["page_size"],
@@ -224,8 +224,8 @@ class ApiView(ChargedView):
             "binding": f"{self.request.path} {sorted(filters.items())}",
         }
 
-    def _page(self, found: Sequence[Any], token: str | None, out: SerializerClass) -> Response:
-        items = out(found, many=True, context={"view": self, "actor": self.actor}).data
+    def _page(self, rows: Sequence[Any], token: str | None, out: SerializerClass) -> Response:
+        items = out(rows, many=True, context={"view": self, "actor": self.actor}).data
         return Response({"items": items, "next_page_token": token})
 
     def require_match(self, thing: Any) -> None:

@@ -30,16 +30,16 @@ class ChargedView(APIView):
             return
         # Charged after the caller's own limit, so that a token over its rate does not use up the limit of the tenant's
         # other tokens.
-        of_tenant = rates.charge_tenant(actor.tenant.pk, is_write=is_write)
-        self.rate = rates.tighter(self.rate, of_tenant)
-        if of_tenant is not None and of_tenant.is_exceeded:
+        tenant_state = rates.charge_tenant(actor.tenant.pk, is_write=is_write)
+        self.rate = rates.tighter(self.rate, tenant_state)
+        if tenant_state is not None and tenant_state.is_exceeded:
             detail = "All callers of the tenant together sent too many requests. Wait before the next one."
-            raise RateLimited(detail, retry_after_s=of_tenant.reset_s)
+            raise RateLimited(detail, retry_after_s=tenant_state.reset_s)
 
     def finalize_response(
         self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        answer = super().finalize_response(request, response, *args, **kwargs)
+        final = super().finalize_response(request, response, *args, **kwargs)
         for name, value in (self.rate.headers() if self.rate else {}).items():
-            answer[name] = value
-        return answer
+            final[name] = value
+        return final

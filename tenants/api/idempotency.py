@@ -25,8 +25,8 @@ from tenants.models import IdempotencyRecord
 
 HEADER = "Idempotency-Key"
 REPLAYED_HEADER = "Idempotency-Replayed"
-KEPT_HEADERS = ("Location", "ETag")
-KEEP_FOR = timedelta(hours=IDEMPOTENCY_HOURS)
+STORED_HEADERS = ("Location", "ETag")
+RETENTION = timedelta(hours=IDEMPOTENCY_HOURS)
 RETRY_AFTER_S = 1
 
 
@@ -42,7 +42,7 @@ def key_of(request: Request) -> str | None:
 
 
 def run_once(
-    request: Request, actor: Actor, key: str, handle: Callable[[], Response], once_fields: Iterable[str] = ()
+    request: Request, actor: Actor, key: str, handle: Callable[[], Response], secret_fields: Iterable[str] = ()
 ) -> Response:
     """Runs `handle` unless its response is stored. Must be called in the transaction in which `handle` writes.
 
@@ -57,22 +57,22 @@ def run_once(
             retry_after_s=RETRY_AFTER_S,
         )
     rows = IdempotencyRecord.objects.filter(tenant_id=tenant_id, actor_id=actor.id, key=key)
-    rows.filter(created_at__lt=timezone.now() - KEEP_FOR).delete()
+    rows.filter(created_at__lt=timezone.now() - RETENTION).delete()
     fingerprint = _fingerprint(request)
-    kept = rows.first()
-    if kept is not None:
-        if kept.fingerprint != fingerprint:
+    record = rows.first()
+    if record is not None:
+        if record.fingerprint != fingerprint:
             raise Unprocessable("This Idempotency-Key was used for a different request.", code="idempotency_key_reused")
-        headers = {**kept.headers, REPLAYED_HEADER: "true"}
-        return Response(kept.body, status=kept.status, headers=headers)
+        headers = {**record.headers, REPLAYED_HEADER: "true"}
+        return Response(record.body, status=record.status, headers=headers)
     response = handle()
     if response.status_code < 300:
-        _keep(response, tenant_id, actor.id, key, fingerprint, frozenset(once_fields))
+        _store(response, tenant_id, actor.id, key, fingerprint, frozenset(secret_fields))
     return response
 
 
-def _keep(
-    response: Response, tenant_id: str, actor_id: str, key: str, fingerprint: str, once_fields: frozenset[str]
+def _store(
+    response: Response, tenant_id: str, actor_id: str, key: str, fingerprint: str, secret_fields: frozenset[str]
 ) -> None:
     from rest_framework.utils.encoders import JSONEncoder
 
@@ -84,20 +84,22 @@ def _keep(
         key=key,
         fingerprint=fingerprint,
         status=response.status_code,
-        headers={name: response.headers[name] for name in KEPT_HEADERS if name in response.headers},
-        body=_without(json.loads(text), once_fields),
+        headers={name: response.headers[name] for name in STORED_HEADERS if name in response.headers},
+        body=_without(json.loads(text), secret_fields),
     )
 
 
-def forget_old(now: Any) -> int:
+def delete_expired(now: Any) -> int:
     """Deletes expired records and returns their number; called by a beat task."""
-    return IdempotencyRecord.objects.filter(created_at__lt=now - KEEP_FOR).delete()[0]
+    return IdempotencyRecord.objects.filter(created_at__lt=now - RETENTION).delete()[0]
 
 
-def _without(value: Any, once_fields: frozenset[str]) -> Any:
+def _without(value: Any, secret_fields: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        return {name: None if name in once_fields else _without(inner, once_fields) for name, inner in value.items()}
-    return [_without(inner, once_fields) for inner in value] if isinstance(value, list) else value
+        return {
+            name: None if name in secret_fields else _without(inner, secret_fields) for name, inner in value.items()
+        }
+    return [_without(inner, secret_fields) for inner in value] if isinstance(value, list) else value
 
 
 def _fingerprint(request: Request) -> str:

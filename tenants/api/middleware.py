@@ -39,13 +39,13 @@ class ApiMiddleware:
         request_id = given if _GIVEN_ID.fullmatch(given) else new_request_id()
         request.request_id = request_id  # type: ignore[attr-defined]
         if request.path.startswith(API_PREFIX):
-            response = self._answer(request, request_id)
+            response = self._respond(request, request_id)
         else:
             response = self.get_response(request)
         response[REQUEST_ID_HEADER] = request_id
         return response
 
-    def _answer(self, request: HttpRequest, request_id: str) -> HttpResponse:
+    def _respond(self, request: HttpRequest, request_id: str) -> HttpResponse:
         bytes_max = body_bytes_max(request.path)
         if _body_bytes(request) > bytes_max:
             error = error_for_status(413, f"A body may have {bytes_max} bytes.")

@@ -18,7 +18,7 @@ from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
 from tenants.errors import DomainError, FieldError, TookTooLong
-from tenants.slow_queries import is_given_up
+from tenants.slow_queries import is_query_cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ ERRORS_MAX = 50  # maximum number of errors named in one response
 CHALLENGE = 'Bearer realm="penstock"'
 
 # Code and title for a status without a domain error (router, framework, middleware).
-STATUS_WORDS: dict[int, tuple[str, str]] = {
+STATUS_TITLES: dict[int, tuple[str, str]] = {
     400: ("bad_request", "The request cannot be read"),
     401: ("unauthenticated", "A valid token is needed"),
     403: ("permission_denied", "This is not allowed for you"),
@@ -88,7 +88,7 @@ def problem_response(error: DomainError, request_id: str | None) -> HttpResponse
 
 def error_for_status(status: int, detail: str = "") -> DomainError:
     """Returns the domain error for a bare HTTP status."""
-    code, title = STATUS_WORDS.get(status, ("bad_request", "The request was refused"))
+    code, title = STATUS_TITLES.get(status, ("bad_request", "The request was refused"))
     return DomainError(detail, code=code, http_status=status, title=title)
 
 
@@ -117,34 +117,36 @@ def domain_error(exception: BaseException) -> DomainError | None:
             return error_for_status(413)
         case SuspiciousOperation():
             return error_for_status(400)
-        case OperationalError() if is_given_up(exception):
+        case OperationalError() if is_query_cancelled(exception):
             return TookTooLong()
     return None
 
 
 def validation_error(detail: Any, *, in_query: bool = False) -> DomainError:
     """Converts validation errors of a serializer to one `invalid_request` that names the place of each error."""
-    places = list(_places(detail, ""))
+    field_errors = list(_field_errors(detail, ""))
     if in_query:
-        places = [FieldError(parameter=(e.pointer or "").lstrip("/"), detail=e.detail, code=e.code) for e in places]
-    first = places[0] if places else None
+        field_errors = [
+            FieldError(parameter=(e.pointer or "").lstrip("/"), detail=e.detail, code=e.code) for e in field_errors
+        ]
+    first = field_errors[0] if field_errors else None
     summary = f"{first.pointer or first.parameter or 'The body'}: {first.detail}" if first else ""
     return DomainError(
-        summary, code="invalid_request", http_status=400, title="A value in the request is wrong", errors=places
+        summary, code="invalid_request", http_status=400, title="A value in the request is wrong", errors=field_errors
     )
 
 
-def _places(detail: Any, pointer: str) -> Iterator[FieldError]:
+def _field_errors(detail: Any, pointer: str) -> Iterator[FieldError]:
     if isinstance(detail, Mapping):
         for name, inner in detail.items():
             if name == "non_field_errors":
-                yield from _places(inner, pointer)
+                yield from _field_errors(inner, pointer)
             else:
-                yield from _places(inner, f"{pointer}/{_escaped(str(name))}")
+                yield from _field_errors(inner, f"{pointer}/{_escaped(str(name))}")
     elif isinstance(detail, list | tuple):
         for index, inner in enumerate(detail):
             is_container = isinstance(inner, Mapping | list | tuple)
-            yield from _places(inner, f"{pointer}/{index}" if is_container else pointer)
+            yield from _field_errors(inner, f"{pointer}/{index}" if is_container else pointer)
     else:
         yield FieldError(pointer=pointer, detail=str(detail), code=str(getattr(detail, "code", None) or "invalid"))
 

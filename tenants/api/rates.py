@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 WINDOW_S = 60
 REDIS_TIMEOUT_S = 0.25
-REDIS_REST_S = 5.0
+REDIS_RETRY_INTERVAL_S = 5.0
 KEY_PREFIX = "penstock:api-rate:"
 
 # Counts, starts the window with the first request, and returns its remaining time, in one step.
@@ -61,18 +61,18 @@ class Counter:
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url, socket_connect_timeout=REDIS_TIMEOUT_S, socket_timeout=REDIS_TIMEOUT_S)
         self._script = self._client.register_script(_COUNT)
-        self._resting_until_s = 0.0
+        self._retry_at_s = 0.0
         self._lock = threading.Lock()
 
     def count(self, name: str, limit: int) -> LimitState | None:
         """Charges one request to `name`."""
-        if time.monotonic() < self._resting_until_s:
+        if time.monotonic() < self._retry_at_s:
             return None
         try:
             count, left_ms = self._script(keys=[KEY_PREFIX + name], args=[WINDOW_S * 1000])
         except (redis.RedisError, OSError):
             with self._lock:
-                self._resting_until_s = time.monotonic() + REDIS_REST_S
+                self._retry_at_s = time.monotonic() + REDIS_RETRY_INTERVAL_S
             logger.warning("rate limits are off: redis does not answer")
             return None
         reset_s = max(1, -(-int(left_ms) // 1000))
@@ -97,7 +97,7 @@ def charge(identity: str, *, is_anonymous: bool, is_write: bool) -> LimitState |
         kind, limit = "write", limits.API_WRITES_PER_MINUTE_MAX
     else:
         kind, limit = "read", limits.API_READS_PER_MINUTE_MAX
-    return charge_named(f"{kind}:{identity}", limit)
+    return charge_counter(f"{kind}:{identity}", limit)
 
 
 def charge_write(acting: Actor) -> None:
@@ -112,7 +112,7 @@ def charge_write(acting: Actor) -> None:
 def charge_tenant(tenant_id: str, *, is_write: bool) -> LimitState | None:
     """Charges a request to its tenant, regardless of the token or member that sent it."""
     limit = limits.API_TENANT_WRITES_PER_MINUTE_MAX if is_write else limits.API_TENANT_READS_PER_MINUTE_MAX
-    return charge_named(f"tenant-{'write' if is_write else 'read'}:{tenant_id}", limit)
+    return charge_counter(f"tenant-{'write' if is_write else 'read'}:{tenant_id}", limit)
 
 
 def tighter(first: LimitState | None, second: LimitState | None) -> LimitState | None:
@@ -121,7 +121,7 @@ def tighter(first: LimitState | None, second: LimitState | None) -> LimitState |
     return min(known, key=lambda rate: (not rate.is_exceeded, rate.remaining), default=None)
 
 
-def charge_named(name: str, limit: int) -> LimitState | None:
+def charge_counter(name: str, limit: int) -> LimitState | None:
     """Charges one event to the counter `name` of `limit` events a minute; None if limits are off or Redis is
     unavailable.
     """

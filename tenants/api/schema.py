@@ -14,7 +14,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers
 
 from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint, page_serializer, query_serializer
-from tenants.api.problems import PROBLEM_TYPE, STATUS_WORDS
+from tenants.api.problems import PROBLEM_TYPE, STATUS_TITLES
 from tenants.api.schema_components import SECURITY_DEFINITION, SECURITY_SCHEME
 from tenants.limits import IDEMPOTENCY_KEY_CHARS_MAX
 
@@ -41,7 +41,7 @@ class Problem(serializers.Serializer):
     request_id = serializers.CharField()
 
 
-EXTRA_WORDS: dict[int, tuple[str, str]] = {
+EXTRA_STATUS_TITLES: dict[int, tuple[str, str]] = {
     402: ("payment_required", "The tenant has an unpaid invoice"),
     409: ("conflict", "The current state does not allow this"),
     412: ("precondition_failed", "The resource has changed"),
@@ -118,13 +118,13 @@ class ApiSchema(AutoSchema):
     def get_response_serializers(self) -> Any:
         declared = self.declared
         assert declared is not None
-        answer = page_serializer(declared.page_item) if declared.page_item else declared.returns
+        serializer = page_serializer(declared.page_item) if declared.page_item else declared.returns
         responses: dict[Any, Any] = {
-            declared.status: answer() if answer else OpenApiResponse(description="Done; there is no body.")
+            declared.status: serializer() if serializer else OpenApiResponse(description="Done; there is no body.")
         }
         if declared.text_media_type:
             responses = {(declared.status, declared.text_media_type): OpenApiTypes.STR}
-        responses |= {status: answer() for status, answer in declared.other_responses}
+        responses |= {status: serializer() for status, serializer in declared.other_responses}
         for status in self._problem_statuses(declared):
             responses[(status, PROBLEM_TYPE)] = _problem_response(status)
         return responses
@@ -149,18 +149,18 @@ class ApiSchema(AutoSchema):
         declared = self.declared
         if declared is None:
             return []
-        asked = query_serializer(declared)
-        parameters: list[Any] = [asked] if asked().fields else []
+        query_class = query_serializer(declared)
+        parameters: list[Any] = [query_class] if query_class().fields else []
         if self.method == "POST":
             parameters.append(_IDEMPOTENCY_KEY)
         if declared.requires_if_match:
             parameters.append(_IF_MATCH)
         success = [declared.status]
-        parameters += [_answer_header(name, kind, text, success) for name, kind, text in _HEADERS]
+        parameters += [_response_header(name, kind, text, success) for name, kind, text in _HEADERS]
         if declared.status in (201, 202):
-            parameters.append(_answer_header("Location", str, "Where the resource or its operation is.", success))
+            parameters.append(_response_header("Location", str, "Where the resource or its operation is.", success))
         if self.method == "POST":
-            parameters.append(_answer_header("Idempotency-Replayed", str, "`true` on a repeated answer.", success))
+            parameters.append(_response_header("Idempotency-Replayed", str, "`true` on a repeated answer.", success))
         return parameters
 
 
@@ -184,13 +184,13 @@ _HEADERS: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-def _answer_header(name: str, kind: Any, text: str, statuses: list[int]) -> OpenApiParameter:
+def _response_header(name: str, kind: Any, text: str, statuses: list[int]) -> OpenApiParameter:
     type_ = OpenApiTypes.INT if kind is int else OpenApiTypes.STR
     return OpenApiParameter(name, type_, OpenApiParameter.HEADER, description=text, response=statuses)
 
 
 def _problem_response(status: int) -> OpenApiResponse:
-    code, title = (STATUS_WORDS | EXTRA_WORDS)[status]
+    code, title = (STATUS_TITLES | EXTRA_STATUS_TITLES)[status]
     example = {
         "type": "about:blank",
         "title": title,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 JSON: Final = "application/json"
 # Values by member name, used if they match the schema.
-KNOWN: Final[Mapping[str, Any]] = {
+EXAMPLE_VALUES: Final[Mapping[str, Any]] = {
     "name": "orders-prod",
     "email": "ida@example.com",
     "topic": "orders",
@@ -56,9 +56,9 @@ def add_examples(schema: dict[str, Any]) -> None:
 def example_of(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str = "", depth: int = 0) -> Any:
     """Returns a value that a schema accepts."""
     schema = _resolved(schema, parts)
-    known = KNOWN.get(name)
-    if known is not None and _fits(known, schema):
-        return known
+    example = EXAMPLE_VALUES.get(name)
+    if example is not None and _fits(example, schema):
+        return example
     if "default" in schema and schema["default"] is not None:
         return schema["default"]
     if schema.get("enum"):
@@ -66,10 +66,10 @@ def example_of(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str = 
     for choices in ("oneOf", "anyOf"):
         if schema.get(choices):
             return example_of(schema[choices][0], parts, name, depth + 1)
-    return _of_type(schema, parts, name, depth)
+    return _example_of_type(schema, parts, name, depth)
 
 
-def _of_type(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str, depth: int) -> Any:
+def _example_of_type(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str, depth: int) -> Any:
     kind = schema.get("type", "object")
     kind = next(choice for choice in kind if choice != "null") if isinstance(kind, list) else kind
     match kind:
@@ -88,10 +88,10 @@ def _of_type(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str, dep
 
 def _object(schema: Mapping[str, Any], parts: Mapping[str, Any], depth: int) -> dict[str, Any]:
     members = {name: member for name, member in schema.get("properties", {}).items() if not member.get("readOnly")}
-    wanted = list(schema.get("required", ())) or list(members)[:1]
+    names = list(schema.get("required", ())) or list(members)[:1]
     if depth >= DEPTH_MAX:
-        wanted = list(schema.get("required", ()))
-    return {name: example_of(members[name], parts, name, depth + 1) for name in wanted if name in members}
+        names = list(schema.get("required", ()))
+    return {name: example_of(members[name], parts, name, depth + 1) for name in names if name in members}
 
 
 def _text(schema: Mapping[str, Any], name: str) -> str:

@@ -29,7 +29,7 @@ from tenants.errors import DomainError
 
 _lock = threading.Lock()
 # (format, language, for operators) -> document. The keys are finite sets: renderers and languages of the settings.
-_kept: dict[tuple[str, str, bool], bytes] = {}
+_documents: dict[tuple[str, str, bool], bytes] = {}
 
 
 class TenantSchemaGenerator(SchemaGenerator):
@@ -37,7 +37,7 @@ class TenantSchemaGenerator(SchemaGenerator):
 
     def _get_paths_and_endpoints(self) -> list[tuple[Any, ...]]:
         everything = super()._get_paths_and_endpoints()
-        return [found for found in everything if not _is_for_operators(view=found[3], method=found[2])]
+        return [route for route in everything if not _is_for_operators(view=route[3], method=route[2])]
 
 
 class SchemaView(ChargedView, SpectacularAPIView):
@@ -67,16 +67,16 @@ class SchemaView(ChargedView, SpectacularAPIView):
         self.generator_class = SchemaGenerator if self.is_operator else TenantSchemaGenerator
         key = (renderer.format, translation.get_language() or "", self.is_operator)
         with _lock:  # concurrent requests wait for one document instead of generating more
-            body = _kept.get(key)
+            body = _documents.get(key)
             if body is None:
-                made = super().get(request, *args, **kwargs)
-                body = _kept[key] = renderer.render(made.data, request.accepted_media_type, {})
+                document = super().get(request, *args, **kwargs)
+                body = _documents[key] = renderer.render(document.data, request.accepted_media_type, {})
         name = f'inline; filename="penstock.{"json" if "json" in renderer.format else "yaml"}"'
-        answer = HttpResponse(body, content_type=renderer.media_type, headers={"Content-Disposition": name})
-        patch_vary_headers(answer, ("Authorization", "Cookie"))
+        response = HttpResponse(body, content_type=renderer.media_type, headers={"Content-Disposition": name})
+        patch_vary_headers(response, ("Authorization", "Cookie"))
         if self.is_operator:
-            answer["Cache-Control"] = "no-store"
-        return answer
+            response["Cache-Control"] = "no-store"
+        return response
 
 
 def _is_for_operators(view: Any, method: str) -> bool:

@@ -26,10 +26,10 @@ class StrictSerializer(serializers.Serializer):
                     errors[str(name)] = [ErrorDetail("There is no such field.", code="unknown_field")]
         try:
             value = super().to_internal_value(data)
-        except BadInput as complaint:
-            if isinstance(complaint.detail, dict):
-                errors.update(complaint.detail)
-            raise BadInput(errors or complaint.detail) from None
+        except BadInput as error:
+            if isinstance(error.detail, dict):
+                errors.update(error.detail)
+            raise BadInput(errors or error.detail) from None
         if errors:
             raise BadInput(errors)
         return value

@@ -78,8 +78,8 @@ class TenantResource(ApiView):
         if "name" in self.body:
             tenant = services.rename_tenant(acting=self.actor, tenant=tenant, name=self.body["name"])
         if "second_factor_required" in self.body:
-            wanted = self.body["second_factor_required"]
-            tenant = services.set_second_factor_required(acting=self.actor, tenant=tenant, required=wanted)
+            required = self.body["second_factor_required"]
+            tenant = services.set_second_factor_required(acting=self.actor, tenant=tenant, required=required)
         return self.one(tenant, s.TenantOut)
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from django.conf import settings
 
-from tenants.help.rendering import rendered
+from tenants.help.rendering import render_markdown
 
 # Folders below docs/ in display order; "" contains single documents.
 SECTIONS = ("tutorial", "how-to", "explanation", "reference", "")
 # Single documents beside the folders. Documents for developers of the product are not served.
 SINGLE = ("GLOSSARY.md", "ISOLATION.md")
-FOUND_MAX = 20
+RESULTS_MAX = 20
 EXCERPT_CHARS = 160
 _TITLE = re.compile(r"^# +(.+)$", re.MULTILINE)
 _MARKS = re.compile(r"[`*|#>]|\[|\]\([^)]*\)")
@@ -39,7 +39,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """Result of a search: a document that contains every word, with an excerpt."""
 
     document: Document
@@ -77,10 +77,10 @@ def page_of(name: str) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(name), target)).removesuffix(".md")
         return f"/docs/{path}/{mark}{anchor}" if path in documents() else None
 
-    return rendered(document.text, resolve)
+    return render_markdown(document.text, resolve)
 
 
-def find(words: tuple[str, ...]) -> list[Found]:
+def search(words: tuple[str, ...]) -> list[SearchResult]:
     """Returns documents that contain every word: matches in the title first, then by number of matches."""
     if not words:
         return []
@@ -91,13 +91,13 @@ def find(words: tuple[str, ...]) -> list[Found]:
         return -in_title, -sum(document.lower.count(word) for word in words), document.name
 
     return [
-        Found(document=document, excerpt=_excerpt(document, words[0]))
-        for document in sorted(hits, key=rank)[:FOUND_MAX]
+        SearchResult(document=document, excerpt=_excerpt(document, words[0]))
+        for document in sorted(hits, key=rank)[:RESULTS_MAX]
     ]
 
 
 def _excerpt(document: Document, word: str) -> str:
-    at = document.lower.find(word, document.text.find("\n"))
-    start = max(0, max(at, 0) - EXCERPT_CHARS // 3)
+    position = document.lower.find(word, document.text.find("\n"))
+    start = max(0, max(position, 0) - EXCERPT_CHARS // 3)
     text = " ".join(_MARKS.sub("", document.text[start : start + EXCERPT_CHARS]).split())
     return f"… {text} …"

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 _ANCHOR = re.compile(r"[^\w\- ]")
 
 
-def rendered(text: str, resolve: Callable[[str], str | None]) -> str:
+def render_markdown(text: str, resolve: Callable[[str], str | None]) -> str:
     """Renders the document without its first heading. `resolve` returns the target of a link; None makes it
     plain text.
     """
@@ -28,7 +28,7 @@ def rendered(text: str, resolve: Callable[[str], str | None]) -> str:
         elif token.type in ("th_open", "td_open"):
             _align(token)
         elif token.type == "inline":
-            token.children = _linked(token.children or [], resolve)
+            token.children = _with_resolved_links(token.children or [], resolve)
     html = str(parser.renderer.render(tokens, parser.options, {}))
     # Elements that may be wider than the window must be scrollable by keyboard.
     html = html.replace("<pre>", '<pre tabindex="0">')
@@ -47,7 +47,7 @@ def _align(token: Token) -> None:
         token.attrSet("class", "right")
 
 
-def _linked(children: list[Token], resolve: Callable[[str], str | None]) -> list[Token]:
+def _with_resolved_links(children: list[Token], resolve: Callable[[str], str | None]) -> list[Token]:
     result: list[Token] = []
     dropped = 0
     for child in children:

@@ -46,31 +46,31 @@ def _saved(instance: Authenticator, created: bool, **_: Any) -> None:
     if not created:
         return
     user, request = instance.user, context.request
-    audit.record(_acting(request, user), "second_factor.added", user, None, _words(instance))
+    audit.record(_acting(request, user), "second_factor.added", user, None, _audit_values(instance))
     if instance.type not in PRIMARY:
         return
     if _is_own(request, user):
-        sessions.note_second_factor(request, user)
+        sessions.record_second_factor(request, user)
     if primary_of(user).count() == 1:
-        _end_others(request, user)
+        _end_other_sessions(request, user)
     _mail(user, "added")
 
 
 def _deleted(instance: Authenticator, **_: Any) -> None:
     """Records the removal; removing the last factor ends other sessions, which assume that the account has one."""
     user, request = instance.user, context.request
-    audit.record(_acting(request, user), "second_factor.removed", user, _words(instance), None)
+    audit.record(_acting(request, user), "second_factor.removed", user, _audit_values(instance), None)
     if instance.type not in PRIMARY:
         return
     if not primary_of(user).exists():
         if _is_own(request, user):
-            sessions.forget_second_factor(request)
-        _end_others(request, user)
+            sessions.clear_second_factor(request)
+        _end_other_sessions(request, user)
     _mail(user, "removed")
 
 
 def _used(request: HttpRequest, user: User, authenticator: Authenticator, **_: Any) -> None:
-    sessions.note_second_factor(request, user)
+    sessions.record_second_factor(request, user)
     if authenticator.type == Authenticator.Type.RECOVERY_CODES:
         left = len(authenticator.wrap().get_unused_codes())
         audit.record(
@@ -99,16 +99,16 @@ def _acting(request: HttpRequest | None, user: User) -> Actor:
     return operator_actor(request.user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
 
 
-def _end_others(request: HttpRequest | None, user: User) -> None:
+def _end_other_sessions(request: HttpRequest | None, user: User) -> None:
     own = request.session.session_key if request is not None and _is_own(request, user) else None
     end_sessions_of(acting=_acting(request, user), user=user, except_key=own)
 
 
-def _words(authenticator: Authenticator) -> dict[str, str]:
-    words = {"kind": str(authenticator.type), "email": authenticator.user.email}
-    return words | ({"name": authenticator.wrap().name} if authenticator.type == Authenticator.Type.WEBAUTHN else {})
+def _audit_values(authenticator: Authenticator) -> dict[str, str]:
+    values = {"kind": str(authenticator.type), "email": authenticator.user.email}
+    return values | ({"name": authenticator.wrap().name} if authenticator.type == Authenticator.Type.WEBAUTHN else {})
 
 
-def _mail(user: User, what: str) -> None:
+def _mail(user: User, event: str) -> None:
     if settings.MAIL_IS_CONFIGURED:
-        transaction.on_commit(lambda: mails.send("second_factor", user.email, user.language, what=what))
+        transaction.on_commit(lambda: mails.send("second_factor", user.email, user.language, what=event))

@@ -26,7 +26,7 @@ from tenants.limits import NAME_CHARS_MAX, PASSKEYS_PER_USER_MAX
 from tenants.models import User
 from tenants.second_factor import codes
 from tenants.services.mailboxes import may_enter
-from tenants.sign_in import Attempt, LoginScope, count_address, note_known_address
+from tenants.sign_in import Attempt, LoginScope, count_address, record_known_address
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ CREDENTIAL_CHARS_MAX = 16 * 1024
 
 
 @contextmanager
-def counted(user: User) -> Iterator[None]:
+def count_attempt(user: User) -> Iterator[None]:
     """Counts an attempt: raises if too many have failed, and uncounts it on success."""
     attempt = Attempt(context.request, LoginScope.CODE, user.email)
     try:
@@ -42,13 +42,13 @@ def counted(user: User) -> Iterator[None]:
     except RateLimited:
         raise too_many_codes() from None
     yield
-    attempt.give_back()
-    note_known_address(context.request, LoginScope.CODE, user.email)
+    attempt.uncount()
+    record_known_address(context.request, LoginScope.CODE, user.email)
 
 
 def too_many_codes() -> ValidationError:
-    words = _("Too many wrong codes. Wait a few minutes, then try again.")
-    return ValidationError(words, code="too_many_login_attempts")
+    message = _("Too many wrong codes. Wait a few minutes, then try again.")
+    return ValidationError(message, code="too_many_login_attempts")
 
 
 def code_field(label: Any) -> forms.CharField:
@@ -64,7 +64,7 @@ class CountedCode(base_forms.BaseAuthenticateForm):
 
     def clean_code(self) -> str:
         code: str = self.cleaned_data["code"]
-        with counted(self.user):
+        with count_attempt(self.user):
             authenticator = codes.use_code(self.user, code, time.time())
             if authenticator is None:
                 raise ValidationError(_("This code is wrong, or was used already."), code="incorrect_code")
@@ -89,14 +89,14 @@ class CredentialField(forms.JSONField):
 
     def to_python(self, value: Any) -> Any:
         if isinstance(value, str) and len(value) > CREDENTIAL_CHARS_MAX:
-            raise not_understood()
+            raise passkey_error()
         try:
             result = super().to_python(value)
         except RecursionError:
-            raise not_understood() from None
+            raise passkey_error() from None
         # The library tests for truth: with `0` it would create an invalid passkey.
         if not isinstance(result, dict) or not result:
-            raise not_understood()
+            raise passkey_error()
         return result
 
     def bound_data(self, data: Any, initial: Any) -> Any:
@@ -107,14 +107,14 @@ class CredentialField(forms.JSONField):
         return ""
 
 
-def not_understood() -> ValidationError:
+def passkey_error() -> ValidationError:
     """Returns the uniform error for any failure of a passkey or its browser."""
     return ValidationError(_("This passkey did not work. Nothing was changed; try again."), code="incorrect_code")
 
 
 @contextmanager
-def understood() -> Iterator[None]:
-    """Converts all errors while parsing the browser's response to `not_understood`.
+def uniform_passkey_errors() -> Iterator[None]:
+    """Converts all errors while parsing the browser's response to `passkey_error`.
 
     It may be arbitrary, and the parsing libraries (CBOR, signatures, keys) raise many kinds of exceptions.
     """
@@ -124,7 +124,7 @@ def understood() -> Iterator[None]:
         raise
     except Exception:
         logger.info("a passkey's answer was not understood", exc_info=True)
-        raise not_understood() from None
+        raise passkey_error() from None
 
 
 class CountedPasskey(webauthn_forms.AuthenticateWebAuthnForm):
@@ -133,7 +133,7 @@ class CountedPasskey(webauthn_forms.AuthenticateWebAuthnForm):
     credential = CredentialField()
 
     def clean_credential(self) -> Authenticator:
-        with counted(self.user), understood():
+        with count_attempt(self.user), uniform_passkey_errors():
             return super().clean_credential()
 
 
@@ -155,14 +155,14 @@ class LoginPasskeyForm(webauthn_forms.LoginWebAuthnForm):
             usage = count_address(context.request, LoginScope.CODE)
         except RateLimited:
             raise too_many_codes() from None
-        with understood():
-            answer = auth.parse_authentication_response(self.cleaned_data["credential"])
+        with uniform_passkey_errors():
+            response = auth.parse_authentication_response(self.cleaned_data["credential"])
             # The challenge may come from a page that accepts a passkey in addition to a password.
-            if not answer.response.authenticator_data.is_user_verified():
-                raise not_understood()
+            if not response.response.authenticator_data.is_user_verified():
+                raise passkey_error()
             authenticator: Authenticator = super().clean_credential()
         if not authenticator.user.is_active or not may_enter(authenticator.user):
-            raise not_understood()
+            raise passkey_error()
         usage.rollback()
         return authenticator
 
@@ -181,7 +181,7 @@ class ActivateAppForm(totp_forms.ActivateTOTPForm):
 
     def clean_code(self) -> str:
         code: str = self.cleaned_data["code"]
-        with counted(self.user):
+        with count_attempt(self.user):
             self.step = codes.matching_step(self.secret, codes.normalized(code), time.time())
             if self.step is None:
                 raise ValidationError(_("This code is wrong. Is the clock of the device right?"), code="incorrect_code")
@@ -202,7 +202,7 @@ class AddPasskeyForm(webauthn_forms.AddWebAuthnForm):
         count = Authenticator.objects.filter(user=self.user, type=Authenticator.Type.WEBAUTHN).count()
         if count >= PASSKEYS_PER_USER_MAX:
             raise ValidationError(_("An account has %(n)s passkeys at most.") % {"n": PASSKEYS_PER_USER_MAX})
-        with understood():
+        with uniform_passkey_errors():
             cleaned: dict[str, Any] = super().clean()
         return cleaned
 

@@ -23,14 +23,14 @@ def lacks_operators_factor(request: HttpRequest) -> bool:
 
 def lacks_tenants_factor(acting: Actor) -> bool:
     """True if the actor's tenant requires a second factor that was not given."""
-    asks = acting.tenant is not None and acting.tenant.requires_second_factor and not acting.is_confined
-    return asks and not acting.gave_second_factor
+    is_required = acting.tenant is not None and acting.tenant.requires_second_factor and not acting.is_confined
+    return is_required and not acting.gave_second_factor
 
 
 def lacks_sso(acting: Actor) -> bool:
     """True if the tenant is open to its single sign-on only, and the session began otherwise. Owners are exempt."""
-    asks = acting.tenant is not None and acting.tenant.requires_sso
-    return asks and not acting.is_confined and acting.role is not Role.OWNER
+    is_required = acting.tenant is not None and acting.tenant.requires_sso
+    return is_required and not acting.is_confined and acting.role is not Role.OWNER
 
 
 def require(request: HttpRequest, acting: Actor) -> None:

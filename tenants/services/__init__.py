@@ -3,10 +3,10 @@
 from tenants.services.factors import take_factors_away
 from tenants.services.mailboxes import (
     invitation_url,
-    mail_verification,
+    is_invitation_proof,
     may_enter,
-    proves_mailbox,
-    user_behind,
+    send_verification_mail,
+    user_of_verification_link,
     verify_mailbox,
 )
 from tenants.services.members import (
@@ -29,18 +29,19 @@ from tenants.services.people import (
 from tenants.services.registration import request_sign_up, request_sign_up_invited
 from tenants.services.sessions import (
     delete_expired_sessions,
+    end_excess_sessions,
     end_session,
     end_sessions_of,
-    make_room_for_session,
 )
-from tenants.services.sign_ins import note_sign_in, read_sign_in_notices
-from tenants.services.sso import remove_sso, set_sso, sso_behind
+from tenants.services.sign_ins import acknowledge_sign_in_notices, record_sign_in
+from tenants.services.sso import remove_sso, set_sso, sso_of_slug
 from tenants.services.sso_domains import prove_domain, recheck_domains
 from tenants.services.tenancy import rename_tenant, resume_tenant, set_second_factor_required, suspend_tenant
-from tenants.services.tokens import create_token, note_token_use, revoke_token, revoke_tokens_of
+from tenants.services.tokens import create_token, record_token_use, revoke_token, revoke_tokens_of
 
 __all__ = [
     "accept_invitation",
+    "acknowledge_sign_in_notices",
     "appoint_operator",
     "change_role",
     "create_operator",
@@ -48,19 +49,17 @@ __all__ = [
     "create_tenant_for",
     "create_token",
     "delete_expired_sessions",
+    "end_excess_sessions",
     "end_session",
     "end_sessions_of",
     "invitation_url",
     "invite_member",
-    "mail_verification",
-    "make_room_for_session",
+    "is_invitation_proof",
     "may_enter",
-    "note_sign_in",
-    "note_token_use",
     "prove_domain",
-    "proves_mailbox",
-    "read_sign_in_notices",
     "recheck_domains",
+    "record_sign_in",
+    "record_token_use",
     "remove_member",
     "remove_sso",
     "rename_tenant",
@@ -71,14 +70,15 @@ __all__ = [
     "revoke_invitation",
     "revoke_token",
     "revoke_tokens_of",
+    "send_verification_mail",
     "set_preferences",
     "set_second_factor_required",
     "set_sso",
     "sign_up",
     "sign_up_invited",
-    "sso_behind",
+    "sso_of_slug",
     "suspend_tenant",
     "take_factors_away",
-    "user_behind",
+    "user_of_verification_link",
     "verify_mailbox",
 ]

@@ -21,10 +21,10 @@ def take_factors_away(*, acting: Actor, user: User) -> int:
     if acting.kind is not ActorKind.OPERATOR:
         raise PermissionDenied("Only operators take second factors away.")
     access.require_confirmed(acting)
-    taken = 0
+    removed = 0
     for row in Authenticator.objects.select_for_update().filter(user=user).order_by("pk"):
         row.delete()
-        taken += 1
-    if not taken:
+        removed += 1
+    if not removed:
         raise Conflict("There is none.")
-    return taken
+    return removed

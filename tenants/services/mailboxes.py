@@ -30,14 +30,14 @@ def may_enter(user: User) -> bool:
     return user.email_verified_at is not None or not user.enters_verified_only
 
 
-def mail_verification(user: User, language: str = "") -> bool:
+def send_verification_mail(user: User, language: str = "") -> bool:
     """Sends the verification link; returns True if the mail was accepted."""
     secret = signing.dumps([user.pk, user.email], salt=VERIFICATION_SALT)
     link = mails.public_url(reverse("page-verify", args=[secret]))
     return mails.send("verify", user.email, language or user.language, link=link, days=VERIFICATION_DAYS)
 
 
-def user_behind(secret: str) -> User | None:
+def user_of_verification_link(secret: str) -> User | None:
     """Returns the user whose mailbox received the link, while the link is valid."""
     try:
         user_id, email = signing.loads(secret, salt=VERIFICATION_SALT, max_age=VERIFICATION_DAYS * 86_400)
@@ -65,18 +65,18 @@ def invitation_proof(secret: str) -> str:
     return salted_hmac(INVITATION_SALT, secret, algorithm="sha256").hexdigest()
 
 
-def proves_mailbox(secret: str, proof: str) -> bool:
+def is_invitation_proof(secret: str, proof: str) -> bool:
     """True if the link came from the mail."""
     return hmac.compare_digest(invitation_proof(secret).encode(), proof.encode())
 
 
-def mail_invitation(invitation: Invitation, secret: str) -> None:
+def send_invitation_mail(invitation: Invitation, secret: str) -> None:
     """Sends the link that accepts the invitation and verifies the mailbox, if mail is configured."""
     if not settings.MAIL_IS_CONFIGURED:
         return
     link = mails.public_url(reverse("page-join-mailed", args=[secret, invitation_proof(secret)]))
-    by = invitation.invited_by.user
+    inviter = invitation.invited_by.user
     mails.send(
-        "invitation", invitation.email, by.language, link=link, tenant=invitation.tenant.name, by=by.email,
+        "invitation", invitation.email, inviter.language, link=link, tenant=invitation.tenant.name, by=inviter.email,
         expires_at=invitation.expires_at,
     )  # fmt: skip

@@ -32,19 +32,19 @@ def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, 
 
     An expired invitation of the same address is replaced.
     """
-    tenant = _locked_tenant(acting)
-    wanted = Role(role)
-    _require_may_give(acting, wanted)
-    _confirm_for_owners(acting, wanted)
+    tenant = _lock_tenant(acting)
+    invited_role = Role(role)
+    _require_may_assign(acting, invited_role)
+    _require_confirmed_for_owners(acting, invited_role)
     email = UserManager.normalize_email(email)
     now = timezone.now()
     if Member.objects.filter(tenant=tenant, user__email=email, removed_at=None).exists():
         raise Conflict("This person is a member already.", code="already_member")
-    open_ones = Invitation.objects.filter(tenant=tenant, accepted_at=None, revoked_at=None)
-    open_ones.filter(expires_at__lte=now).update(revoked_at=now)
-    if open_ones.filter(email=email).exists():
+    open_invitations = Invitation.objects.filter(tenant=tenant, accepted_at=None, revoked_at=None)
+    open_invitations.filter(expires_at__lte=now).update(revoked_at=now)
+    if open_invitations.filter(email=email).exists():
         raise Conflict("This person has an open invitation. Revoke it first.", code="already_invited")
-    if open_ones.count() >= INVITATIONS_PENDING_MAX:
+    if open_invitations.count() >= INVITATIONS_PENDING_MAX:
         raise QuotaExceeded(
             Message(gettext_noop("A tenant may have %(n)s open invitations."), n=INVITATIONS_PENDING_MAX)
         )
@@ -58,14 +58,14 @@ def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, 
     invitation = Invitation.objects.create(
         tenant=tenant,
         email=email,
-        role=wanted,
+        role=invited_role,
         secret_hash=hash_secret(secret),
         invited_by=acting.member,
         token=access.acting_token(acting),
         expires_at=now + timedelta(days=INVITATION_DAYS),
     )
-    audit.record(acting, "member.invited", invitation, None, {"email": email, "role": wanted})
-    transaction.on_commit(lambda: mailboxes.mail_invitation(invitation, secret))
+    audit.record(acting, "member.invited", invitation, None, {"email": email, "role": invited_role})
+    transaction.on_commit(lambda: mailboxes.send_invitation_mail(invitation, secret))
     return invitation, secret
 
 
@@ -95,10 +95,10 @@ def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
     invitation = rows.select_for_update().first() if tenant else None
     if tenant is None or invitation is None:
         raise NotFound("There is no open invitation for you under this link.")
-    present = Member.objects.filter(tenant=tenant, removed_at=None)
-    if present.filter(user=user).exists():
+    current_members = Member.objects.filter(tenant=tenant, removed_at=None)
+    if current_members.filter(user=user).exists():
         raise Conflict("You are a member already.", code="already_member")
-    if present.count() >= MEMBERS_PER_TENANT_MAX:
+    if current_members.count() >= MEMBERS_PER_TENANT_MAX:
         raise QuotaExceeded(Message(gettext_noop("A tenant may have %(n)s members."), n=MEMBERS_PER_TENANT_MAX))
     User.objects.select_for_update(no_key=True).get(pk=user.pk)  # serialises concurrent joins and foundings of one user
     if Member.objects.filter(user=user, removed_at=None).count() >= TENANTS_PER_USER_MAX:
@@ -114,20 +114,20 @@ def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
 @transaction.atomic
 def change_role(*, acting: Actor, member: Member, role: str) -> Member:
     """Changes the role of a member. Only owners assign or remove owners; the last owner keeps the role."""
-    _locked_tenant(acting)
+    _lock_tenant(acting)
     member = access.member(acting, member.pk, lock=True)
-    wanted, held = Role(role), Role(member.role)
-    _require_may_give(acting, wanted)
-    _require_may_manage(acting, held)
-    if wanted is held:
+    new_role, current_role = Role(role), Role(member.role)
+    _require_may_assign(acting, new_role)
+    _require_may_manage(acting, current_role)
+    if new_role is current_role:
         return member
-    _confirm_for_owners(acting, wanted, held)
-    _keep_an_owner(member)
-    member.role = wanted
+    _require_confirmed_for_owners(acting, new_role, current_role)
+    _require_another_owner(member)
+    member.role = new_role
     member.save_changes(["role"])
-    withdrawn = _withdraw_invitations(member, may_give=access.MANAGED_ROLES.get(wanted, frozenset()))
-    after = {"role": wanted} | ({"revoked_invitations": withdrawn} if withdrawn else {})
-    audit.record(acting, "member.role_changed", member, {"role": held}, after)
+    withdrawn = _withdraw_invitations(member, assignable=access.MANAGED_ROLES.get(new_role, frozenset()))
+    after = {"role": new_role} | ({"revoked_invitations": withdrawn} if withdrawn else {})
+    audit.record(acting, "member.role_changed", member, {"role": current_role}, after)
     return member
 
 
@@ -138,51 +138,51 @@ def remove_member(*, acting: Actor, member: Member) -> None:
     A person may always leave, regardless of role and suspension. Removing another member is a change of the tenant, as
     is anything done by a token.
     """
-    _locked_tenant(acting)
+    _lock_tenant(acting)
     member = access.member(acting, member.pk, lock=True)
     is_leaving = acting.kind is ActorKind.USER and acting.member is not None and acting.member.pk == member.pk
     if not is_leaving:
         access.require(acting, Scope.MEMBERS_WRITE)
         _require_may_manage(acting, Role(member.role))
-        _confirm_for_owners(acting, Role(member.role))
-    _keep_an_owner(member)
+        _require_confirmed_for_owners(acting, Role(member.role))
+    _require_another_owner(member)
     now = timezone.now()
     member.removed_at = now
     member.save_changes(["removed_at"])
     revoked = ApiToken.objects.filter(member=member, revoked_at=None).update(revoked_at=now)
     SsoIdentity.objects.filter(tenant=member.tenant_id, user=member.user_id).delete()
     before = {"email": member.user.email, "role": member.role}
-    withdrawn = _withdraw_invitations(member, may_give=frozenset())
+    withdrawn = _withdraw_invitations(member, assignable=frozenset())
     after = {"revoked_tokens": revoked, "revoked_invitations": withdrawn}
     audit.record(acting, "member.removed", member, before, after)
 
 
-def _withdraw_invitations(member: Member, *, may_give: Set[Role]) -> int:
+def _withdraw_invitations(member: Member, *, assignable: Set[Role]) -> int:
     """Revokes invitations that the member sent and could not send with these roles; returns their number."""
-    sent = Invitation.objects.filter(invited_by=member, accepted_at=None, revoked_at=None).exclude(role__in=may_give)
+    sent = Invitation.objects.filter(invited_by=member, accepted_at=None, revoked_at=None).exclude(role__in=assignable)
     return sent.update(revoked_at=timezone.now(), version=F("version") + 1)
 
 
-def _locked_tenant(acting: Actor) -> Tenant:
+def _lock_tenant(acting: Actor) -> Tenant:
     """Locks and returns the actor's tenant, which serialises changes of its members."""
     return Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
 
 
-def _keep_an_owner(member: Member) -> None:
+def _require_another_owner(member: Member) -> None:
     others = Member.objects.filter(tenant=member.tenant_id, role=Role.OWNER, removed_at=None).exclude(pk=member.pk)
     if member.role == Role.OWNER and not others.exists():
         raise Conflict("A tenant keeps at least one owner. Make another member owner first.", code="last_owner")
 
 
-def _confirm_for_owners(acting: Actor, *roles: Role) -> None:
+def _require_confirmed_for_owners(acting: Actor, *roles: Role) -> None:
     """Requires a confirmed session for assigning or removing owners."""
     if Role.OWNER in roles:
         access.require_confirmed(acting)
 
 
-def _require_may_give(acting: Actor, role: Role) -> None:
+def _require_may_assign(acting: Actor, role: Role) -> None:
     _require_may_manage(acting, role)
-    if not access.may_give(acting, role):
+    if not access.may_assign_role(acting, role):
         detail = Message(
             gettext_noop("A token cannot make a member with the role %(role)s, who may do more than it may."),
             role=role.value,

@@ -31,15 +31,15 @@ def sign_up(
     *, email: str, password: str, tenant_name: str, language: str = Language.ENGLISH, acting: Actor | None = None
 ) -> Member:
     """Creates a person and their first tenant. Raises `Invalid` for a bad value and `Conflict` for a known e-mail."""
-    user = new_person(email, password, language)
+    user = create_user(email, password, language)
     return create_own_tenant(user=user, name=tenant_name, acting=acting)
 
 
 @transaction.atomic
 def sign_up_invited(
-    *, email: str, password: str, secret: str, language: str = Language.ENGLISH, is_proved: bool = False
+    *, email: str, password: str, secret: str, language: str = Language.ENGLISH, is_mailbox_verified: bool = False
 ) -> Member:
-    """Creates a person who joins the inviting tenant. `is_proved` means that the link came from the mail.
+    """Creates a person who joins the inviting tenant. `is_mailbox_verified` means that the link came from the mail.
 
     Raises `Invalid` for a bad value, `Conflict` for a known e-mail, and the errors of `accept_invitation`. The
     existence of an account is revealed for the invited address only, to holders of its link.
@@ -47,30 +47,30 @@ def sign_up_invited(
     invitation = selectors.invitation_of_link(secret)
     if invitation is None or invitation.email != UserManager.normalize_email(email):
         raise NotFound("There is no open invitation for you under this link.")
-    user = new_person(email, password, language, email_verified_at=timezone.now() if is_proved else None)
+    user = create_user(email, password, language, email_verified_at=timezone.now() if is_mailbox_verified else None)
     return accept_invitation(acting=user_actor(user), user=user, secret=secret)
 
 
 def require_valid_credentials(email: str, password: str, language: str = Language.ENGLISH) -> None:
     """Raises `Invalid` for an address or password that no account can have, without revealing existing accounts."""
-    _check("/email", validate_email, email)
-    _check("/password", validate_password, password, User(email=email, language=language))
+    _validate("/email", validate_email, email)
+    _validate("/password", validate_password, password, User(email=email, language=language))
 
 
-def new_person(email: str, password: str, language: str, **fields: Any) -> User:
+def create_user(email: str, password: str, language: str, **fields: Any) -> User:
     """Creates a user. Raises `Invalid` and `Conflict(email_taken)`."""
     email = UserManager.normalize_email(email)
     require_valid_credentials(email, password, language)
     user = User(email=email, language=language, **fields)
-    taken = Conflict("There is an account with this e-mail address.", code="email_taken")
+    email_taken = Conflict("There is an account with this e-mail address.", code="email_taken")
     if User.objects.filter(email=email).exists():
-        raise taken
+        raise email_taken
     user.set_password(password)
     try:
         with transaction.atomic():
             user.save()
     except IntegrityError:  # a concurrent sign-up took the address
-        raise taken from None
+        raise email_taken from None
     return user
 
 
@@ -82,7 +82,7 @@ def create_own_tenant(*, user: User, name: str, slug: str | None = None, acting:
     """
     if acting is not None:
         access.require_whole_account(acting)
-    name = checked_name(name)
+    name = validated_name(name)
     User.objects.select_for_update().get(pk=user.pk)
     if selectors.memberships(user).count() >= TENANTS_PER_USER_MAX:
         raise QuotaExceeded(Message(gettext_noop("A person may belong to %(n)s tenants."), n=TENANTS_PER_USER_MAX))
@@ -103,7 +103,7 @@ def create_tenant_for(*, email: str, name: str, acting: Actor) -> tuple[Member, 
     A new account has no password; a link sets it.
     """
     email = UserManager.normalize_email(email)
-    _check("/email", validate_email, email)
+    _validate("/email", validate_email, email)
     user = User.objects.filter(email=email).first()
     is_new = user is None
     if user is None:
@@ -183,7 +183,7 @@ def replace_password(*, email: str, password: str) -> bool:
     return True
 
 
-def checked_name(name: str) -> str:
+def validated_name(name: str) -> str:
     """Returns a name without surrounding spaces. Raises `Invalid`."""
     name = name.strip()
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
@@ -198,8 +198,8 @@ def _slug(name: str) -> str:
     return new_id(base, SLUG_RANDOM_CHARS)
 
 
-def _check(pointer: str, check: Any, *values: Any) -> None:
+def _validate(pointer: str, check: Any, *values: Any) -> None:
     try:
         check(*values)
-    except ValidationError as complaint:
-        raise Invalid.at(pointer, " ".join(complaint.messages)) from None
+    except ValidationError as error:
+        raise Invalid.at(pointer, " ".join(error.messages)) from None

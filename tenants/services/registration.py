@@ -18,14 +18,14 @@ from tenants.errors import Conflict, NotFound
 from tenants.models import Invitation, User, UserManager
 from tenants.services import mailboxes
 from tenants.services.members import accept_invitation
-from tenants.services.people import checked_name, create_own_tenant, new_person, require_valid_credentials
+from tenants.services.people import create_own_tenant, create_user, require_valid_credentials, validated_name
 
 
 @transaction.atomic
 def request_sign_up(*, email: str, password: str, tenant_name: str, language: str) -> None:
     """Creates a person and their first tenant, pending verification of the mailbox. Raises `Invalid`."""
-    checked_name(tenant_name)
-    _request(email, password, language, "", lambda user: create_own_tenant(user=user, name=tenant_name))
+    validated_name(tenant_name)
+    _register(email, password, language, "", lambda user: create_own_tenant(user=user, name=tenant_name))
 
 
 @transaction.atomic
@@ -36,40 +36,40 @@ def request_sign_up_invited(*, email: str, password: str, invitation: Invitation
     """
     if UserManager.normalize_email(email) != invitation.email:
         raise NotFound("There is no open invitation for you under this link.")
-    at = reverse("page-join", args=[secret])
+    next_path = reverse("page-join", args=[secret])
     accept: Callable[[User], object] = lambda user: accept_invitation(  # noqa: E731
         acting=user_actor(user), user=user, secret=secret
     )
-    _request(email, password, language, at, accept)
+    _register(email, password, language, next_path, accept)
 
 
-def _request(email: str, password: str, language: str, onward: str, begin: Callable[[User], object]) -> None:
-    """Creates an account and calls `begin` with its user, or mails the owner of an existing one.
+def _register(email: str, password: str, language: str, next_path: str, on_created: Callable[[User], object]) -> None:
+    """Creates an account and calls `on_created` with its user, or mails the owner of an existing one.
 
-    `onward` is the page to which the mail leads an existing owner after the login, "" for the start page.
+    `next_path` is the page to which the mail leads an existing owner after the login, "" for the start page.
     """
     email = UserManager.normalize_email(email)
     require_valid_credentials(email, password, language)
     user = User.objects.filter(email=email).first()
     if user is None:
         try:
-            user = new_person(email, password, language, enters_verified_only=True)
+            user = create_user(email, password, language, enters_verified_only=True)
         except Conflict:  # a concurrent sign-up took the address
             user = User.objects.get(email=email)
         else:
-            begin(user)
-            _mail_on_commit(lambda: mailboxes.mail_verification(user, language))
+            on_created(user)
+            _mail_on_commit(lambda: mailboxes.send_verification_mail(user, language))
             return
     make_password(password)
     audit.record(system_actor("sign_up"), "account.sign_up_repeated", user, None, {"email": email})
     if mailboxes.may_enter(user):
-        _mail_on_commit(lambda: _mail_known(email, language, onward))
+        _mail_on_commit(lambda: _send_known_address_mail(email, language, next_path))
     else:
-        _mail_on_commit(lambda: mailboxes.mail_verification(user, language))
+        _mail_on_commit(lambda: mailboxes.send_verification_mail(user, language))
 
 
-def _mail_known(email: str, language: str, onward: str) -> None:
-    log_in = reverse("account_login") + (f"?next={onward}" if onward else "")
+def _send_known_address_mail(email: str, language: str, next_path: str) -> None:
+    log_in = reverse("account_login") + (f"?next={next_path}" if next_path else "")
     reset = mails.public_url(reverse("account_reset_password"))
     mails.send("known_address", email, language, log_in=mails.public_url(log_in), reset=reset)
 

@@ -44,7 +44,7 @@ def end_sessions_of(*, acting: Actor, user: User, except_key: str | None) -> int
 
 
 @transaction.atomic
-def make_room_for_session(*, user: User, new_key: str | None) -> None:
+def end_excess_sessions(*, user: User, new_key: str | None) -> None:
     """Ends the least recently seen sessions if there would be too many with the new one."""
     others = Session.objects.filter(user=user).exclude(session_key=new_key or "")
     kept = others.order_by("-last_seen_at", "-created_at")[: SESSIONS_PER_USER_MAX - 1]

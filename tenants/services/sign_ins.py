@@ -16,7 +16,7 @@ from tenants.models import SignInPlace, User
 
 
 @transaction.atomic
-def note_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) -> SignInPlace | None:
+def record_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) -> SignInPlace | None:
     """Records a sign-in; returns its place if the person has signed in before, but never from there.
 
     In that case a mail is sent if mail is configured, and other console sessions show a notice.
@@ -29,7 +29,7 @@ def note_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) ->
         return None
     is_new_place = places.exists()
     place = SignInPlace.objects.create(user=user, browser=browser, network=network, is_unread=is_new_place)
-    _forget_oldest(user)
+    _delete_oldest_places(user)
     if not is_new_place:
         return None
     User.objects.filter(pk=user.pk).update(has_sign_in_notices=True)
@@ -45,17 +45,17 @@ def note_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) ->
 
 
 @transaction.atomic
-def read_sign_in_notices(*, user: User, shown: Collection[str], except_place: str | None) -> None:
-    """Acknowledges the sign-ins that were `shown`, by id; later ones stay unread.
+def acknowledge_sign_in_notices(*, user: User, place_ids: Collection[str], except_place: str | None) -> None:
+    """Acknowledges the sign-ins that were `place_ids`, by id; later ones stay unread.
 
     `except_place` is the sign-in of the current session, which it cannot acknowledge: an attacker could hide it.
     """
     User.objects.select_for_update(no_key=True).get(pk=user.pk)  # serialises it with concurrent sign-ins
     places = SignInPlace.objects.filter(user=user, is_unread=True)
-    places.filter(pk__in=shown).exclude(pk=except_place or "").update(is_unread=False)
+    places.filter(pk__in=place_ids).exclude(pk=except_place or "").update(is_unread=False)
     User.objects.filter(pk=user.pk).update(has_sign_in_notices=places.exists())
 
 
-def _forget_oldest(user: User) -> None:
+def _delete_oldest_places(user: User) -> None:
     kept = SignInPlace.objects.filter(user=user).order_by("-last_at", "-pk")[:SIGN_IN_PLACES_PER_USER_MAX]
     SignInPlace.objects.filter(user=user).exclude(pk__in=list(kept.values_list("pk", flat=True))).delete()

@@ -35,7 +35,7 @@ from tenants.models import Invitation, Member, SsoConfiguration, SsoIdentity, Te
 from tenants.second_factor.adapter import cipher
 from tenants.services.mailboxes import may_enter
 from tenants.services.members import change_role
-from tenants.services.sso_domains import has_proved_domain, is_proved, keep_proofs_for
+from tenants.services.sso_domains import has_proved_domain, is_proved, sync_proofs
 from tenants.sso import provider
 from tenants.sso.protocol import RANKED_ROLES, Claims, SsoFailed, claimed_role, domain_of
 
@@ -74,12 +74,14 @@ def set_sso(
     }  # fmt: skip
     try:
         provider.configuration_of(access.tenant_of(acting).pk, issuer, is_cached=False)  # before anything is locked
-    except SsoFailed as failed:
-        raise Invalid.at("/issuer", failed.detail) from None
+    except SsoFailed as error:
+        raise Invalid.at("/issuer", error.detail) from None
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     sso = SsoConfiguration.objects.filter(tenant=tenant).first()
-    secret = _text(client_secret, "/client_secret") if client_secret is not None else _kept(sso, issuer, client_id)
-    before = {} if sso is None else _words(sso, tenant)
+    secret = (
+        _text(client_secret, "/client_secret") if client_secret is not None else _stored_secret(sso, issuer, client_id)
+    )
+    before = {} if sso is None else _audit_values(sso, tenant)
     is_new_secret = sso is None or (client_secret is not None and secret != provider.secret_of(sso))
     sso = sso or SsoConfiguration(tenant=tenant)
     changed = [name for name, value in values.items() if getattr(sso, name) != value]
@@ -92,19 +94,19 @@ def set_sso(
         sso.save()
     elif changed:
         sso.save_changes(changed)
-    keep_proofs_for(tenant, sso.domains)
+    sync_proofs(tenant, sso.domains)
     if required and not has_proved_domain(tenant):
         raise Invalid.at("/required", "Prove an e-mail domain first: until then no member could sign in.")
     _set_required(tenant, required)
-    was, became = audit.difference(before, _words(sso, tenant))
-    if was or became or is_new_secret:
-        became |= {"client_secret_is_new": True} if is_new_secret else {}
-        audit.record(acting, "sso.set", sso, was or None, became, tenant=tenant)
+    changed_from, changed_to = audit.difference(before, _audit_values(sso, tenant))
+    if changed_from or changed_to or is_new_secret:
+        changed_to |= {"client_secret_is_new": True} if is_new_secret else {}
+        audit.record(acting, "sso.set", sso, changed_from or None, changed_to, tenant=tenant)
     sso.tenant = tenant
     return sso
 
 
-def _kept(sso: SsoConfiguration | None, issuer: str, client_id: str) -> str:
+def _stored_secret(sso: SsoConfiguration | None, issuer: str, client_id: str) -> str:
     """Returns the stored secret. Raises `Invalid` without one, and for another provider, which must not receive it."""
     if sso is None or not provider.secret_of(sso):
         raise Invalid.at("/client_secret", "Enter the client secret that the provider gave you.")
@@ -121,14 +123,14 @@ def remove_sso(*, acting: Actor) -> None:
     sso = SsoConfiguration.objects.filter(tenant=tenant).first()
     if sso is None:
         raise NotFound
-    before = _words(sso, tenant)
+    before = _audit_values(sso, tenant)
     audit.record(acting, "sso.removed", sso, before, None, tenant=tenant)
     sso.delete()
-    keep_proofs_for(tenant, ())
+    sync_proofs(tenant, ())
     _set_required(tenant, False)
 
 
-def sso_behind(slug: str) -> SsoConfiguration | None:
+def sso_of_slug(slug: str) -> SsoConfiguration | None:
     """Returns the single sign-on of the tenant with a short name, for visitors; None without one."""
     if "\x00" in slug:
         return None
@@ -141,7 +143,7 @@ def sso_of(tenant_id: str) -> SsoConfiguration | None:
 
 
 @transaction.atomic
-def member_behind(*, sso: SsoConfiguration, claims: Claims) -> Member:
+def member_for_identity(*, sso: SsoConfiguration, claims: Claims) -> Member:
     """Returns the member as which an identity signs in, with the role that its claims give it.
 
     The member is that of the known identity, that with the identity's verified e-mail address, or a new one. Raises
@@ -170,7 +172,7 @@ def member_behind(*, sso: SsoConfiguration, claims: Claims) -> Member:
         _require_unlinked(sso, user)
     member = None if user is None else Member.objects.filter(tenant=tenant, user=user, removed_at=None).first()
     if member is None:
-        member = _joined(sso, claims, user, role)
+        member = _join(sso, claims, user, role)
     if member.role == Role.OWNER:
         detail = Message(
             gettext_noop("Owners sign in with their password or passkey, so that the way in stays theirs.")
@@ -180,15 +182,15 @@ def member_behind(*, sso: SsoConfiguration, claims: Claims) -> Member:
         member = change_role(acting=system_actor("sso", tenant), member=member, role=role)
     if identity is None:
         identity = SsoIdentity(tenant=tenant, user=member.user, issuer=sso.issuer, subject=claims.subject)
-        audit.record(system_actor("sso", tenant), "sso.linked", member, None, _person(claims))
+        audit.record(system_actor("sso", tenant), "sso.linked", member, None, _identity_values(claims))
     identity.last_used_at = timezone.now()
     identity.save()
     return Member.objects.select_related("tenant", "user").get(pk=member.pk)
 
 
-def note_refusal(*, sso: SsoConfiguration, claims: Claims, reason: str, acting: Actor) -> None:
+def record_refusal(*, sso: SsoConfiguration, claims: Claims, reason: str, acting: Actor) -> None:
     """Records that an identity of the tenant's provider was refused."""
-    audit.record(acting, "sso.refused", sso, None, _person(claims) | {"reason": reason}, tenant=sso.tenant)
+    audit.record(acting, "sso.refused", sso, None, _identity_values(claims) | {"reason": reason}, tenant=sso.tenant)
 
 
 def _role(sso: SsoConfiguration, claims: Claims) -> Role | None:
@@ -221,7 +223,7 @@ def _require_unlinked(sso: SsoConfiguration, user: User) -> None:
         raise SsoFailed("linked_to_another", detail)
 
 
-def _joined(sso: SsoConfiguration, claims: Claims, user: User | None, role: Role | None) -> Member:
+def _join(sso: SsoConfiguration, claims: Claims, user: User | None, role: Role | None) -> Member:
     """Creates a member by an open invitation, or with a new account if claims give it a role. Raises `SsoFailed`."""
     now = timezone.now()
     invitation = (
@@ -238,11 +240,11 @@ def _joined(sso: SsoConfiguration, claims: Claims, user: User | None, role: Role
             gettext_noop("There is an account with your address already. Accept the invitation by its link first.")
         )
         raise SsoFailed("unverified_account", detail)
-    given = role or Role(invitation.role if invitation is not None else Role.VIEWER)
-    if given is Role.OWNER:
+    assigned_role = role or Role(invitation.role if invitation is not None else Role.VIEWER)
+    if assigned_role is Role.OWNER:
         detail = Message(gettext_noop("You are invited as an owner. Accept the invitation by its link."))
         raise SsoFailed("owner", detail)
-    _require_room(sso.tenant_id, user)
+    _require_within_limits(sso.tenant_id, user)
     if user is None:
         name = claims.name[:NAME_CHARS_MAX]
         fields = {"name": name if name.isprintable() else "", "enters_verified_only": settings.MAIL_IS_CONFIGURED}
@@ -252,7 +254,7 @@ def _joined(sso: SsoConfiguration, claims: Claims, user: User | None, role: Role
         except IntegrityError:  # the address signed up elsewhere at the same moment
             detail = Message(gettext_noop("Many people sign in at this moment. Try again in a few seconds."))
             raise SsoFailed("busy", detail) from None
-    member = Member.objects.create(tenant=sso.tenant, user=user, role=given)
+    member = Member.objects.create(tenant=sso.tenant, user=user, role=assigned_role)
     after = {"email": user.email, "role": member.role}
     if invitation is not None:
         invitation.accepted_at = now
@@ -262,7 +264,7 @@ def _joined(sso: SsoConfiguration, claims: Claims, user: User | None, role: Role
     return member
 
 
-def _require_room(tenant_id: str, user: User | None) -> None:
+def _require_within_limits(tenant_id: str, user: User | None) -> None:
     present = Member.objects.filter(tenant=tenant_id, removed_at=None).count()
     if present >= MEMBERS_PER_TENANT_MAX:
         detail = Message(gettext_noop("A tenant may have %(n)s members."), n=MEMBERS_PER_TENANT_MAX)
@@ -297,14 +299,14 @@ def _text(value: str, pointer: str) -> str:
 
 
 def _domains(domains: Sequence[str]) -> list[str]:
-    wanted = sorted({domain.strip().lower() for domain in domains})
-    if not 1 <= len(wanted) <= SSO_DOMAINS_MAX:
+    normalized = sorted({domain.strip().lower() for domain in domains})
+    if not 1 <= len(normalized) <= SSO_DOMAINS_MAX:
         raise Invalid.at("/domains", Message(gettext_noop("Name 1 to %(n)s e-mail domains."), n=SSO_DOMAINS_MAX))
-    for domain in wanted:
+    for domain in normalized:
         if not DOMAIN.fullmatch(domain):
             detail = Message(gettext_noop("%(domain)s is no domain such as example.com."), domain=ascii(domain)[1:65])
             raise Invalid.at("/domains", detail)
-    return wanted
+    return normalized
 
 
 def _claim(claim: str) -> str:
@@ -337,12 +339,12 @@ def _roles(roles: Sequence[Mapping[str, str]], claim: str) -> dict[str, str]:
     return result
 
 
-def _words(sso: SsoConfiguration, tenant: Tenant) -> dict[str, Any]:
+def _audit_values(sso: SsoConfiguration, tenant: Tenant) -> dict[str, Any]:
     return {
         "issuer": sso.issuer, "client_id": sso.client_id, "domains": sso.domains, "role_claim": sso.role_claim,
         "roles": sso.roles, "required": tenant.requires_sso, "assume_email_verified": sso.assume_email_verified,
     }  # fmt: skip
 
 
-def _person(claims: Claims) -> dict[str, str]:
+def _identity_values(claims: Claims) -> dict[str, str]:
     return {"email": claims.email, "subject": claims.subject}

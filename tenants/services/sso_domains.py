@@ -33,13 +33,13 @@ def proofs_of(tenant: Tenant) -> list[DomainProof]:
     return list(DomainProof.objects.filter(tenant=tenant).order_by("domain"))
 
 
-def keep_proofs_for(tenant: Tenant, wanted: Sequence[str]) -> None:
+def sync_proofs(tenant: Tenant, domain_names: Sequence[str]) -> None:
     """Creates challenges for wanted domains that have none, and deletes the proofs of all other domains."""
-    DomainProof.objects.filter(tenant=tenant).exclude(domain__in=wanted).delete()
+    DomainProof.objects.filter(tenant=tenant).exclude(domain__in=domain_names).delete()
     known = set(DomainProof.objects.filter(tenant=tenant).values_list("domain", flat=True))
     DomainProof.objects.bulk_create(
         DomainProof(tenant=tenant, domain=domain, challenge=domains.new_challenge())
-        for domain in wanted
+        for domain in domain_names
         if domain not in known
     )
 
@@ -68,8 +68,8 @@ def prove_domain(*, acting: Actor, domain: str) -> DomainProof:
         raise Invalid.at("/domain", "It is none of the e-mail domains of single sign-on.")
     try:
         is_found = domains.has_record(tenant.pk, name, proof.challenge)
-    except SsoFailed as failed:
-        raise Unavailable(failed.detail) from None
+    except SsoFailed as error:
+        raise Unavailable(error.detail) from None
     if not is_found:
         detail = Message(
             gettext_noop("The DNS has no TXT record %(name)s with the value %(value)s. New records take a while."),
@@ -95,28 +95,28 @@ def recheck_domains(now: datetime) -> int:
     due = DomainProof.objects.filter(
         proved_at__isnull=False, checked_at__lt=now - timedelta(hours=DOMAIN_CHECK_AGAIN_AFTER_H)
     ).order_by("checked_at")
-    ends_s = time.monotonic() + DOMAIN_ROUND_S
+    deadline_s = time.monotonic() + DOMAIN_ROUND_S
     lapsed = 0
     for proof in due.select_related("tenant")[:DOMAIN_CHECKS_PER_ROUND_MAX]:
-        if time.monotonic() >= ends_s:
+        if time.monotonic() >= deadline_s:
             break
         lapsed += _recheck(proof, now)
     return lapsed
 
 
 def _recheck(proof: DomainProof, now: datetime) -> bool:
-    same = DomainProof.objects.filter(pk=proof.pk, challenge=proof.challenge, proved_at=proof.proved_at)
+    unchanged_proof = DomainProof.objects.filter(pk=proof.pk, challenge=proof.challenge, proved_at=proof.proved_at)
     try:
         is_found = domains.has_record(proof.tenant_id, proof.domain, proof.challenge)
     except SsoFailed:
-        same.update(checked_at=now)
+        unchanged_proof.update(checked_at=now)
         return False
     missing_since = None if is_found else proof.missing_since or now
     if missing_since is None or now - missing_since < timedelta(days=DOMAIN_PROOF_KEPT_DAYS):
-        same.update(checked_at=now, missing_since=missing_since)
+        unchanged_proof.update(checked_at=now, missing_since=missing_since)
         return False
     with transaction.atomic():
-        if not same.update(checked_at=now, proved_at=None, missing_since=None):
+        if not unchanged_proof.update(checked_at=now, proved_at=None, missing_since=None):
             return False
         acting = system_actor("sso", proof.tenant)
         audit.record(acting, "sso.domain_lapsed", proof.tenant, {"domain": proof.domain}, None, tenant=proof.tenant)

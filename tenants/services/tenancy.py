@@ -12,14 +12,14 @@ from tenants.errors import Conflict, Invalid, Message, PermissionDenied
 from tenants.interfaces import tenant_instances
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
 from tenants.models import Tenant
-from tenants.services.people import checked_name
+from tenants.services.people import validated_name
 
 
 @transaction.atomic
 def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
     """Changes the displayed name; ids and URLs do not change."""
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
-    name = checked_name(name)
+    name = validated_name(name)
     if name == tenant.name:
         return tenant
     before = {"name": tenant.name}
@@ -65,7 +65,7 @@ def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason, n
     if tenant.is_suspended:
         raise Conflict("The tenant is suspended already.", code="already_suspended")
     tenant.status, tenant.suspension_reason = TenantStatus.SUSPENDED, SuspensionReason(reason)
-    tenant.suspension_note = checked_note(note)
+    tenant.suspension_note = validated_note(note)
     tenant.save_changes(["status", "suspension_reason", "suspension_note"])
     after = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason, "note": tenant.suspension_note}
     audit.record(acting, "tenant.suspended", tenant, {"status": TenantStatus.ACTIVE}, after, tenant=tenant)
@@ -89,7 +89,7 @@ def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
     return tenant
 
 
-def checked_note(note: str) -> str:
+def validated_note(note: str) -> str:
     """Returns an operator's note without surrounding spaces. Raises `Invalid` if it is too long or has U+0000."""
     note = note.strip()
     if "\x00" in note:  # PostgreSQL has no text with it

@@ -20,9 +20,9 @@ from tenants.errors import Conflict, FieldError, Invalid, Message, PermissionDen
 from tenants.limits import TOKENS_PER_TENANT_MAX
 from tenants.models import TOKEN_PREFIX_CHARS, ApiToken, IdempotencyRecord, Invitation, Tenant, User
 from tenants.secrets import API_TOKEN_START, hash_secret, new_secret
-from tenants.services.people import checked_name
+from tenants.services.people import validated_name
 
-USE_NOTED_EVERY = timedelta(minutes=1)  # a write per request would cost more than the request
+USE_RECORD_INTERVAL = timedelta(minutes=1)  # a write per request would cost more than the request
 
 
 @transaction.atomic
@@ -35,7 +35,7 @@ def create_token(
     may submit again. Raises `Invalid` for unknown scopes, a past expiry or one after the parent's, `PermissionDenied`
     for scopes the actor does not have, and `Conflict(made_already)`.
     """
-    name = checked_name(name)
+    name = validated_name(name)
     unknown = [
         FieldError(pointer=f"/scopes/{index}", detail="There is no such scope.", code="invalid_choice")
         for index, scope in enumerate(scopes)
@@ -45,10 +45,12 @@ def create_token(
         raise Invalid(
             "Name at least one known scope.", errors=unknown or [FieldError(pointer="/scopes", detail="Empty.")]
         )
-    wider = sorted(set(scopes) - access.scopes_of(acting))
-    if wider:
+    missing_scopes = sorted(set(scopes) - access.scopes_of(acting))
+    if missing_scopes:
         raise PermissionDenied(
-            Message(gettext_noop("You cannot grant what you do not have: %(scopes)s."), scopes=", ".join(wider)),
+            Message(
+                gettext_noop("You cannot grant what you do not have: %(scopes)s."), scopes=", ".join(missing_scopes)
+            ),
             code="scope_too_wide",
         )
     if expires_at is not None and expires_at <= timezone.now():
@@ -70,16 +72,16 @@ def create_token(
         prefix=secret[:TOKEN_PREFIX_CHARS],
         secret_hash=hash_secret(secret),
         scopes=sorted(set(scopes)),
-        expires_at=_within(parent, expires_at),
+        expires_at=_limited_expiry(parent, expires_at),
     )
     if once:
-        _use_up(acting, tenant, once, name)
+        _record_form(acting, tenant, once, name)
     after = {"name": name, "scopes": token.scopes, "expires_at": token.expires_at, "parent": token.parent_id}
     audit.record(acting, "token.created", token, None, after)
     return token, secret
 
 
-def _within(parent: ApiToken | None, expires_at: datetime | None) -> datetime | None:
+def _limited_expiry(parent: ApiToken | None, expires_at: datetime | None) -> datetime | None:
     if parent is None or parent.expires_at is None:
         return expires_at
     if expires_at is not None and expires_at > parent.expires_at:
@@ -91,13 +93,13 @@ def _within(parent: ApiToken | None, expires_at: datetime | None) -> datetime | 
     return expires_at or parent.expires_at
 
 
-def _use_up(acting: Actor, tenant: Tenant, once: str, name: str) -> None:
+def _record_form(acting: Actor, tenant: Tenant, once: str, name: str) -> None:
     """Ensures that a form creates one token: stores its hash with the Idempotency-Keys, which expire after a day."""
-    mark = hash_secret(once)
+    digest = hash_secret(once)
     try:
         with transaction.atomic():
             IdempotencyRecord.objects.create(
-                actor_id=acting.id, tenant_id=tenant.pk, key=f"form:{mark}", fingerprint=mark, status=201
+                actor_id=acting.id, tenant_id=tenant.pk, key=f"form:{digest}", fingerprint=digest, status=201
             )
     except IntegrityError:
         detail = Message(
@@ -121,7 +123,7 @@ def revoke_token(*, acting: Actor, token: ApiToken) -> None:
             raise PermissionDenied("You may revoke tokens you made yourself.")
     if token.revoked_at is not None:
         raise Conflict("The token is revoked already.")
-    _revoke(acting, token)
+    _revoke_with_descendants(acting, token)
 
 
 @transaction.atomic
@@ -134,7 +136,7 @@ def revoke_tokens_of(*, acting: Actor, user: User) -> int:
     return len(tokens)
 
 
-def _revoke(acting: Actor, token: ApiToken) -> None:
+def _revoke_with_descendants(acting: Actor, token: ApiToken) -> None:
     """Revokes a token and its descendants; creating a token locks its parent (`access.acting_token`)."""
     generation = [token]
     while generation:
@@ -148,16 +150,16 @@ def _revoke_one(acting: Actor, token: ApiToken) -> None:
     now = timezone.now()
     token.revoked_at = now
     token.save(update_fields=["revoked_at"])
-    sent = Invitation.objects.filter(token=token, accepted_at=None, revoked_at=None)
-    withdrawn = sent.update(revoked_at=now, version=F("version") + 1)
+    invitations = Invitation.objects.filter(token=token, accepted_at=None, revoked_at=None)
+    withdrawn = invitations.update(revoked_at=now, version=F("version") + 1)
     before = {"name": token.name, "scopes": token.scopes}
     after = {"revoked_invitations": withdrawn} if withdrawn else None
     audit.record(acting, "token.revoked", token, before, after, tenant=token.tenant)
 
 
-def note_token_use(token: ApiToken, now: datetime) -> None:
+def record_token_use(token: ApiToken, now: datetime) -> None:
     """Records when a token was last used, with a resolution of a minute."""
-    is_stale = token.last_used_at is None or token.last_used_at <= now - USE_NOTED_EVERY
+    is_stale = token.last_used_at is None or token.last_used_at <= now - USE_RECORD_INTERVAL
     if is_stale:
-        earlier = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_NOTED_EVERY)
+        earlier = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_RECORD_INTERVAL)
         ApiToken.objects.filter(earlier, pk=token.pk).update(last_used_at=now)

@@ -41,11 +41,11 @@ def record_value(challenge: str) -> str:
 
 def has_record(tenant_id: str, domain: str, challenge: str) -> bool:
     """Returns True if the DNS has the record now. Raises `SsoFailed` without an answer, or with too many requests."""
-    wanted = record_value(challenge).encode()
+    expected = record_value(challenge).encode()
     try:
         with provider.slot(tenant_id):
-            answer = _resolver().resolve(f"{record_name(domain)}.", "TXT", search=False)
-            return any(b"".join(record.strings) == wanted for record in answer)
+            records = _resolver().resolve(f"{record_name(domain)}.", "TXT", search=False)
+            return any(b"".join(record.strings) == expected for record in records)
     except (NXDOMAIN, NoAnswer):
         return False
     except DNSException:

@@ -44,7 +44,7 @@ def new_pending(sso_id: str, version: int, onward: str) -> Pending:
     return Pending(sso_id, version, state, nonce, verifier, onward if len(onward) <= NEXT_CHARS_MAX else "/")
 
 
-def keep(response: HttpResponse, pending: Pending) -> None:
+def set_cookie(response: HttpResponse, pending: Pending) -> None:
     """Sets the cookie."""
     response.set_cookie(
         COOKIE, signing.dumps(asdict(pending), salt=SALT), max_age=SSO_STARTED_MINUTES * 60, path=PATH,
@@ -52,16 +52,19 @@ def keep(response: HttpResponse, pending: Pending) -> None:
     )  # fmt: skip
 
 
-def begun(request: HttpRequest, sso_id: str, version: int, state: str) -> Pending | None:
+def read_cookie(request: HttpRequest, sso_id: str, version: int, state: str) -> Pending | None:
     """Returns the sign-in that this browser began with this state at this configuration; None without one."""
     try:
-        found = Pending(**signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=SSO_STARTED_MINUTES * 60))
+        pending = Pending(**signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=SSO_STARTED_MINUTES * 60))
     except (signing.BadSignature, ValueError, TypeError):
         return None
-    is_it = compare_digest(found.state.encode(), state.encode()) and (found.sso_id, found.version) == (sso_id, version)
-    return found if is_it else None
+    matches = compare_digest(pending.state.encode(), state.encode()) and (pending.sso_id, pending.version) == (
+        sso_id,
+        version,
+    )
+    return pending if matches else None
 
 
-def forget(response: HttpResponse) -> None:
+def delete_cookie(response: HttpResponse) -> None:
     """Removes the cookie."""
     response.delete_cookie(COOKIE, path=PATH, samesite="Lax")

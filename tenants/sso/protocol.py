@@ -78,27 +78,27 @@ def configuration_url(issuer: str) -> str:
     return issuer.removesuffix("/") + "/.well-known/openid-configuration"
 
 
-def parsed_configuration(issuer: str, document: str | bytes) -> ProviderConfiguration:
+def parse_configuration(issuer: str, document: str | bytes) -> ProviderConfiguration:
     """Parses a discovery document. Raises `SsoFailed`."""
-    found = _json_object(document)
+    values_by_name = _json_object(document)
     names = ("issuer", "authorization_endpoint", "token_endpoint", "jwks_uri")
-    values = [found.get(name) for name in names]
+    values = [values_by_name.get(name) for name in names]
     if not all(isinstance(value, str) and 0 < len(value) <= SSO_TEXT_CHARS_MAX for value in values):
         raise _bad_configuration()
     if values[0] != issuer:
         detail = Message(gettext_noop("The provider names another issuer. Enter the issuer exactly as it names it."))
         raise SsoFailed("other_issuer", detail)
-    methods = found.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+    methods = values_by_name.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
     if not isinstance(methods, list):
         raise _bad_configuration()
-    ending = found.get("end_session_endpoint") or ""
-    if not isinstance(ending, str) or len(ending) > SSO_TEXT_CHARS_MAX:
+    end_session_endpoint = values_by_name.get("end_session_endpoint") or ""
+    if not isinstance(end_session_endpoint, str) or len(end_session_endpoint) > SSO_TEXT_CHARS_MAX:
         raise _bad_configuration()
     in_body = "client_secret_post" in methods and "client_secret_basic" not in methods
-    return ProviderConfiguration(issuer, str(values[1]), str(values[2]), str(values[3]), ending, in_body)
+    return ProviderConfiguration(issuer, str(values[1]), str(values[2]), str(values[3]), end_session_endpoint, in_body)
 
 
-def parsed_keys(document: str | bytes) -> list[dict[str, Any]]:
+def parse_keys(document: str | bytes) -> list[dict[str, Any]]:
     """Returns the signing keys of a key set. Raises `SsoFailed`."""
     keys = _json_object(document).get("keys")
     if not isinstance(keys, list) or len(keys) > SSO_KEYS_MAX:
@@ -126,14 +126,14 @@ def authorization_url(
     state: str,
     nonce: str,
     verifier: str,
-    asks_again: bool,
+    prompt_login: bool,
 ) -> str:
     """Returns the URL at the provider to which the browser is sent."""
     query = {
         "response_type": "code", "client_id": client_id, "redirect_uri": redirect_uri, "scope": SCOPES,
         "state": state, "nonce": nonce, "code_challenge": code_challenge(verifier), "code_challenge_method": "S256",
     }  # fmt: skip
-    if asks_again:
+    if prompt_login:
         query["prompt"] = "login"
     separator = "&" if "?" in configuration.authorization_endpoint else "?"
     return configuration.authorization_endpoint + separator + urlencode(query)
@@ -201,7 +201,7 @@ def verified_claims(
             leeway=LEEWAY_S,
             options={"require": ["iss", "sub", "aud", "exp", "iat"]},
         )
-        is_ours = _names_us(raw, client_id) and _is_fresh(raw, now_s) and _has_nonce(raw, nonce)
+        is_ours = _is_issued_to_us(raw, client_id) and _is_fresh(raw, now_s) and _has_nonce(raw, nonce)
     except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
         raise bad from None
     subject = raw["sub"]
@@ -227,15 +227,15 @@ def _verified_email(raw: Mapping[str, Any], is_assumed: bool) -> str:
 def _key_for(keys: Iterable[Mapping[str, Any]], kid: object, algorithm: str) -> Mapping[str, Any]:
     """Returns the key that signed: by `kid`, or the only one of its kind without it. Raises `UnknownKey`."""
     kind = KEY_TYPES[algorithm[:2]]
-    fitting = [key for key in keys if key.get("kty") == kind and key.get("alg", algorithm) == algorithm]
+    candidates = [key for key in keys if key.get("kty") == kind and key.get("alg", algorithm) == algorithm]
     if kid is not None:
-        fitting = [key for key in fitting if key.get("kid") == kid]
-    if len(fitting) != 1:
+        candidates = [key for key in candidates if key.get("kid") == kid]
+    if len(candidates) != 1:
         raise UnknownKey
-    return fitting[0]
+    return candidates[0]
 
 
-def _names_us(raw: Mapping[str, Any], client_id: str) -> bool:
+def _is_issued_to_us(raw: Mapping[str, Any], client_id: str) -> bool:
     """False for a token that was issued to another client and has us as a further audience."""
     is_for_several = isinstance(raw["aud"], list) and len(raw["aud"]) > 1
     return raw.get("azp") == client_id if "azp" in raw or is_for_several else True
@@ -255,7 +255,7 @@ def claimed_role(raw: Mapping[str, Any], claim: str, roles: Mapping[str, str]) -
 
     A claim with dots is first looked up as it is, then as a path into objects (`realm_access.roles`).
     """
-    values = _claimed(raw, claim)
+    values = _claim_value(raw, claim)
     if isinstance(values, str):
         values = [values]
     if not isinstance(values, list):
@@ -266,19 +266,19 @@ def claimed_role(raw: Mapping[str, Any], claim: str, roles: Mapping[str, str]) -
             n=SSO_CLAIM_VALUES_MAX,
         )
         raise SsoFailed("too_many_roles", detail)
-    held = {roles[value] for value in values if isinstance(value, str) and value in roles}
-    return next((role for role in RANKED_ROLES if role.value in held), None)
+    claimed = {roles[value] for value in values if isinstance(value, str) and value in roles}
+    return next((role for role in RANKED_ROLES if role.value in claimed), None)
 
 
-def _claimed(raw: Mapping[str, Any], claim: str) -> Any:
+def _claim_value(raw: Mapping[str, Any], claim: str) -> Any:
     if claim in raw:
         return raw[claim]
-    found: Any = raw
+    value: Any = raw
     for part in claim.split("."):
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             return None
-        found = found.get(part)
-    return found
+        value = value.get(part)
+    return value
 
 
 def domain_of(email: str) -> str:
@@ -292,12 +292,12 @@ def _is_text(value: str, chars_max: int) -> bool:
 
 def _json_object(document: str | bytes) -> dict[str, Any]:
     try:
-        found = json.loads(document)
+        parsed = json.loads(document)
     except (ValueError, RecursionError):
         raise _bad_configuration() from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise _bad_configuration()
-    return found
+    return parsed
 
 
 def _bad_configuration() -> SsoFailed:

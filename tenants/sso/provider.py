@@ -28,11 +28,11 @@ from tenants.second_factor.adapter import cipher
 from tenants.sso import protocol
 from tenants.sso.protocol import Claims, ProviderConfiguration, SsoFailed, UnknownKey
 
-CACHED_S = 600
+CACHE_TTL_S = 600
 # No request is made for this time after a failure: visitors of the sign-in page must not occupy a thread each.
-FAILURE_CACHED_S = 15
+FAILURE_CACHE_TTL_S = 15
 # Minimum interval of requests for new keys: forged tokens with invented key ids must not cause a request each.
-KEYS_AGAIN_AFTER_S = 60
+KEYS_REFRESH_INTERVAL_S = 60
 
 _lock = threading.Lock()
 _in_flight: Counter[str] = Counter()
@@ -43,12 +43,12 @@ def configuration_of(tenant_id: str, issuer: str, *, is_cached: bool = True) -> 
     url = protocol.configuration_url(issuer)
     document = _document(tenant_id, url, is_cached=is_cached)
     try:
-        configuration = protocol.parsed_configuration(issuer, document)
+        configuration = protocol.parse_configuration(issuer, document)
         used = [configuration.authorization_endpoint, configuration.token_endpoint, configuration.jwks_uri]
         if configuration.end_session_endpoint:
             used.append(configuration.end_session_endpoint)
         for endpoint in used:
-            _checked(endpoint)
+            _require_allowed(endpoint)
     except SsoFailed:
         cache.delete(_key(tenant_id, url))  # the provider may correct it before the document would expire
         raise
@@ -62,18 +62,18 @@ def claims_of(sso: SsoConfiguration, *, code: str, redirect_uri: str, verifier: 
         configuration, client_id=sso.client_id, secret=secret_of(sso), code=code, redirect_uri=redirect_uri,
         verifier=verifier,
     )  # fmt: skip
-    with slot(sso.tenant_id), _explained():
-        answer = outbound.post(
+    with slot(sso.tenant_id), _translated_errors():
+        response = outbound.post(
             configuration.token_endpoint, body, headers,
             bytes_max=SSO_ANSWER_BYTES_MAX, deadline_s=SSO_DEADLINE_S, is_whole=True,
         )  # fmt: skip
-    if answer.status != outbound.OK:
+    if response.status != outbound.OK:
         detail = Message(
             gettext_noop("The provider refused the sign-in's code (status %(status)s). Check client id and secret."),
-            status=answer.status,
+            status=response.status,
         )
         raise SsoFailed("code_refused", detail)
-    token = protocol.id_token_of(answer.body)
+    token = protocol.id_token_of(response.body)
 
     def verified(keys: list[dict[str, Any]]) -> Claims:
         return protocol.verified_claims(
@@ -84,7 +84,7 @@ def claims_of(sso: SsoConfiguration, *, code: str, redirect_uri: str, verifier: 
     try:
         return verified(_keys(sso, configuration, is_cached=True))
     except UnknownKey:
-        if not cache.add(f"sso_keys_again:{sso.tenant_id}", True, KEYS_AGAIN_AFTER_S):
+        if not cache.add(f"sso_keys_again:{sso.tenant_id}", True, KEYS_REFRESH_INTERVAL_S):
             raise
         return verified(_keys(sso, configuration, is_cached=False))
 
@@ -98,7 +98,7 @@ def secret_of(sso: SsoConfiguration) -> str:
 
 
 def _keys(sso: SsoConfiguration, configuration: ProviderConfiguration, *, is_cached: bool) -> list[dict[str, Any]]:
-    return protocol.parsed_keys(_document(sso.tenant_id, configuration.jwks_uri, is_cached=is_cached))
+    return protocol.parse_keys(_document(sso.tenant_id, configuration.jwks_uri, is_cached=is_cached))
 
 
 def _key(tenant_id: str, url: str) -> str:
@@ -112,37 +112,37 @@ def _document(tenant_id: str, url: str, *, is_cached: bool) -> str:
     key = _key(tenant_id, url)
     failed_key = f"{key}:failed"
     if is_cached:
-        found = cache.get(key)
-        if isinstance(found, str):
-            return found
+        cached = cache.get(key)
+        if isinstance(cached, str):
+            return cached
         failure = cache.get(failed_key)
         if isinstance(failure, dict):
             raise SsoFailed("provider_unreachable", Message.from_body(failure))
     try:
-        with slot(tenant_id), _explained():
-            answer = outbound.fetch(url, bytes_max=SSO_ANSWER_BYTES_MAX, deadline_s=SSO_DEADLINE_S)
-    except SsoFailed as failed:
-        if failed.reason == "provider_unreachable":
-            cache.set(failed_key, failed.detail.to_body(), FAILURE_CACHED_S)
+        with slot(tenant_id), _translated_errors():
+            response = outbound.fetch(url, bytes_max=SSO_ANSWER_BYTES_MAX, deadline_s=SSO_DEADLINE_S)
+    except SsoFailed as error:
+        if error.reason == "provider_unreachable":
+            cache.set(failed_key, error.detail.to_body(), FAILURE_CACHE_TTL_S)
         raise
-    document = answer.decode(errors="replace")
-    cache.set(key, document, CACHED_S)
+    document = response.decode(errors="replace")
+    cache.set(key, document, CACHE_TTL_S)
     cache.delete(failed_key)
     return document
 
 
-def _checked(url: str) -> None:
+def _require_allowed(url: str) -> None:
     """Raises `SsoFailed` for a URL that is not allowed for requests; browsers are not redirected to it either."""
-    with _explained():
+    with _translated_errors():
         outbound.target_of(url)
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     try:
         yield
-    except outbound.OutboundFailed as failed:
-        detail = Message(gettext_noop("The identity provider could not be asked. %(why)s"), why=failed.detail)
+    except outbound.OutboundFailed as error:
+        detail = Message(gettext_noop("The identity provider could not be asked. %(why)s"), why=error.detail)
         raise SsoFailed("provider_unreachable", detail) from None
 
 

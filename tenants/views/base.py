@@ -102,7 +102,7 @@ def console_page(
         @wraps(view)
         def guarded(request: HttpRequest, *args: Arguments.args, **kwargs: Arguments.kwargs) -> HttpResponse:
             if not request.user.is_authenticated:
-                return signed_out_part(request) or redirect_to_login(_onward(request))
+                return signed_out_part(request) or redirect_to_login(_return_url(request))
             acting = actor_of(request)
             request.actor = acting  # type: ignore[attr-defined]
             with translation.override(request.user.language), timezone.override(_zone_of(request)):
@@ -110,7 +110,7 @@ def console_page(
                 try:
                     if request.method == "POST":
                         rates.charge_write(acting)
-                    request.actor = acting = _of_the_page(request, acting)  # type: ignore[attr-defined]
+                    request.actor = acting = _in_submitted_tenant(request, acting)  # type: ignore[attr-defined]
                     if needs_factor:
                         gate.require(request, acting)
                     if needs_tenant:
@@ -119,9 +119,9 @@ def console_page(
                         access.require(acting, scope)
                     response = view(request, *args, **kwargs)
                 except ConfirmationNeeded:
-                    response = ask_again(request)
+                    response = redirect_to_reauthentication(request)
                 except SecondFactorNeeded:
-                    response = _leading(request, reverse("page-security"))
+                    response = _redirect_whole_page(request, reverse("page-security"))
                 except DomainError as error:
                     response = error_page(request, error, scope)
                     if error.retry_after_s is not None:
@@ -135,26 +135,28 @@ def console_page(
     return decorate
 
 
-def _of_the_page(request: HttpRequest, acting: Actor) -> Actor:
+def _in_submitted_tenant(request: HttpRequest, acting: Actor) -> Actor:
     """Returns the actor in the tenant of the submitted form, and makes that tenant the session's.
 
     Another tab may have chosen another tenant since the form was opened. Raises `NotFound` for a former member.
     """
-    named = request.POST.get(TENANT_FIELD) if request.method == "POST" else None
-    if not named or (acting.tenant is not None and acting.tenant.pk == named):
+    submitted_tenant_id = request.POST.get(TENANT_FIELD) if request.method == "POST" else None
+    if not submitted_tenant_id or (acting.tenant is not None and acting.tenant.pk == submitted_tenant_id):
         return acting
-    request.session["tenant_id"] = access.tenant(acting, named).pk
+    request.session["tenant_id"] = access.tenant(acting, submitted_tenant_id).pk
     return actor_of(request)
 
 
-def ask_again(request: HttpRequest) -> HttpResponse:
+def redirect_to_reauthentication(request: HttpRequest) -> HttpResponse:
     """Redirects to reauthentication and back. Nothing was changed."""
     if request.method == "POST":
         messages.info(request, _("Confirm that it is you, then send it again. Nothing was changed so far."))
-    return _leading(request, reverse("account_reauthenticate") + "?" + urlencode({"next": _onward(request)}))
+    return _redirect_whole_page(
+        request, reverse("account_reauthenticate") + "?" + urlencode({"next": _return_url(request)})
+    )
 
 
-def _leading(request: HttpRequest, url: str) -> HttpResponse:
+def _redirect_whole_page(request: HttpRequest, url: str) -> HttpResponse:
     """Redirects; for a fragment of a page it redirects the whole page."""
     if request.headers.get("HX-Request"):
         return HttpResponse(status=403, headers={"HX-Redirect": url})
@@ -169,16 +171,16 @@ def signed_out_part(request: HttpRequest) -> HttpResponse | None:
     return HttpResponse(status=401, headers={"HX-Refresh": "true"}) if request.headers.get("HX-Request") else None
 
 
-def _onward(request: HttpRequest) -> str:
+def _return_url(request: HttpRequest) -> str:
     """Returns the URL to which a login leads back: the requested page, or the page of the submitted form.
 
     A question has no URL of its own, and names the page before it.
     """
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
-    came_from = request.POST.get(BACK_FIELD) or request.headers.get("Referer", "")
-    is_ours = url_has_allowed_host_and_scheme(came_from, {request.get_host()}, require_https=request.is_secure())
-    result = urlsplit(came_from)
+    referrer = request.POST.get(BACK_FIELD) or request.headers.get("Referer", "")
+    is_ours = url_has_allowed_host_and_scheme(referrer, {request.get_host()}, require_https=request.is_secure())
+    result = urlsplit(referrer)
     return urlunsplit(("", "", result.path, result.query, "")) if is_ours and result.path else "/"
 
 
@@ -193,8 +195,12 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
     """Renders the page of a refusal: what happened, what is safe, and what to do next."""
     if error.http_status >= 500:
         logger.warning("console page unavailable", extra={"code": error.code, "detail": error.detail})
-    needed = getattr(error, "scope", "") or scope
-    roles = [role.label for role, granted in access.ROLE_SCOPES.items() if needed in granted] if needed else []
+    required_scope = getattr(error, "scope", "") or scope
+    roles = (
+        [role.label for role, granted in access.ROLE_SCOPES.items() if required_scope in granted]
+        if required_scope
+        else []
+    )
     instance = _instance_of(request)
     suspended = suspension_of(request, error)
     context = {
@@ -247,11 +253,11 @@ def outside_sso(request: HttpRequest) -> HttpResponse:
 def _instance_of(request: HttpRequest) -> interfaces.PageInstance | None:
     """Returns the instance in the URL for its menu; None for other pages, or if it is not the tenant's."""
     acting: Actor | None = getattr(request, "actor", None)
-    named = INSTANCE_PATH.match(request.path)
-    if named is None or acting is None or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
+    match = INSTANCE_PATH.match(request.path)
+    if match is None or acting is None or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return None
     try:
-        return interfaces.page_instance.it(acting, named[1])
+        return interfaces.page_instance.it(acting, match[1])
     except DomainError:
         return None
 
@@ -274,11 +280,11 @@ def add_errors(form: Form, error: DomainError, fields: dict[str, str] | None = N
     """
     if error.http_status in (401, 404) or error.http_status >= 500 or isinstance(error, ConfirmationNeeded):
         raise error
-    is_said = False
-    for complaint in error.errors:
-        pointer = complaint.pointer or f"/{complaint.parameter or ''}"
+    is_shown = False
+    for field_error in error.errors:
+        pointer = field_error.pointer or f"/{field_error.parameter or ''}"
         name = (fields or {}).get(pointer, pointer.strip("/").split("/")[0])
-        form.add_error(name if name in form.fields else None, localized(complaint.detail))
-        is_said = True
-    if not is_said:
+        form.add_error(name if name in form.fields else None, localized(field_error.detail))
+        is_shown = True
+    if not is_shown:
         form.add_error(None, wording(error))

@@ -122,7 +122,7 @@ def join(request: HttpRequest, secret: str, proof: str = "") -> HttpResponse:
 
     The secret is only in the link and never stored. `proof` is in the mailed link: its holder can read the mailbox.
     """
-    is_proved = bool(proof) and services.proves_mailbox(secret, proof)
+    is_proved = bool(proof) and services.is_invitation_proof(secret, proof)
     if proof and not is_proved:
         raise Http404
     invitation = selectors.invitation_of_link(secret)
@@ -152,7 +152,7 @@ def _join_with_an_account(request: HttpRequest, secret: str, invitation: Invitat
             )
             return None
         return services.sign_up_invited(
-            email=email, password=password, secret=secret, language=language, is_proved=is_proved
+            email=email, password=password, secret=secret, language=language, is_mailbox_verified=is_proved
         )
 
     here = quote(request.path)

@@ -34,7 +34,7 @@ def help_page(request: HttpRequest) -> HttpResponse:
     """Lists documents, or those that contain the search words."""
     text = request.GET.get("q", "")[:WORDS_CHARS_MAX].replace("\x00", "")
     words = tuple(text.lower().split()[:WORDS_MAX])
-    context = {"words": text, "found": library.find(words) if words else None, "sections": sections()}
+    context = {"words": text, "found": library.search(words) if words else None, "sections": sections()}
     return render_page(request, "console/help.html", context, section="help", crumbs=[(_("Help"), None)])
 
 

@@ -30,7 +30,7 @@ def send(request: HttpRequest) -> HttpResponse:
         raise Http404
     if not may_mail(request, request.user.email):
         messages.error(request, _("Enough mails for this hour. Look into your mailbox, or try again later."))
-    elif request.user.email_verified_at is None and services.mail_verification(request.user):
+    elif request.user.email_verified_at is None and services.send_verification_mail(request.user):
         messages.success(request, _("A mail is on its way to %(email)s.") % {"email": request.user.email})
     else:
         messages.error(request, _("No mail could be sent. Try again later."))
@@ -45,7 +45,7 @@ def verify(request: HttpRequest, secret: str) -> HttpResponse:
     It requires the password or a session of the same person: otherwise an attacker who signed up with a foreign address
     could have it verified by a click of its owner.
     """
-    user = services.user_behind(secret) if settings.MAIL_IS_CONFIGURED else None
+    user = services.user_of_verification_link(secret) if settings.MAIL_IS_CONFIGURED else None
     if user is None or user.email_verified_at is not None:
         response = render_page(request, "console/verify_closed.html", {"user": user}, status=410 if user else 404)
     else:
@@ -60,8 +60,8 @@ def _verify(request: HttpRequest, user: User) -> HttpResponse:
     status = 200
     if request.method == "POST" and form.is_valid():
         try:
-            if is_signed_in or _knows_password(request, user, form.cleaned_data["password"]):
-                return _verified(request, user, is_signed_in=is_signed_in)
+            if is_signed_in or _is_password_right(request, user, form.cleaned_data["password"]):
+                return _respond_verified(request, user, is_signed_in=is_signed_in)
             form.add_error("password", _("This is not the password of this account."))
         except RateLimited:
             form.add_error(None, _("Too many failed login attempts. Try again later."))
@@ -72,14 +72,14 @@ def _verify(request: HttpRequest, user: User) -> HttpResponse:
     return render_page(request, "console/verify.html", context, status=status)
 
 
-def _knows_password(request: HttpRequest, user: User, password: str) -> bool:
+def _is_password_right(request: HttpRequest, user: User, password: str) -> bool:
     holder = password_holder(
         request, LoginScope.CONSOLE, user.email, password, may_enter=lambda found: found.pk == user.pk
     )
     return holder is not None
 
 
-def _verified(request: HttpRequest, user: User, *, is_signed_in: bool) -> HttpResponse:
+def _respond_verified(request: HttpRequest, user: User, *, is_signed_in: bool) -> HttpResponse:
     services.verify_mailbox(acting=acting_person(request, user), user=user)
     messages.success(request, _("Your e-mail address is verified."))
     # A person with a second factor must give it here as well.

@@ -52,7 +52,7 @@ class Search:
         return 0 if entry["label"].lower().startswith(" ".join(self.words)) else 1
 
 
-class NotAnswered(Exception):
+class PartialResult(Exception):
     """A source could not search everywhere; `found` are the entries it has."""
 
     def __init__(self, found: list[Entry]) -> None:
@@ -87,7 +87,7 @@ def entry_of(label: str, hint: str, page: str, *args: str) -> Entry | None:
 
 def account_places(search: Search) -> list[Entry]:
     """Returns the pages and actions of the account that the actor may open."""
-    page, act = _("Page"), _("Action")
+    page, action = _("Page"), _("Action")
     places = (
         (_("Usage & cost"), page, "page-account-usage", Scope.USAGE_READ),
         (_("Archives"), page, "page-archives", Scope.ARCHIVES_READ),
@@ -99,9 +99,9 @@ def account_places(search: Search) -> list[Entry]:
         (_("Alert rules"), page, "page-alert-rules", Scope.USAGE_READ),
         (_("Members"), page, "page-members", Scope.MEMBERS_READ),
         (_("Single sign-on"), page, "page-sso-settings", Scope.MEMBERS_READ),
-        (_("Invite a member"), act, "page-members", Scope.MEMBERS_WRITE),
+        (_("Invite a member"), action, "page-members", Scope.MEMBERS_WRITE),
         (_("API tokens"), page, "page-tokens", Scope.TOKENS_READ),
-        (_("Create token"), act, "page-tokens", Scope.TOKENS_WRITE),
+        (_("Create token"), action, "page-tokens", Scope.TOKENS_WRITE),
         (_("Audit log"), page, "page-audit", Scope.AUDIT_READ),
         (_("Security"), page, "page-security", None),
         (_("Settings"), page, "page-settings", None),
@@ -126,20 +126,20 @@ def permitted(actor: Actor, places: Iterable[tuple[str, str, str, str | None]], 
 def palette(request: HttpRequest) -> HttpResponse:
     """Returns the entries that match the words best; `is_partial` is true if brokers did not answer in time."""
     form = PaletteForm(request.GET)
-    asked = form.cleaned_data if form.is_valid() else {}
+    query = form.cleaned_data if form.is_valid() else {}
     search = Search(
         actor=request.actor,  # type: ignore[attr-defined]
-        words=tuple(asked.get("q", "").lower().split()[:WORDS_MAX]),
-        instance_id=asked.get("instance", ""),
+        words=tuple(query.get("q", "").lower().split()[:WORDS_MAX]),
+        instance_id=query.get("instance", ""),
     )
-    part: Part = "names" if asked.get("part") == "names" else "places"
+    part: Part = "names" if query.get("part") == "names" else "places"
     result: list[Entry] = []
     is_partial = False
     for source in (*_sources[part], *((account_places,) if part == "places" else ())):
         try:
             result += source(search)
-        except NotAnswered as trouble:
-            result += trouble.found
+        except PartialResult as partial:
+            result += partial.found
             is_partial = True
     best = sorted(filter(search.matches, result), key=search.rank)[:ENTRIES_MAX]
     return JsonResponse({"entries": best, "is_partial": is_partial})

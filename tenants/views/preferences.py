@@ -29,10 +29,10 @@ def set_preferences(request: HttpRequest) -> HttpResponse:
     theme = theme if theme in Theme.values else None
     if request.user.is_authenticated:
         services.set_preferences(user=request.user, language=language, theme=theme)
-    onward = request.POST.get("next", "/")
-    is_ours = url_has_allowed_host_and_scheme(onward, allowed_hosts={request.get_host()})
+    next_url = request.POST.get("next", "/")
+    is_ours = url_has_allowed_host_and_scheme(next_url, allowed_hosts={request.get_host()})
     is_script = "HX-Request" in request.headers
-    response = HttpResponse(status=204) if is_script else redirect(onward if is_ours else "/")
+    response = HttpResponse(status=204) if is_script else redirect(next_url if is_ours else "/")
     if language:
         response.set_cookie(settings.LANGUAGE_COOKIE_NAME, language, max_age=COOKIE_SECONDS, samesite="Lax")
     if theme:
@@ -56,16 +56,16 @@ def settings_page(request: HttpRequest) -> HttpResponse:
     user, tenant = request.user, access.tenant_of(acting)
     initial = {"name": user.name, "language": user.language, "time_zone": user.time_zone, "theme": user.theme}
     wanted = request.POST.get("part") if request.method == "POST" else None
-    mine = PreferencesForm(request.POST if wanted == "mine" else None, initial=initial)
+    own = PreferencesForm(request.POST if wanted == "mine" else None, initial=initial)
     ours = TenantForm(request.POST if wanted == "tenant" else None, initial={"name": tenant.name})
     another = TenantForm(request.POST if wanted == "found" else None, auto_id="found-%s")
     try:
-        if mine.is_bound and mine.is_valid():
-            services.set_preferences(user=user, **mine.cleaned_data)
+        if own.is_bound and own.is_valid():
+            services.set_preferences(user=user, **own.cleaned_data)
             messages.success(request, _("Saved."))
             response = redirect("page-settings")
             response.set_cookie(
-                settings.LANGUAGE_COOKIE_NAME, mine.cleaned_data["language"], max_age=COOKIE_SECONDS, samesite="Lax"
+                settings.LANGUAGE_COOKIE_NAME, own.cleaned_data["language"], max_age=COOKIE_SECONDS, samesite="Lax"
             )
             return response
         if ours.is_bound and ours.is_valid():
@@ -81,9 +81,9 @@ def settings_page(request: HttpRequest) -> HttpResponse:
             )
             return redirect("/")
     except DomainError as error:
-        add_errors(next(form for form in (mine, ours, another) if form.is_bound), error)
+        add_errors(next(form for form in (own, ours, another) if form.is_bound), error)
     context = {
-        "mine": mine, "ours": ours, "another": another, "tenant": tenant, "mb_s_max": UNVERIFIED_BANDWIDTH_MB_S_MAX,
+        "mine": own, "ours": ours, "another": another, "tenant": tenant, "mb_s_max": UNVERIFIED_BANDWIDTH_MB_S_MAX,
         "gb_max": UNVERIFIED_STORAGE_GB_MAX,
         "is_confined": acting.is_confined,
         "may_verify": not acting.is_confined and settings.MAIL_IS_CONFIGURED and user.email_verified_at is None,

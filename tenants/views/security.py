@@ -130,9 +130,9 @@ def end_sessions(request: HttpRequest) -> HttpResponse:
 def read_notices(request: HttpRequest) -> HttpResponse:
     """Acknowledges the notices of new sign-ins that the page showed."""
     places = request.POST.getlist("place")[:SIGN_IN_PLACES_PER_USER_MAX]
-    services.read_sign_in_notices(
+    services.acknowledge_sign_in_notices(
         user=request.user,
-        shown=[place for place in places if is_id(place, SIGN_IN_PLACE_ID_START)],
+        place_ids=[place for place in places if is_id(place, SIGN_IN_PLACE_ID_START)],
         except_place=request.session.get(sessions.SIGN_IN_PLACE),
     )
     return redirect("page-security")

@@ -32,7 +32,7 @@ from tenants.limits import DOMAIN_CHARS_MAX, DOMAIN_PROOF_KEPT_DAYS, SSO_STARTS_
 from tenants.mails import public_url
 from tenants.models import DomainProof, SsoConfiguration, Tenant
 from tenants.requests import actor_of, client_ip
-from tenants.services.sso import configuration, member_behind, note_refusal, sso_of
+from tenants.services.sso import configuration, member_for_identity, record_refusal, sso_of
 from tenants.services.sso_domains import proofs_of
 from tenants.sso import domains, pending, protocol, provider
 from tenants.sso.protocol import SsoFailed
@@ -70,13 +70,13 @@ def find(request: HttpRequest) -> HttpResponse:
     A session of single sign-on that must be confirmed again is redirected to the provider of its own tenant, unless its
     user is no longer a member.
     """
-    onward = request.GET.get("next", "/")
+    next_path = request.GET.get("next", "/")
     is_again = sessions.sso_tenant_of(request) is not None and "again" in request.GET
     own = actor_of(request).tenant if is_again else None
     if own is not None:
-        return redirect(f"{reverse('page-sso-begin', args=[own.slug])}?{urlencode({'again': '1', 'next': onward})}")
+        return redirect(f"{reverse('page-sso-begin', args=[own.slug])}?{urlencode({'again': '1', 'next': next_path})}")
     slug = request.GET.get("tenant", "").strip().lower()
-    sso = services.sso_behind(slug) if slug and len(slug) <= SLUG_CHARS_MAX else None
+    sso = services.sso_of_slug(slug) if slug and len(slug) <= SLUG_CHARS_MAX else None
     context = {"slug": slug[:SLUG_CHARS_MAX], "sso": sso, "issuer": _host_of(sso), "is_asked": "tenant" in request.GET}
     return _uncached(render_page(request, "console/sso_find.html", context))
 
@@ -85,22 +85,22 @@ def find(request: HttpRequest) -> HttpResponse:
 @limited
 def begin(request: HttpRequest, slug: str) -> HttpResponse:
     """Redirects to the tenant's provider."""
-    sso = services.sso_behind(slug)
+    sso = services.sso_of_slug(slug)
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
-    onward = request.GET.get("next", "/")
-    is_ours = url_has_allowed_host_and_scheme(onward, {request.get_host()}, require_https=request.is_secure())
-    started = pending.new_pending(sso.pk, sso.version, onward if is_ours else "/")
+    next_path = request.GET.get("next", "/")
+    is_ours = url_has_allowed_host_and_scheme(next_path, {request.get_host()}, require_https=request.is_secure())
+    started = pending.new_pending(sso.pk, sso.version, next_path if is_ours else "/")
     try:
         url = protocol.authorization_url(
             provider.configuration_of(sso.tenant_id, sso.issuer), client_id=sso.client_id,
             redirect_uri=redirect_uri(request, sso), state=started.state, nonce=started.nonce,
-            verifier=started.verifier, asks_again="again" in request.GET,
+            verifier=started.verifier, prompt_login="again" in request.GET,
         )  # fmt: skip
-    except SsoFailed as failed:
-        return _failed(request, sso, failed)
+    except SsoFailed as error:
+        return _error_page(request, sso, error)
     response = HttpResponse(status=302, headers={"Location": url})
-    pending.keep(response, started)
+    pending.set_cookie(response, started)
     return _uncached(response)
 
 
@@ -108,33 +108,33 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
 @limited
 def complete(request: HttpRequest, slug: str) -> HttpResponse:
     """Verifies the provider's response, and signs the member in to this tenant only."""
-    sso = services.sso_behind(slug)
+    sso = services.sso_of_slug(slug)
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
     claims = None
     try:
-        started, code = _begun(request, sso)
+        started, code = _read_pending(request, sso)
         claims = provider.claims_of(
             sso, code=code, redirect_uri=redirect_uri(request, sso), verifier=started.verifier, nonce=started.nonce
         )
-        member = member_behind(sso=sso, claims=claims)
-    except SsoFailed as failed:
+        member = member_for_identity(sso=sso, claims=claims)
+    except SsoFailed as error:
         if claims is not None:
-            note_refusal(sso=sso, claims=claims, reason=failed.reason, acting=_visitor(request, sso))
-        return _failed(request, sso, failed)
+            record_refusal(sso=sso, claims=claims, reason=error.reason, acting=_visitor(request, sso))
+        return _error_page(request, sso, error)
     if not request.user.is_authenticated or request.user.pk != member.user_id:
         request.session.flush()
     login(request, member.user, backend=BACKEND)
     sessions.begin_sso(request, member.tenant_id, claims.id_token)
     request.session["tenant_id"] = member.tenant_id
     response = redirect(started.onward)
-    pending.forget(response)
+    pending.delete_cookie(response)
     return _uncached(response)
 
 
-def _begun(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending, str]:
+def _read_pending(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending, str]:
     """Returns the sign-in to which the provider's response belongs, and its code. Raises `SsoFailed`."""
-    started = pending.begun(request, sso.pk, sso.version, request.GET.get("state", ""))
+    started = pending.read_cookie(request, sso.pk, sso.version, request.GET.get("state", ""))
     if started is None:
         detail = Message(gettext_noop("This sign-in was not begun in this browser, or it took too long. Begin again."))
         raise SsoFailed("unknown_state", detail)
@@ -157,8 +157,8 @@ def log_out(request: HttpRequest) -> HttpResponse:
     tenant_id = sessions.sso_tenant_of(request) if request.method == "POST" else None
     sso = None if tenant_id is None else sso_of(tenant_id)
     if sso is None:
-        answer: HttpResponse = library_logout(request)
-        return answer
+        response: HttpResponse = library_logout(request)
+        return response
     at_provider = _provider_logout(request, sso)
     logout(request)
     context = {"sso": sso, "issuer": _host_of(sso), "at_provider": at_provider}
@@ -184,7 +184,7 @@ def _ended_path(tenant: Tenant) -> str:
 @limited
 def ended(request: HttpRequest, slug: str) -> HttpResponse:
     """Page to which the provider sends browsers after its own session has ended."""
-    sso = services.sso_behind(slug)
+    sso = services.sso_of_slug(slug)
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
     return _uncached(
@@ -206,11 +206,11 @@ def _visitor(request: HttpRequest, sso: SsoConfiguration) -> Actor:
     return replace(acting, ip=client_ip(request))
 
 
-def _failed(request: HttpRequest, sso: SsoConfiguration, failed: SsoFailed) -> HttpResponse:
-    status = {"busy": 503, "provider_unreachable": 502}.get(failed.reason, 403)
-    context = {"words": localized(failed.detail), "sso": sso, "reason": failed.reason}
+def _error_page(request: HttpRequest, sso: SsoConfiguration, error: SsoFailed) -> HttpResponse:
+    status = {"busy": 503, "provider_unreachable": 502}.get(error.reason, 403)
+    context = {"words": localized(error.detail), "sso": sso, "reason": error.reason}
     response = render_page(request, "console/sso_failed.html", context, status=status)
-    pending.forget(response)
+    pending.delete_cookie(response)
     return _uncached(response)
 
 
@@ -229,7 +229,7 @@ def settings_page(request: HttpRequest) -> HttpResponse:
     """Shows and sets the tenant's identity provider."""
     acting = request.actor  # type: ignore[attr-defined]
     tenant = access.tenant_of(acting)
-    sso = _configured(acting)
+    sso = _sso_or_none(acting)
     form = SsoForm(request.POST or None, initial=_initial(sso, tenant))
     if form.is_bound and form.is_valid():
         try:
@@ -302,7 +302,7 @@ def remove(request: HttpRequest) -> HttpResponse:
     return redirect("page-sso-settings")
 
 
-def _configured(acting: Actor) -> SsoConfiguration | None:
+def _sso_or_none(acting: Actor) -> SsoConfiguration | None:
     try:
         return configuration(acting)
     except NotFound:

@@ -14,7 +14,7 @@ APPS = ("instances", "quotas", "billing", "notifications", "archives", "tenants"
 WITHOUT_PAGE = {
     "lock_topic": "a lock: for If-Match",
     "lock_user": "a lock: for If-Match",
-    "note_token_use": "pages are not called with tokens",
+    "record_token_use": "pages are not called with tokens",
     "refund": "called by payment providers and operators; tenants ask for it",
     "remove_certificate": "called by name: `instances.views.route_certificates.PARTS`",
     "remove_client_ca": "called by name: `instances.views.route_certificates.PARTS`",
@@ -41,17 +41,17 @@ WITHOUT_REST = {
     "spent": "a read: GET /budgets",
     "end_session": "sessions are a browser's",
     "end_sessions_of": "sessions are a browser's",
-    "mail_verification": "proves a mailbox by a link in a mail",
-    "proves_mailbox": "proves a mailbox by a link in a mail",
+    "send_verification_mail": "proves a mailbox by a link in a mail",
+    "is_invitation_proof": "proves a mailbox by a link in a mail",
     "verify_mailbox": "proves a mailbox by a link in a mail",
-    "read_sign_in_notices": "notices about sign-ins stand on the page that was signed in to",
+    "acknowledge_sign_in_notices": "notices about sign-ins stand on the page that was signed in to",
     "request_sign_up": "an account begins in a browser",
     "request_sign_up_invited": "an account begins in a browser",
     "sign_up": "an account begins in a browser",
     "sign_up_invited": "an account begins in a browser",
     "set_preferences": "language, time zone and theme of pages",
-    "sso_behind": "a read: where a sign-in begins, in a browser",
-    "user_behind": "who clicked a link in a mail",
+    "sso_of_slug": "a read: where a sign-in begins, in a browser",
+    "user_of_verification_link": "who clicked a link in a mail",
 }
 
 

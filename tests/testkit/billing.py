@@ -100,7 +100,7 @@ def assert_ledger_is_right(tenant: Tenant, currency: str = "EUR") -> None:
         assert entry.balance == running
     opened = {invoice.pk: posting.open_amount(invoice) for invoice in invoices}
     assert all(amount >= 0 for amount in opened.values())
-    credit_balance = posting.credit(tenant, currency)
+    credit_balance = posting.credit_balance(tenant, currency)
     assert credit_balance >= 0 and balance == running == sum(opened.values()) - credit_balance
     for invoice in invoices.filter(kind=InvoiceKind.INVOICE):
         _assert_notes_are_within(invoice)
@@ -116,7 +116,7 @@ def assert_ledger_is_right(tenant: Tenant, currency: str = "EUR") -> None:
 
 def _assert_notes_are_within(invoice: Invoice) -> None:
     """Asserts that no note credits more than the invoice, in net and in tax of each rate."""
-    left = {tax_sum.percent: tax_sum for tax_sum in issuing.left_to_credit(invoice).by_rate}
+    left = {tax_sum.percent: tax_sum for tax_sum in issuing.amounts_to_credit(invoice).by_rate}
     for tax_sum in invoice.tax_sums():
         rest = left[tax_sum.percent]
         assert min(Decimal(0), tax_sum.base) <= rest.base <= max(Decimal(0), tax_sum.base)

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from archives import running
-from billing import catching_up
+from billing import usage_backlog
 
 
 class Command(BaseCommand):
@@ -20,5 +20,5 @@ class Command(BaseCommand):
         acts.add_parser("run", help="run the archives that are due, once; others begin where they are")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        runs = running.run_due(catching_up.spark_session, timezone.now())
+        runs = running.run_due(usage_backlog.spark_session, timezone.now())
         self.stdout.write(f"{runs} runs")

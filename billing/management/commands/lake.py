@@ -22,35 +22,37 @@ class Command(BaseCommand):
     help = "Looks after the lake: the Parquet files that bills can be worked out again from."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        acts = parser.add_subparsers(dest="act", required=True, metavar="ACT")
-        acts.add_parser("merge", help="merge the files of each day that is over")
-        acts.add_parser("sweep", help="delete files that no row names, of runs and merges that were killed")
-        again = acts.add_parser("reconcile", help="work a day out again; ends with 1 where the tables differ")
-        again.add_argument("--day", metavar="YYYY-MM-DD", help="in UTC; default: yesterday")
+        subcommands = parser.add_subparsers(dest="act", required=True, metavar="ACT")
+        subcommands.add_parser("merge", help="merge the files of each day that is over")
+        subcommands.add_parser("sweep", help="delete files that no row names, of runs and merges that were killed")
+        reconcile = subcommands.add_parser(
+            "reconcile", help="work a day out again; ends with 1 where the tables differ"
+        )
+        reconcile.add_argument("--day", metavar="YYYY-MM-DD", help="in UTC; default: yesterday")
 
     def handle(self, *_: Any, **options: Any) -> None:
         today = timezone.now().astimezone(UTC).date()
         try:
-            place = open_lake(settings.LAKE_URL)
+            lake = open_lake(settings.LAKE_URL)
             if options["act"] == "merge":
-                self.stdout.write(f"{merge_schedule.merge_days(place, today)} files fewer")
+                self.stdout.write(f"{merge_schedule.merge_days(lake, today)} files fewer")
                 return
             if options["act"] == "sweep":
-                swept = strays.sweep(place, dsn.conninfo(), timezone.now())
-                rest = "" if swept.is_complete else "; there may be more: run it again"
-                self.stdout.write(f"{swept.files} files deleted, {swept.bytes} bytes{rest}")
+                result = strays.sweep(lake, dsn.conninfo(), timezone.now())
+                rest = "" if result.is_complete else "; there may be more: run it again"
+                self.stdout.write(f"{result.files} files deleted, {result.bytes} bytes{rest}")
                 return
             day = _day(options["day"]) if options["day"] else today - timedelta(days=1)
-            differing = reconciliation.reconcile(place, day)
-        except (LakeBroken, ValueError, OSError) as trouble:
-            raise CommandError(str(trouble)) from None
-        for hour in differing[:DIFFERENCES_SHOWN]:
+            differences = reconciliation.reconcile(lake, day)
+        except (LakeBroken, ValueError, OSError) as error:
+            raise CommandError(str(error)) from None
+        for hour in differences[:DIFFERENCES_SHOWN]:
             self.stdout.write(
                 f"{hour.instance_id} {hour.hour:%Y-%m-%d %H:%M} {hour.direction}: "
                 f"{hour.in_tables} bytes in the tables, {hour.in_lake} in the lake"
             )
-        if differing:
-            raise CommandError(f"{len(differing)} hours differ")
+        if differences:
+            raise CommandError(f"{len(differences)} hours differ")
         self.stdout.write(f"{day}: tables and lake say the same")
 
 

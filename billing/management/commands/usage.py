@@ -19,9 +19,11 @@ class Command(BaseCommand):
     help = "Looks after the pipeline: what is read of the usage that brokers report."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        acts = parser.add_subparsers(dest="act", required=True, metavar="ACT")
-        status = acts.add_parser("status", help="offsets read and there; ends with 1 where reports are lost")
-        skip = acts.add_parser("skip-lost", help="go on at the start of each log whose stored offset it does not hold")
+        subcommands = parser.add_subparsers(dest="act", required=True, metavar="ACT")
+        status = subcommands.add_parser("status", help="offsets read and there; ends with 1 where reports are lost")
+        skip = subcommands.add_parser(
+            "skip-lost", help="go on at the start of each log whose stored offset it does not hold"
+        )
         for parser_ in (status, skip):
             parser_.add_argument("--cluster", metavar="ID", help="default: all")
 
@@ -31,13 +33,13 @@ class Command(BaseCommand):
         ]
         if options["cluster"] and not clusters:
             raise CommandError(f"There is no cluster {options['cluster']} whose brokers run.")
-        act = self._skip_lost if options["act"] == "skip-lost" else self._status
+        run = self._skip_lost if options["act"] == "skip-lost" else self._status
         lost = 0
         for cluster in clusters:
             try:
-                lost += act(cluster)
-            except KafkaException as trouble:
-                raise CommandError(f"{cluster.cluster_id}: its brokers do not answer ({trouble}).") from None
+                lost += run(cluster)
+            except KafkaException as error:
+                raise CommandError(f"{cluster.cluster_id}: its brokers do not answer ({error}).") from None
             except sink.PipelineBusy:
                 raise CommandError(f"{cluster.cluster_id}: a run is at work on it; try again.") from None
         if lost:
@@ -50,15 +52,15 @@ class Command(BaseCommand):
         available = job.available_offsets(cluster)
         lost = job.lost(stored, available)
         for partition, (low, high) in sorted(available.items()):
-            at = stored.get(partition, low)
-            state = f"LOST: the log holds [{low}, {high})" if partition in lost else f"{high - at} to go"
-            self.stdout.write(f"{cluster.cluster_id} {USAGE_TOPIC}-{partition}: read up to {at}, {state}")
+            next_offset = stored.get(partition, low)
+            state = f"LOST: the log holds [{low}, {high})" if partition in lost else f"{high - next_offset} to go"
+            self.stdout.write(f"{cluster.cluster_id} {USAGE_TOPIC}-{partition}: read up to {next_offset}, {state}")
         return len(lost)
 
     def _skip_lost(self, cluster: Cluster) -> int:
-        moved = job.skip_lost(cluster, dsn.conninfo())
-        for partition, (old, new) in moved.items():
+        skipped = job.skip_lost(cluster, dsn.conninfo())
+        for partition, (old, new) in skipped.items():
             self.stdout.write(f"{cluster.cluster_id} {USAGE_TOPIC}-{partition}: was at {old}, goes on at {new}")
-        if not moved:
+        if not skipped:
             self.stdout.write(f"{cluster.cluster_id}: nothing is lost")
         return 0

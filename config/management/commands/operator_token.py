@@ -34,7 +34,7 @@ class Command(BaseCommand):
             if email == OPERATOR_EMAIL:
                 secret = operator_token(StateDirectory(state_dir()))
             else:
-                secret = ensure_operator_token(email=email, kept_secret=None)
+                secret = ensure_operator_token(email=email, stored_secret=None)
         except DomainError as refusal:
             raise CommandError(str(refusal)) from None
         self.stdout.write(secret)

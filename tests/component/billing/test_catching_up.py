@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from billing import catching_up, selectors
+from billing import selectors, usage_backlog
 from billing.models import UsageOffset
 from billing.pipeline.job import UsageLost, plan
 from billing.pipeline.sink import PipelineBusy
@@ -32,8 +32,8 @@ def test_a_cluster_in_trouble_keeps_no_other_from_being_billed(
 
     sources = [SimpleNamespace(cluster_id=name) for name in ("cl-silent00", "cl-awake000")]
     monkeypatch.setattr(selectors, "usage_sources", lambda: sources)
-    monkeypatch.setattr(catching_up, "_catch_up", catch_up)
-    catching_up.apply_everywhere()
+    monkeypatch.setattr(usage_backlog, "_process_backlog", catch_up)
+    usage_backlog.process_all_clusters()
     assert worked_off == ["cl-awake000"]
 
 
@@ -49,9 +49,9 @@ def test_an_unexpected_error_in_one_cluster_is_raised_after_the_others_have_been
 
     sources = [SimpleNamespace(cluster_id=name) for name in ("cl-stalled0", "cl-stalled1", "cl-awake000")]
     monkeypatch.setattr(selectors, "usage_sources", lambda: sources)
-    monkeypatch.setattr(catching_up, "_catch_up", catch_up)
+    monkeypatch.setattr(usage_backlog, "_process_backlog", catch_up)
     with pytest.raises(RuntimeError, match="cl-stalled0"):
-        catching_up.apply_everywhere()
+        usage_backlog.process_all_clusters()
     assert worked_off == ["cl-awake000"]
 
 

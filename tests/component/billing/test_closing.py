@@ -14,7 +14,7 @@ from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
 from billing import action_items, services
-from billing.invoices.closing import close_month, months_used_late
+from billing.invoices.closing import close_month, late_months_without_invoice
 from billing.invoices.periods import month_before, month_of
 from billing.models import (
     ActionItem,
@@ -168,9 +168,9 @@ def test_a_month_without_charges_is_not_looked_at_again_as_long_as_nothing_comes
     ran(instance, month.start)
     used(instance.pk, month.start, consume=GB)
     UsageRevision.objects.update(noted_at=month.end + timedelta(hours=1))
-    assert months_used_late(LAST_MONTH) == []
+    assert late_months_without_invoice(LAST_MONTH) == []
     used(instance.pk, month.start + timedelta(hours=1), consume=GB)
-    assert months_used_late(LAST_MONTH) == [(tenant.pk, month.start)]
+    assert late_months_without_invoice(LAST_MONTH) == [(tenant.pk, month.start)]
 
 
 def test_a_fault_of_one_tenant_is_an_action_item_until_its_invoice_is_issued(panel: Client) -> None:
@@ -200,7 +200,7 @@ def test_issuing_one_month_keeps_the_faults_of_other_months() -> None:
 
 def test_an_operator_says_that_an_action_item_is_looked_after(panel: Client) -> None:
     (tenant,) = tenants(1)
-    action_items.note(tenant, ActionKind.MAIL, "PS-1", NOW)
+    action_items.record(tenant, ActionKind.MAIL, "PS-1", NOW)
     chosen = {"action": "mark_handled", "_selected_action": [ActionItem.objects.get().pk]}
     panel.post(reverse("admin:billing_actionitem_changelist"), chosen, follow=True)
     assert not ActionItem.objects.exists()

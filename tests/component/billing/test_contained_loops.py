@@ -90,7 +90,7 @@ def test_invoices(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> Non
     with capture_logs() as written:
         done = closing.close_month(NOW)
     assert events(written) == ["invoice_failed"]
-    assert done.waiting == {members[0].tenant.slug: closing.FAILED}
+    assert done.waiting == {members[0].tenant.slug: closing.UNEXPECTED_FAILURE}
     assert done.issued == Invoice.objects.count() == 2
 
 
@@ -134,7 +134,7 @@ def test_idle_stops(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(idle, "complete_until", known)
     with capture_logs() as written:
-        idle.watch()
+        idle.check_idle_instances()
     assert events(written) == ["idle_stop_failed"]
     assert looked_at == [row.pk for row in made[1:]]
 
@@ -180,7 +180,7 @@ def test_mails_of_alerts(watched: list[Instance], members: list[Member], monkeyp
     assert send(NOW) == ["mail_failed"]
     assert {message.to[0] for message in mail.outbox} == {member.user.email for member in members[1:]}
     now = NOW
-    for wait in outbox.WAITS:
+    for wait in outbox.RETRY_DELAYS:
         now += wait + timedelta(seconds=1)
         assert send(now) == ["mail_failed"]
     assert MailNotice.objects.get(tenant=first).finished_at is not None

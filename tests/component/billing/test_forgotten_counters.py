@@ -65,21 +65,21 @@ def test_processes_that_others_followed_or_whose_broker_is_gone_are_forgotten_af
     process(cluster, 2, 8, OLD)
     process(cluster, 2, 9, RECENT)
 
-    assert counters.forget(NOW) == 12
+    assert counters.delete_old_counters(NOW) == 12
 
     assert left() == {(1, 6), (1, 7), (2, 9)}
-    assert counters.forget(NOW) == 0
+    assert counters.delete_old_counters(NOW) == 0
 
 
 def test_the_latest_process_of_a_broker_keeps_its_counters_however_long_it_is_silent(cluster: Cluster) -> None:
     process(cluster, 1, 5, OLD - timedelta(days=300))
-    assert counters.forget(NOW) == 0 and left() == {(1, 5)}
+    assert counters.delete_old_counters(NOW) == 0 and left() == {(1, 5)}
 
 
 def test_a_report_of_a_forgotten_process_is_refused_with_its_problem(cluster: Cluster) -> None:
     process(cluster, 1, 5, OLD)
     process(cluster, 1, 6, NOW)
-    counters.forget(NOW)
+    counters.delete_old_counters(NOW)
     with sink.exclusive(dsn.conninfo(), cluster.pk) as connection:
         known = Incarnations(sink.stored_incarnations(connection, cluster.pk))
     report = pa.RecordBatch.from_pydict(

@@ -54,7 +54,7 @@ def look(days: float, capture: Callable[..., Any]) -> list[str]:
     UsageOffset.objects.update(updated_at=BEGAN + timedelta(days=days, minutes=1))
     before = len(mail.outbox)
     with capture(execute=True):
-        idle.watch()
+        idle.check_idle_instances()
     return [message.subject for message in mail.outbox[before:]]
 
 

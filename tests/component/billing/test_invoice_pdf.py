@@ -89,14 +89,14 @@ def test_a_character_that_no_font_has_is_replaced_visibly_and_said(owner: Member
 
 def test_a_name_that_cannot_be_shaped_is_printed_all_the_same(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text shaping fails for a line that begins with a combining mark."""
-    found, plain = invoice_of(owner.tenant), pdf._rendered
+    found, plain = invoice_of(owner.tenant), pdf._build
 
     def fails_shaped(*of: Any) -> bytes:
         if pdf._shaping.get():
             raise IndexError
         return plain(*of)
 
-    monkeypatch.setattr(pdf, "_rendered", fails_shaped)
+    monkeypatch.setattr(pdf, "_build", fails_shaped)
     assert "€ 8.85" in pages(printing.as_pdf(found, "en"))[0]
 
 

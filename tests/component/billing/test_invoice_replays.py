@@ -111,7 +111,7 @@ def test_differences_that_are_not_kept_are_counted(
     difference = Difference(
         source="lake", instance_id="ins-a", plan="drop", meter="bytes_in", invoiced=Decimal(1), recomputed=Decimal(2)
     )
-    monkeypatch.setattr(replays, "of_lake", lambda *_: [difference] * 3)
+    monkeypatch.setattr(replays, "compare_with_lake", lambda *_: [difference] * 3)
     invoice, instance_id = invoiced()
     url = (tmp_path / "lake").as_uri()
     in_lake(url, instance_id, BYTES)
@@ -129,14 +129,14 @@ def test_differences_that_are_not_kept_are_counted(
 
 def test_progress_is_said_while_the_lake_is_read(invoice: Invoice, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, int, int]] = []
-    note = replays._note
+    note = replays._store
 
     def noting(noted: Invoice, replay: replays.InvoiceReplay) -> None:
         said.append((replay.state, replay.rows, replay.total))
         note(noted, replay)
 
-    monkeypatch.setattr(replays, "_note", noting)
-    monkeypatch.setattr(replays, "NOTED_EVERY", timedelta(0))
+    monkeypatch.setattr(replays, "_store", noting)
+    monkeypatch.setattr(replays, "PROGRESS_INTERVAL", timedelta(0))
     replays.run(invoice.pk)
     assert said[0] == ("running", 0, 0) and ("running", 20, 20) in said and said[-1] == ("done", 20, 20)
 
@@ -149,8 +149,8 @@ def test_a_tenant_has_one_replay_at_a_time_and_one_that_fell_silent_is_started_a
     assert_problem(caller.post(at(invoice)), 409, "already_running")
     silent = replays.last_replay(invoice)
     assert silent is not None
-    gone = timezone.now() - replays.SILENT_AFTER - timedelta(seconds=1)
-    replays._note(invoice, replays.replace(silent, noted_at=gone))
+    gone = timezone.now() - replays.STALLED_AFTER - timedelta(seconds=1)
+    replays._store(invoice, replays.replace(silent, noted_at=gone))
     said = caller.get(at(invoice)).json()["replay"]
     assert (said["state"], said["error"]) == ("failed", "The replay has ended without a result. Start it again.")
     assert caller.post(at(invoice)).status_code == 202 and len(queued) == 2
@@ -175,9 +175,9 @@ def test_the_installation_replays_one_invoice_and_the_next_one_waits(invoice: In
     finally:
         done.set()
         worker.join()
-    assert replays.shown(invoice, timezone.now()).state == "queued"
+    assert replays.replay_status(invoice, timezone.now()).state == "queued"
     tasks.replay_invoice(invoice.pk)
-    assert replays.shown(invoice, timezone.now()).state == "done"
+    assert replays.replay_status(invoice, timezone.now()).state == "done"
 
 
 def test_a_lake_that_cannot_be_read_is_said_without_where_it_is(
@@ -187,7 +187,7 @@ def test_a_lake_that_cannot_be_read_is_said_without_where_it_is(
         file.write_bytes(b"nothing")
     Api.of(owner).post(at(invoice))
     replays.run(invoice.pk)
-    shown = replays.shown(invoice, timezone.now())
+    shown = replays.replay_status(invoice, timezone.now())
     assert (shown.state, shown.error) == ("failed", "The lake cannot be read.")
 
 
@@ -208,7 +208,7 @@ def test_a_worker_that_cannot_be_reached_is_said(
 
     monkeypatch.setattr(replays, "enqueue", unreachable)
     assert Api.of(owner).post(at(invoice)).status_code == 202
-    assert replays.shown(invoice, timezone.now()).state == "failed"
+    assert replays.replay_status(invoice, timezone.now()).state == "failed"
 
 
 def test_nobody_else_replays_an_invoice(invoice: Invoice, queued: list[str]) -> None:

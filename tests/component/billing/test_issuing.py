@@ -291,13 +291,13 @@ def test_late_usage_of_any_age_is_charged_once_and_months_without_any_are_not_ra
     used(instance.pk, MARCH.start + timedelta(hours=6), produce=50 * GB)
     september, october = (month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in (9, 10))
     rated: list[str] = []
-    as_known_now = adjustments.as_known_now
+    with_current_usage = adjustments.with_current_usage
 
     def counted(invoice: Invoice, inputs: Inputs) -> Inputs:
         rated.append(f"{invoice.period_start:%m}")
-        return as_known_now(invoice, inputs)
+        return with_current_usage(invoice, inputs)
 
-    monkeypatch.setattr(adjustments, "as_known_now", counted)
+    monkeypatch.setattr(adjustments, "with_current_usage", counted)
     late = issued(tenant, september, september.end + timedelta(days=1)).lines.get(kind="adjustment")
     assert (late.corrects_id, late.meter, late.amount) == (march.pk, "bytes_in", Decimal("1.00"))
     assert rated == ["03"]
@@ -370,7 +370,7 @@ def test_closing_a_month_asks_as_much_however_many_there_were(
     periods = [month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in range(3, 3 + months)]
     for month in periods[:-1]:
         issued(tenant, month, month.end + timedelta(days=1))
-    monkeypatch.setattr(adjustments, "as_known_now", None)
+    monkeypatch.setattr(adjustments, "with_current_usage", None)
     with CaptureQueriesContext(connection) as asked:
         adjustments.late_usage(tenant)
     assert len(asked) == 4
@@ -403,7 +403,7 @@ def test_late_usage_that_makes_an_invoice_negative_is_credit_and_no_open_invoice
 
     assert (april.total, april.state) == (Decimal("-5.89"), "settled")
     assert posting.open_amount(march) == march.total - Decimal("5.89")
-    assert posting.credit(tenant, "EUR") == 0
+    assert posting.credit_balance(tenant, "EUR") == 0
 
 
 def test_the_longest_prefix_of_numbers_is_good_for_invoices_and_credit_notes(tenant: Tenant) -> None:

@@ -23,7 +23,7 @@ from billing.ledger import posting
 from billing.ledger import services as ledger
 from billing.models import Invoice, InvoiceKind, InvoiceState, LedgerEntry, LedgerKind, Payment
 from billing.payments import services as payments
-from billing.payments.reported import Reported
+from billing.payments.reported import ReportedPayment
 from tenants.actors import member_actor, system_actor
 from tenants.currencies import rounded
 from tenants.errors import Conflict, DomainError, Invalid, PermissionDenied
@@ -48,7 +48,7 @@ def owed_invoice(tenant: Tenant, net: str = "10.00", tax_percent: int = 0) -> In
         tenant=tenant, kind=InvoiceKind.INVOICE, number=f"PS-{number}", currency="EUR",
         period_start=DUE + timedelta(days=number), period_end=DUE + timedelta(days=number + 1),
         subtotal=Decimal(net), tax_percent=tax_percent, tax=tax, total=Decimal(net) + tax,
-        from_balance=max(Decimal(0), min(posting.credit(tenant, "EUR"), Decimal(net) + tax)),
+        from_balance=max(Decimal(0), min(posting.credit_balance(tenant, "EUR"), Decimal(net) + tax)),
         seller={"name": "S", "address": "", "tax_id": ""},
         buyer={"name": "B", "address": "", "tax_id": "", "email": "", "tenant": tenant.slug},
         issued_at=NOW, due_at=DUE + timedelta(days=number),
@@ -63,7 +63,7 @@ def credit(invoice: Invoice, amount: str | Decimal) -> Invoice:
 
 
 def pay(invoice: Invoice, amount: str | Decimal, payment_id: str = "", currency: str = "EUR") -> Payment:
-    reported = Reported(
+    reported = ReportedPayment(
         payment_id=payment_id or f"pay_{next(SERIAL)}", invoice_number=invoice.number, amount=Decimal(amount),
         currency=currency,
     )  # fmt: skip
@@ -99,12 +99,12 @@ def test_credit_on_a_paid_invoice_goes_to_the_next_one_and_what_is_left_is_refun
     first = owed_invoice(tenant, "44.64")
     pay(first, "44.64")
     credit(first, "12.00")
-    assert posting.credit(tenant, "EUR") == Decimal("12.00") and state_of(first) == "paid"
+    assert posting.credit_balance(tenant, "EUR") == Decimal("12.00") and state_of(first) == "paid"
 
     second = owed_invoice(tenant, "10.00")
 
     assert second.from_balance == Decimal("10.00") and state_of(second) == "settled"
-    assert posting.credit(tenant, "EUR") == Decimal("2.00")
+    assert posting.credit_balance(tenant, "EUR") == Decimal("2.00")
     refund(tenant, "2.00")
     assert statement(tenant) == [
         ("invoice", "44.64", "44.64"),
@@ -119,7 +119,7 @@ def test_an_overpayment_is_credit_and_is_used_for_the_invoice_that_is_due_first(
     first, second, third = (owed_invoice(tenant) for _ in range(3))
     assert pay(first, "25.00").problem == "overpaid"
     assert [state_of(each) for each in (first, second, third)] == ["paid", "settled", "issued"]
-    assert posting.open_amount(third) == Decimal("5.00") and posting.credit(tenant, "EUR") == 0
+    assert posting.open_amount(third) == Decimal("5.00") and posting.credit_balance(tenant, "EUR") == 0
 
 
 def test_a_payment_in_another_currency_is_credit_in_that_currency(tenant: Tenant) -> None:
@@ -140,7 +140,7 @@ def test_an_invoice_of_which_nothing_is_open_is_settled_and_never_overdue(tenant
         credit(invoice, "10.00")
     assert state_of(invoice) == "settled"
     assert dunning.overdue_of(tenant, NOW + timedelta(days=4_000)) == []
-    assert posting.credit(tenant, "EUR") == Decimal("5.89" if how == "below zero" else 0)
+    assert posting.credit_balance(tenant, "EUR") == Decimal("5.89" if how == "below zero" else 0)
     assert AuditEntry.objects.filter(tenant=tenant, action="invoice.settled").count() == 1
 
 
@@ -161,7 +161,9 @@ def test_payments_and_credits_after_a_write_off_reverse_it_and_gain_no_credit(te
         close(each, InvoiceState.WRITTEN_OFF)
     credit(first, "10.00")
     pay(second, "12.00")
-    assert posting.credit(tenant, "EUR") == Decimal("2.00") and posting.balance(tenant, "EUR") == Decimal("-2.00")
+    assert posting.credit_balance(tenant, "EUR") == Decimal("2.00") and posting.balance(tenant, "EUR") == Decimal(
+        "-2.00"
+    )
 
 
 def test_a_refund_is_of_the_credit_balance_once_and_by_an_operator(tenant: Tenant) -> None:
@@ -180,7 +182,7 @@ def test_a_refund_is_of_the_credit_balance_once_and_by_an_operator(tenant: Tenan
             acting=member_actor(tenant.members.get()), tenant=tenant, currency="EUR", amount=CENT, reference="x",
             now=NOW,
         )  # fmt: skip
-    assert posting.credit(tenant, "EUR") == Decimal("3.00")
+    assert posting.credit_balance(tenant, "EUR") == Decimal("3.00")
     assert AuditEntry.objects.filter(tenant=tenant, action="ledger.refunded").count() == 1
 
 
@@ -221,7 +223,7 @@ def act(tenant: Tenant, invoices: list[Invoice], what: str, amount: Decimal, whi
         case "credit":
             credit(invoice, amount)
         case "credit the rest":
-            credit(invoice, issuing.left_to_credit(invoice).net)
+            credit(invoice, issuing.amounts_to_credit(invoice).net)
         case "pay":
             pay(invoice, amount)
         case "pay again":
@@ -267,7 +269,7 @@ def test_a_ledger_that_is_filled_from_the_documents_says_what_is_owed(acts: list
         assert entry.balance == running
     opened = {each.pk: posting.open_amount(each) for each in Invoice.objects.filter(tenant=tenant)}
     assert all(amount >= 0 for amount in opened.values())
-    left = posting.credit(tenant, "EUR")
+    left = posting.credit_balance(tenant, "EUR")
     assert left >= 0 and running == sum(opened.values()) - left
     still_open = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED)
     assert {each.pk for each in still_open} == {pk for pk, amount in opened.items() if amount}
@@ -312,10 +314,10 @@ def test_acts_at_once_credit_no_more_than_the_invoice_and_count_a_payment_and_a_
     assert Payment.objects.count() == 1
     # Of the 41.00 for an invoice over 30.00 the other invoice took what was open of it.
     assert {state_of(each) for each in (invoice, other)} == {"paid", "settled"}
-    left = posting.credit(tenant, "EUR")
+    left = posting.credit_balance(tenant, "EUR")
     assert left == Decimal("41.00") - Decimal("30.00") - Decimal("4.76")
 
     at_once(*[lambda: refund(tenant, left)] * 4)
     at_once(*[lambda n=n: refund(tenant, CENT, reference=f"sepa {n}") for n in range(2, 5)])
-    assert posting.balance(tenant, "EUR") == posting.credit(tenant, "EUR") == 0
+    assert posting.balance(tenant, "EUR") == posting.credit_balance(tenant, "EUR") == 0
     assert_ledger_is_right(tenant)

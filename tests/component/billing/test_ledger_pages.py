@@ -17,7 +17,7 @@ from django.urls import reverse
 from billing.ledger import posting
 from billing.models import Invoice, LedgerEntry
 from billing.payments import services as payments
-from billing.payments.reported import Reported
+from billing.payments.reported import ReportedPayment
 from tenants.actors import system_actor
 from tenants.choices import Role, Scope
 from tenants.models import AuditEntry, Member, Tenant, User
@@ -55,7 +55,7 @@ def panel() -> Client:
 def overpaid(tenant: Tenant, number: str = "PS-1", amount: str = "12.50") -> Invoice:
     """Creates an invoice over 10.00 for which more was paid."""
     invoice = invoice_of(tenant, number)
-    reported = Reported(
+    reported = ReportedPayment(
         payment_id=f"pay {number}", invoice_number=number, amount=Decimal(amount), currency=invoice.currency
     )
     payments.receive(reported, PAID_AT)
@@ -156,7 +156,7 @@ def test_an_operator_sees_who_has_credit_and_records_a_refund_once(panel: Client
 
     for amount, reference in (("2.51", "sepa 9"), ("x", "sepa 9"), ("1.00", " "), ("9" * 400, "sepa 9")):
         assert panel.post(at, {"amount": amount, "reference": reference}).status_code == 200
-    assert posting.credit(owner.tenant, "EUR") == Decimal("2.50")
+    assert posting.credit_balance(owner.tenant, "EUR") == Decimal("2.50")
     assert panel.post(at, {"amount": "2.50", "reference": "sepa 9"}).status_code == 302
     assert panel.post(at, {"amount": "2.50", "reference": "sepa 9"}).status_code == 200
 

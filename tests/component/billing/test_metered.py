@@ -138,7 +138,7 @@ def test_usage_of_a_year_ago_is_returned_by_hour_and_by_day_and_name() -> None:
 
 def test_a_reading_of_very_many_names_is_refused_before_it_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenant may use any number of client ids in each minute."""
-    monkeypatch.setattr(metered, "ROWS_PER_READING_MAX", 20)
+    monkeypatch.setattr(metered, "ROWS_PER_READ_MAX", 20)
     owner = make_member()
     instance, at = make_instance(owner.tenant), midnight()
     for number in range(21):

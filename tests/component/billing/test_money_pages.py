@@ -248,7 +248,7 @@ def test_open_amounts_are_split_by_age_and_the_oldest_debt_comes_first(panel: Cl
     paid.state, paid.closed_at, paid.reference = "paid", NOW, "bank"
     paid.save()
     assert [row["number"] for row in rows_of(panel, "billing_overdue_csv")] == [f"PS-{n}" for n in (5, 4, 3, 2, 1, 0)]
-    (debt,) = overdue.receivables(overdue.sums(timezone.now()))
+    (debt,) = overdue.receivables(overdue.sums_by_age(timezone.now()))
     assert [(each.invoices, each.open_amount) for each in debt.ages] == [(2, 3), (1, 3), (1, 4), (2, 11)]
     for age in Age:
         rows = rows_of(panel, "billing_overdue_csv", f"?age={age}")
@@ -299,7 +299,7 @@ def test_margins_are_sold_against_capacity_and_used_once_the_task_has_run(panel:
         invoice=line.invoice, position=2, kind="usage", instance_id=instance.pk, start=line.start, end=line.end,
         quantity=1, unit_price=450, amount=450,
     )  # fmt: skip
-    margins.keep(NOW)
+    margins.store_use(NOW)
     page = text_of(panel, "billing_margins")
     assert "30.0 MB/s" in page and "What was used is not known yet" not in page
     assert "€ 450.00" in page and "€ 0.50" in page

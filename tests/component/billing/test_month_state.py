@@ -141,9 +141,11 @@ def test_mails_that_were_not_taken_and_tenants_that_none_reaches_are_named(
     number = Invoice.objects.get(tenant=tenant).number
     state = month_state.month_state(LAST_MONTH, NOW)
     assert (
-        state.mails_not_taken == NameSample(1, (number,)) == NameSample(1, tuple(mailing.not_taken(LAST_MONTH.start)))
+        state.mails_rejected
+        == NameSample(1, (number,))
+        == NameSample(1, tuple(mailing.invoices_with_rejected_mail(LAST_MONTH.start)))
     )
-    assert state.nobody_reached == NameSample(1, ("Nobody",))
+    assert state.unreachable_tenants == NameSample(1, ("Nobody",))
 
 
 def test_a_reminder_that_was_not_taken_is_noted_as_well(
@@ -152,11 +154,11 @@ def test_a_reminder_that_was_not_taken_is_noted_as_well(
     invoice = invoice_of(tenant, period_start=datetime(2026, 9, 1, tzinfo=UTC))
     with django_capture_on_commit_callbacks(execute=True):
         dunning.dun(DUE + timedelta(days=4))
-    assert mailing.not_taken(invoice.period_start) == []
+    assert mailing.invoices_with_rejected_mail(invoice.period_start) == []
     monkeypatch.setattr(mails, "send", lambda *_args, **_more: False)
     with django_capture_on_commit_callbacks(execute=True):
         dunning.dun(DUE + timedelta(days=11))
-    assert mailing.not_taken(invoice.period_start) == [invoice.number]
+    assert mailing.invoices_with_rejected_mail(invoice.period_start) == [invoice.number]
 
 
 # --- the lake ---------------------------------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ def test_one_day_an_hour_is_worked_out_again_until_the_outcome_of_each_is_known(
     found: list[date] = []
     while (day := reconciliation.day_without_outcome(today)) is not None:
         found.append(day)
-        outcomes.note(day, 0)
+        outcomes.store(day, 0)
     assert found == [date(2026, 11, 18), date(2026, 11, 17), date(2026, 11, 16)]
 
 
@@ -194,8 +196,8 @@ def test_a_day_is_equal_different_or_broken(tmp_path: Path) -> None:
 def test_one_run_at_a_time_until_it_ends_or_is_silent_for_long(operator: User, tenant: Tenant) -> None:
     assert start(operator).state == RunState.QUEUED
     with pytest.raises(Conflict):
-        start(operator, NOW + month_runs.SILENT_AFTER / 2)
-    assert start(operator, NOW + month_runs.SILENT_AFTER * 2).state == RunState.QUEUED
+        start(operator, NOW + month_runs.STALLED_AFTER / 2)
+    assert start(operator, NOW + month_runs.STALLED_AFTER * 2).state == RunState.QUEUED
     month_runs.run(RunKind.ISSUE, MONTH, operator.pk)
     run = month_runs.last_run(RunKind.ISSUE, MONTH)
     assert run is not None
@@ -242,8 +244,8 @@ def test_a_run_that_ends_with_an_error_says_so(operator: User, tenant: Tenant, m
 
 def test_the_reasons_of_those_that_wait_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     many = {f"tenant-{n}": "plan ghost has no price" for n in range(month_runs.NAMED_MAX + 5)}
-    month_runs.note_closing(
-        closing.Closing(period=LAST_MONTH, issued=1, nothing_to_charge=2, waiting=many), NOW
+    month_runs.store_closing(
+        closing.ClosingResult(period=LAST_MONTH, issued=1, nothing_to_charge=2, waiting=many), NOW
     )  # fmt: skip
     last = month_runs.last_closing(MONTH)
     assert last is not None

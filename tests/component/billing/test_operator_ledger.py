@@ -95,7 +95,7 @@ def test_a_credit_note_makes_credit_that_is_paid_back_once(operator: Api, tenant
     assert (entry.status_code, entry.json()["amount"], entry.json()["balance"]) == (201, "3.50", "-0.50")
     again = operator.post(f"{of}/refunds", {"amount": "0.50", "reference": "bank 8"})
     assert_problem(again, 409, "already_refunded")
-    assert posting.credit(tenant, "EUR") == Decimal("0.50")
+    assert posting.credit_balance(tenant, "EUR") == Decimal("0.50")
 
 
 @pytest.mark.parametrize("amount", ["0", "-1", "0.001", "10.01", "1e30", "NaN", "999999999999.99"])

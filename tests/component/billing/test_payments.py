@@ -96,7 +96,7 @@ def test_an_unmatched_payment_is_kept_with_its_problem_and_becomes_credit_for_ot
     report("pay_5", "PS-3", "11.00")
     assert problems() == ["unknown_invoice", "", "closed", "other_currency", "overpaid"]
     assert state_of(third)[0] == "paid"
-    assert (posting.credit(tenant, "EUR"), posting.credit(tenant, "USD")) == (Decimal(1), Decimal(10))
+    assert (posting.credit_balance(tenant, "EUR"), posting.credit_balance(tenant, "USD")) == (Decimal(1), Decimal(10))
 
 
 def test_an_operator_says_once_that_a_problem_is_looked_after_and_the_audit_log_has_it(panel: Client) -> None:

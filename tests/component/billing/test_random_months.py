@@ -40,7 +40,7 @@ from billing.models import (
     UsagePoint,
 )
 from billing.payments import services as payments
-from billing.payments.reported import Reported
+from billing.payments.reported import ReportedPayment
 from billing.rating.terms import Period
 from instances.choices import OperationState
 from instances.models import Instance, Operation
@@ -133,7 +133,7 @@ def _write_instance(
             tenant=tenant, instance=instance, type=change.type, generation=number, plan=change.plan,
             state=OperationState.FAILED if change.done_at is None else OperationState.SUCCEEDED,
             bandwidth_mb_s=change.bandwidth_mb_s, storage_gb=change.storage_gb, is_suspended=change.is_suspended,
-            asked_by="test", created_at=change.asked_at, finished_at=change.done_at or change.asked_at + MINUTE,
+            asked_by="test", created_at=change.requested_at, finished_at=change.done_at or change.requested_at + MINUTE,
         )
         for number, change in enumerate(changes_of(quarter, drawn), start=1)
     )  # fmt: skip
@@ -157,12 +157,12 @@ def act(tenant: Tenant, invoices: Sequence[Invoice], what: str, percent: int, wh
     currency = tenant.currency
     unit = minor_unit(currency)
     if what == "refund":
-        amount = rounded(posting.credit(tenant, currency) * percent / 100, currency)
+        amount = rounded(posting.credit_balance(tenant, currency) * percent / 100, currency)
         reference = f"refund {next(SERIAL)}"
         ledger.refund(acting=SYSTEM, tenant=tenant, currency=currency, amount=amount, reference=reference, now=now)
         return
     invoice = Invoice.objects.get(pk=invoices[which % len(invoices)].pk)
-    left, open_amount = issuing.left_to_credit(invoice).net, posting.open_amount(invoice)
+    left, open_amount = issuing.amounts_to_credit(invoice).net, posting.open_amount(invoice)
     match what:
         case "credit" | "credit the rest":
             amount = left if what == "credit the rest" else rounded(left * percent / 100, currency)
@@ -172,7 +172,9 @@ def act(tenant: Tenant, invoices: Sequence[Invoice], what: str, percent: int, wh
             if what == "pay too much":
                 amount = open_amount + (percent + 1) * unit
             payment_id = f"payment {next(SERIAL)}"
-            reported = Reported(payment_id=payment_id, invoice_number=invoice.number, amount=amount, currency=currency)
+            reported = ReportedPayment(
+                payment_id=payment_id, invoice_number=invoice.number, amount=amount, currency=currency
+            )
             payments.receive(reported, now)
             payments.receive(reported, now)
         case "mark paid":

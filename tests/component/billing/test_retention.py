@@ -15,7 +15,7 @@ from billing.models import Plan, PriceComponent, UsageDay, UsageHour, UsageMinut
 from billing.pipeline import sink
 from billing.rating.terms import Meter, Period
 from billing.retention import partitions, weeks
-from billing.retention.weeks import OTHER, WEEK
+from billing.retention.weeks import DEFAULT_PARTITION, WEEK
 from instances.models import Instance
 from tests.testkit.api_cases import make_member
 from tests.testkit.billing import ran, used
@@ -46,16 +46,16 @@ def instance() -> Instance:
 @pytest.fixture
 def monday() -> datetime:
     """Start of the table: the end of its first partition."""
-    (first,) = partitions.existing()
+    (first,) = partitions.existing_partitions()
     return first.end
 
 
 def test_a_minute_lies_in_the_partition_of_its_week_and_the_first_has_all_before(
     instance: Instance, monday: datetime
 ) -> None:
-    made = partitions.maintain(monday - timedelta(hours=1)).made
+    made = partitions.maintain(monday - timedelta(hours=1)).created
     assert made == [weeks.partition_from(monday + n * WEEK).name for n in range(weeks.WEEKS_AHEAD)]
-    assert partitions.maintain(monday - timedelta(hours=1)).made == []
+    assert partitions.maintain(monday - timedelta(hours=1)).created == []
 
     used(instance.pk, monday - timedelta(days=400), produce=1)
     used(instance.pk, monday + timedelta(days=8), produce=2)
@@ -71,12 +71,12 @@ def test_a_minute_far_ahead_is_charged_and_moves_to_its_week_once_that_is_made(
     """A broker's clock may be wrong."""
     ahead = monday + timedelta(days=100)
     used(instance.pk, ahead, produce=7)
-    assert minutes_of(OTHER) == [(ahead, 7)]
+    assert minutes_of(DEFAULT_PARTITION) == [(ahead, 7)]
     assert partitions.state(monday).rows_ahead == 1
 
     partitions.maintain(ahead)
 
-    assert minutes_of(OTHER) == []
+    assert minutes_of(DEFAULT_PARTITION) == []
     assert minutes_of(weeks.partition_from(weeks.week_of(ahead)).name) == [(ahead, 7)]
     assert not partitions.state(ahead).is_short(ahead)
     assert partitions.state(ahead).rows_ahead == 0
@@ -103,10 +103,10 @@ def test_usage_that_comes_after_its_week_was_dropped_is_charged_and_forgotten_la
     late = monday - timedelta(hours=3)
 
     used(instance.pk, late, produce=9)
-    assert minutes_of(OTHER) == [(late, 9)]
+    assert minutes_of(DEFAULT_PARTITION) == [(late, 9)]
 
-    assert partitions.maintain(monday + KEPT).forgotten_rows == 1
-    assert minutes_of(OTHER) == []
+    assert partitions.maintain(monday + KEPT).deleted_rows == 1
+    assert minutes_of(DEFAULT_PARTITION) == []
     assert UsageHour.objects.get(instance_id=instance.pk).bytes == 9
 
 
@@ -135,13 +135,13 @@ def test_a_bill_by_percentile_is_the_same_after_its_minutes_were_dropped(instanc
 
 
 def test_a_span_of_minutes_asks_only_the_partitions_of_its_weeks(instance: Instance, monday: datetime) -> None:
-    made = partitions.maintain(monday).made
+    made = partitions.maintain(monday).created
     rows = UsageMinute.objects.filter(
         instance_id=instance.pk, minute__gte=monday + timedelta(days=1), minute__lt=monday + timedelta(days=8)
     )
     plan = rows.explain()
     assert [name for name in made if name in plan] == made[:2]
-    assert OTHER not in plan
+    assert DEFAULT_PARTITION not in plan
     assert "_before_" not in plan
 
 
@@ -150,9 +150,9 @@ def test_while_somebody_holds_the_table_nothing_waits_for_long_and_the_rest_is_d
     now = timezone.now() + timedelta(days=100)
     with sink.exclusive(dsn.conninfo(), "cl-aaaaaaaa") as other, other.transaction():
         other.execute(f"SELECT FROM {weeks.TABLE} LIMIT 1")
-        assert partitions.maintain(now).made == []
+        assert partitions.maintain(now).created == []
     try:
-        assert partitions.maintain(now).made
+        assert partitions.maintain(now).created
     finally:
         put_back()
 
@@ -171,7 +171,7 @@ def test_the_table_that_was_there_becomes_the_first_partition_and_can_be_put_tog
     try:
         put_back()
         assert list(UsageMinute.objects.order_by("minute").values()) == rows
-        (first,) = partitions.existing()
+        (first,) = partitions.existing_partitions()
         assert len(minutes_of(first.name)) == 3
         assert sum(UsageDay.objects.values_list("bytes", flat=True)) == 33
         new = UsageMinute.objects.create(
@@ -186,7 +186,7 @@ def test_the_table_that_was_there_becomes_the_first_partition_and_can_be_put_tog
 def put_back() -> None:
     """Restores the tables of a new database."""
     executor = MigrationExecutor(connections["default"])
-    if len(partitions.existing()) > 1:
+    if len(partitions.existing_partitions()) > 1:
         executor.migrate([("billing", "0014_alert_rules")])
         executor = MigrationExecutor(connections["default"])
     executor.migrate(executor.loader.graph.leaf_nodes())

@@ -156,7 +156,7 @@ def test_credit_notes_credit_each_rate_and_sum_to_the_invoice(tenant: Tenant) ->
     for number, of in enumerate(march.tax_sums()):
         assert sum(each.tax_sums()[number].base for each in notes) == -of.base
         assert sum(each.tax_sums()[number].tax for each in notes) == -of.tax
-    assert issuing.left_to_credit(march)[:2] == (0, 0)
+    assert issuing.amounts_to_credit(march)[:2] == (0, 0)
     march.refresh_from_db()
     assert (march.state, posting.open_amount(march)) == ("settled", 0)
 

@@ -117,7 +117,7 @@ def test_it_is_credited_paid_and_paid_back_by_thousandths(tenant: Tenant) -> Non
     assert (note.subtotal, note.tax) == (Decimal("-0.001"), 0)
     assert report("pay-1", march.number, "2.459", "KWD").status_code == 200
     march.refresh_from_db()
-    assert (march.state, posting.credit(tenant, "KWD")) == ("paid", Decimal("0.002"))
+    assert (march.state, posting.credit_balance(tenant, "KWD")) == ("paid", Decimal("0.002"))
     with pytest.raises(Invalid):
         refund(acting=SYSTEM, tenant=tenant, currency="KWD", amount=Decimal("0.0005"), reference="r", now=MAY)
     refund(acting=SYSTEM, tenant=tenant, currency="KWD", amount=Decimal("0.001"), reference="r", now=MAY)
@@ -192,11 +192,11 @@ class AnyCurrency(TestCase):
         assert recompute(march).is_equal
         notes = []
         for share in shares:
-            left = issuing.left_to_credit(march)
+            left = issuing.amounts_to_credit(march)
             amount = max(smallest, left.net * share // 100 // smallest * smallest)
             if amount <= left.net:
                 notes.append(issuing.credit(acting=SYSTEM, invoice=march, amount=amount, note="x", now=MAY))
-        left = issuing.left_to_credit(march)
+        left = issuing.amounts_to_credit(march)
         if left.net > 0:
             notes.append(issuing.credit(acting=SYSTEM, invoice=march, amount=left.net, note="x", now=MAY))
         assert sum(each.total for each in notes) == -march.total
@@ -204,4 +204,4 @@ class AnyCurrency(TestCase):
         if amount > 0:
             assert report("p", march.number, str(amount), currency).status_code == 200
         assert posting.balance(tenant, currency) == -amount
-        assert posting.credit(tenant, currency) == amount
+        assert posting.credit_balance(tenant, currency) == amount

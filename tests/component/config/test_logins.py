@@ -156,11 +156,11 @@ def test_a_token_of_the_operator_that_is_lost_or_revoked_is_replaced_and_works_n
 def test_the_operators_token_is_not_one_of_a_customers_tenant_with_the_operators_tenants_name() -> None:
     operator, _is_new = create_operator(email="ops@example.com", password="a long enough passphrase")
     customer = create_own_tenant(user=operator, name=TENANT_NAME)
-    secret = ensure_operator_token(email=operator.email, kept_secret=None)
+    secret = ensure_operator_token(email=operator.email, stored_secret=None)
     token = ApiToken.objects.get()
     assert token.tenant_id != customer.tenant_id
     assert ask_as_operator(secret) == 200
-    assert ensure_operator_token(email=operator.email, kept_secret=secret) == secret
+    assert ensure_operator_token(email=operator.email, stored_secret=secret) == secret
     assert Tenant.objects.count() == 2
 
 
@@ -168,7 +168,7 @@ def test_a_kept_token_of_another_tenant_is_replaced() -> None:
     operator, _is_new = create_operator(email="ops@example.com", password="a long enough passphrase")
     customer = create_own_tenant(user=operator, name=TENANT_NAME)
     _token, kept = create_token(acting=member_actor(customer), name=TOKEN_NAME, scopes=["operator"])
-    secret = ensure_operator_token(email=operator.email, kept_secret=kept)
+    secret = ensure_operator_token(email=operator.email, stored_secret=kept)
     assert [ask_as_operator(each) for each in (kept, secret)] == [401, 200]
 
 

@@ -160,7 +160,7 @@ def test_rows_of_clients_go_after_a_year_and_those_of_people_stay(owner: Member,
     young = _aged(instance, AUDIT_CLIENT_ROWS_KEPT_DAYS - 1)
     old = _aged(instance, AUDIT_CLIENT_ROWS_KEPT_DAYS + 1)
     persons = AuditEntry.objects.exclude(actor_kind="client").count()
-    assert audit.forget_old_client_rows(timezone.now()) == 1
+    assert audit.delete_expired_client_entries(timezone.now()) == 1
     assert set(AuditEntry.objects.filter(actor_kind="client").values_list("pk", flat=True)) == {young.pk}
     assert old.pk != young.pk
     assert AuditEntry.objects.exclude(actor_kind="client").count() == persons

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tenants.help import library
-from tenants.help.rendering import rendered
+from tenants.help.rendering import render_markdown
 from tenants.models import Member, User
 
 pytestmark = pytest.mark.django_db
@@ -72,6 +72,6 @@ def test_chinese_readers_see_that_the_documentation_is_english(ida: Client, owne
 
 
 def test_html_in_a_document_is_text() -> None:
-    body = rendered("# T\n\n<script>x</script> [a](javascript:x) ![b](c.png)\n", lambda _link: None)
+    body = render_markdown("# T\n\n<script>x</script> [a](javascript:x) ![b](c.png)\n", lambda _link: None)
     assert "<script" not in body
     assert "javascript:" not in re.sub(r">[^<]*<", "><", body)

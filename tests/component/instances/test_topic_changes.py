@@ -21,7 +21,7 @@ from instances.topics.allow_lists import AllowLists
 from tenants.actors import member_actor
 from tenants.errors import Conflict, DomainError, NotFound, QuotaExceeded, Unavailable
 from tenants.models import AuditEntry, Member
-from tenants.slow_queries import is_given_up
+from tenants.slow_queries import is_query_cancelled
 from tests.testkit.api_cases import Api, assert_problem, make_member, make_token, owner_of
 from tests.testkit.fake_data_plane import FakeDataPlane
 from tests.testkit.instances import make_instance
@@ -173,7 +173,7 @@ def test_a_query_given_up_while_it_waits_for_a_topic_is_no_change_under_way() ->
         services.lock_topic(instance, "orders")
         with ThreadPoolExecutor(1) as pool:
             pool.submit(wait).result(20)
-    assert [is_given_up(error) for error in errors] == [True]
+    assert [is_query_cancelled(error) for error in errors] == [True]
 
 
 def test_address_lists_are_published_though_the_task_for_it_is_lost(

@@ -298,7 +298,7 @@ def test_a_mail_server_that_takes_nothing_is_tried_again_and_given_up_at_last(
     for _ in range(20):
         tried += send_mails(now)
         now += timedelta(hours=3)
-    assert tried == len(outbox.WAITS) + 1
+    assert tried == len(outbox.RETRY_DELAYS) + 1
     notice = MailNotice.objects.get()
     assert notice.finished_at is not None and notice.sent_to == 0
 

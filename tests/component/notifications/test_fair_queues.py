@@ -69,15 +69,15 @@ def test_a_neighbours_delivery_is_among_the_next_whatever_waits_for_others(
         for index in range(endpoints):
             found = make_endpoint(tenant, f"https://slow-{number}-{index}.example/", is_slow=True, tried_at=NOW - OLD)
             make_backlog(found, backlog, at=NOW - OLD)
-    assert choosing.take_due(NOW, NOW + OLD, [])
+    assert choosing.lease_due(NOW, NOW + OLD, [])
     neighbour = make_endpoint(make_member().tenant, "https://fast.example/", tried_at=NOW - OLD)
     make_backlog(neighbour, 1, at=NOW)
-    taken = choosing.take_due(NOW, NOW + OLD, [])
+    taken = choosing.lease_due(NOW, NOW + OLD, [])
     assert neighbour.pk in {delivery.endpoint_id for delivery in taken}
     under_way = [delivery.endpoint for delivery in taken]
     by_tenant = [endpoint.tenant_id for endpoint in under_way]
-    assert max(map(by_tenant.count, by_tenant)) <= choosing.TENANT_AT_ONCE_MAX
-    assert sum(endpoint.is_slow for endpoint in under_way) <= choosing.SLOW_AT_ONCE_MAX
+    assert max(map(by_tenant.count, by_tenant)) <= choosing.TENANT_IN_FLIGHT_MAX
+    assert sum(endpoint.is_slow for endpoint in under_way) <= choosing.SLOW_IN_FLIGHT_MAX
     assert len({endpoint.pk for endpoint in under_way}) == len(under_way)
 
 
@@ -93,12 +93,12 @@ def test_tenants_take_turns_and_one_that_makes_its_endpoints_anew_comes_last() -
     for place_ in places:
         place_.tenant_id, place_.tried_at = place_.pk, NOW
     for _ in range(15):
-        (delivery,) = choosing.take_due(NOW, NOW + OLD, places)
+        (delivery,) = choosing.lease_due(NOW, NOW + OLD, places)
         served.append(delivery.endpoint.tenant_id)
     assert all(set(served[at : at + 5]) == {member.tenant_id for member in members} for at in (0, 5, 10))
     WebhookEndpoint.objects.filter(tenant=served[-1]).delete()
     make_backlog(make_endpoint(Tenant.objects.get(pk=served[-1]), "https://new.example/", tried_at=NOW), 1, at=NOW)
-    (delivery,) = choosing.take_due(NOW, NOW + OLD, places)
+    (delivery,) = choosing.lease_due(NOW, NOW + OLD, places)
     assert delivery.endpoint.tenant_id == served[0]
 
 
@@ -107,16 +107,16 @@ def test_one_address_has_few_places_under_any_spelling() -> None:
     for number in range(12):
         url = f"https://{'Hooks' if number % 2 else 'hooks'}.example/{number}"
         make_backlog(make_endpoint(make_member().tenant, url, tried_at=NOW), 5, at=NOW - OLD)
-    taken = choosing.take_due(NOW, NOW + OLD, [])
-    assert len(taken) == choosing.ADDRESS_AT_ONCE_MAX
-    assert choosing.take_due(NOW, NOW + OLD, [delivery.endpoint for delivery in taken]) == []
+    taken = choosing.lease_due(NOW, NOW + OLD, [])
+    assert len(taken) == choosing.ADDRESS_IN_FLIGHT_MAX
+    assert choosing.lease_due(NOW, NOW + OLD, [delivery.endpoint for delivery in taken]) == []
 
 
 @pytest.fixture()
 def slow_servers(tmp_path: Path, settings: Any) -> Iterator[list[HttpsServer]]:
     """Servers at different addresses that accept a request and never answer."""
     with ExitStack() as stack:
-        servers = [stack.enter_context(https_server(tmp_path)) for _ in range(choosing.AT_ONCE_MAX)]
+        servers = [stack.enter_context(https_server(tmp_path)) for _ in range(choosing.IN_FLIGHT_MAX)]
         settings.OUTBOUND_PRIVATE_ADDRESSES = (ip_network("127.0.0.0/8"),)
         settings.OUTBOUND_CA_FILE = servers[0].ca_file
         for server in servers:
@@ -137,7 +137,7 @@ def test_sixteen_slow_addresses_hold_no_place_of_a_neighbour(tmp_path: Path, slo
         WebhookEndpoint.objects.filter(pk=found.pk).update(tried_at=timezone.now())
         run = pool.submit(_deliver)
         asked = lambda: sum(len(server.requests) for server in slow_servers)  # noqa: E731
-        eventually(lambda: asked() >= choosing.SLOW_AT_ONCE_MAX, what="slow deliveries under way")
+        eventually(lambda: asked() >= choosing.SLOW_IN_FLIGHT_MAX, what="slow deliveries under way")
         make_backlog(found, 1, at=timezone.now() - OLD)
         began_s = time.monotonic()
         eventually(lambda: fast.requests, what="the neighbour's delivery")
@@ -266,8 +266,8 @@ def test_mails_to_one_address_are_limited_over_all_its_tenants(
 @pytest.mark.django_db
 def test_turns_are_kept_by_queue() -> None:
     first, second = sorted(make_member().tenant_id for _ in range(2))
-    queues.note_served(Queue.MAILS, [first])
-    queues.note_served(Queue.MAILS, [first])
-    assert queues.in_turn(Queue.MAILS, {first, second}) == [second, first]
-    assert queues.in_turn(Queue.WEBHOOKS, {first, second}) == [first, second]
+    queues.record_served(Queue.MAILS, [first])
+    queues.record_served(Queue.MAILS, [first])
+    assert queues.in_service_order(Queue.MAILS, {first, second}) == [second, first]
+    assert queues.in_service_order(Queue.WEBHOOKS, {first, second}) == [first, second]
     assert QueueTurn.objects.count() == 1

@@ -85,6 +85,6 @@ def test_rows_and_permissions_of_before_are_those_of_the_new_apps() -> None:
     assert QueueTurn.objects.get().tenant == owner.tenant
     assert WebhookDelivery.objects.get().endpoint.tenant == owner.tenant
     assert MailNotice.objects.get().firing == AlertFiring.objects.get()
-    assert firings.forget(["fir-0000000000000001"]) == 1
+    assert firings.delete(["fir-0000000000000001"]) == 1
     assert not MailNotice.objects.exists()
     assert AlertRule.objects.get().state == "ok"

@@ -86,7 +86,7 @@ def test_people_whose_mail_was_refused_get_it_later_and_the_others_get_it_once(
     assert len(first) == 2
     assert BudgetAlert.objects.get().sent_to == 2
     server.left = None
-    later = send(NOW + outbox.WAITS[0])
+    later = send(NOW + outbox.RETRY_DELAYS[0])
     assert len(later) == MEMBERS - 2 and len({*first, *later}) == MEMBERS
     notice.refresh_from_db()
     assert notice.finished_at is not None and notice.sent_to == BudgetAlert.objects.get().sent_to == MEMBERS
@@ -100,7 +100,7 @@ def test_an_address_that_is_always_refused_is_given_up_at_last(owner: Member, se
     assert [len(addresses) for addresses in sent] == [MEMBERS - 1] + [0] * 9
     notice.refresh_from_db()
     assert notice.finished_at is not None and notice.sent_to == MEMBERS - 1
-    assert notice.attempts == len(outbox.WAITS) + 1
+    assert notice.attempts == len(outbox.RETRY_DELAYS) + 1
 
 
 def test_an_address_that_is_always_refused_does_not_lift_the_limit_of_its_tenant(
@@ -129,5 +129,5 @@ def test_an_error_after_some_mails_repeats_none_of_them(owner: Member, monkeypat
     monkeypatch.setattr("tenants.mails.render_to_string", breaking)
     first = send(NOW)
     assert len(first) == 2
-    later = send(NOW + outbox.WAITS[0])
+    later = send(NOW + outbox.RETRY_DELAYS[0])
     assert len(later) == MEMBERS - 2 and not set(first) & set(later)

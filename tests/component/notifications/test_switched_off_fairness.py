@@ -28,7 +28,7 @@ def slow_ones_take_any_place(patch: pytest.MonkeyPatch) -> None:
 
 
 def tenants_keep_their_order(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(queues, "in_turn", lambda queue, tenants: sorted(tenants))
+    patch.setattr(queues, "in_service_order", lambda queue, tenants: sorted(tenants))
 
 
 @pytest.mark.django_db

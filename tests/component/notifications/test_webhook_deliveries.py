@@ -129,7 +129,7 @@ def test_a_failed_delivery_is_retried_later_and_given_up_at_last(owner: Member, 
     assert len({request.partition(b"webhook-id: ")[2][:12] for request in server.requests}) == 1
 
     server.answers({})
-    services.send_again(acting=member_actor(owner), delivery=made)
+    services.resend(acting=member_actor(owner), delivery=made)
     assert delivering.deliver(now) == 1
     made.refresh_from_db()
     assert made.state == "delivered"
@@ -243,5 +243,5 @@ def test_finished_deliveries_are_forgotten_after_a_month(owner: Member, server: 
     send_test(owner, found)
     delivering.deliver(timezone.now())
     waiting = send_test(owner, found)
-    assert services.forget_old(timezone.now() + timedelta(days=31)) == 1
+    assert services.delete_old_deliveries(timezone.now() + timedelta(days=31)) == 1
     assert WebhookDelivery.objects.get().pk == waiting.pk

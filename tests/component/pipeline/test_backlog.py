@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from billing import dsn, selectors
 from billing.lake import replay
-from billing.lake.address import LakePlace, open_lake
+from billing.lake.address import Lake, open_lake
 from billing.models import LakeFile, UsageHour, UsageOffset
 from billing.pipeline import job, sink
 from billing.pipeline.cluster import Cluster
@@ -242,7 +242,7 @@ def _login_of(conf: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("begun_at_the_end")
-def test_tasks_of_spark_write_to_a_lake_in_s3(cluster: EngineCluster, spark: SparkSession, s3: LakePlace) -> None:
+def test_tasks_of_spark_write_to_a_lake_in_s3(cluster: EngineCluster, spark: SparkSession, s3: Lake) -> None:
     """Spark's processes have no keys in their environment, before and after."""
     expected = report(conf_of(cluster), 40, "ins-backlog4", "short")
     report_of_run = job.run(lambda: spark, source_of(cluster), dsn.conninfo(), lake=s3, spark_from_records=0)

@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from billing import dsn, tasks
 from billing.lake import files, merge_schedule, merging, outcomes, reconciliation, replay
-from billing.lake.address import LakePlace, open_lake
+from billing.lake.address import Lake, open_lake
 from billing.models import LakeFile, UsageHour
 from billing.pipeline import sink
 
@@ -40,12 +40,12 @@ def _fresh_cache() -> Iterator[None]:
 
 
 @pytest.fixture()
-def place(tmp_path: Path) -> LakePlace:
+def place(tmp_path: Path) -> Lake:
     return open_lake((tmp_path / "lake").as_uri())
 
 
 @pytest.fixture()
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[LakePlace]:
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     """An S3 server with a bucket."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -75,7 +75,7 @@ def reports(*rows: tuple[int, datetime, int, int], instance_id: str = INSTANCE) 
     )
 
 
-def keep(place: LakePlace, table: pa.Table, start: int, stop: int) -> list[files.WrittenFile]:
+def keep(place: Lake, table: pa.Table, start: int, stop: int) -> list[files.WrittenFile]:
     """Writes a table into the lake in the way of a run of the pipeline."""
     written = files.write(place, CLUSTER, {0: (start, stop)}, table)
     with sink.exclusive(dsn.conninfo(), CLUSTER) as connection, connection.transaction(), connection.cursor() as cursor:
@@ -83,7 +83,7 @@ def keep(place: LakePlace, table: pa.Table, start: int, stop: int) -> list[files
     return written
 
 
-def total(place: LakePlace) -> int:
+def total(place: Lake) -> int:
     return sum(
         each.bytes for each in replay.hours(place, [INSTANCE], NOON - timedelta(days=9), NOON + timedelta(days=9))
     )
@@ -91,7 +91,7 @@ def total(place: LakePlace) -> int:
 
 @pytest.mark.parametrize("where", ["place", "s3"])
 def test_kept_reports_are_replayed_from_disk_and_from_s3(where: str, request: pytest.FixtureRequest) -> None:
-    place: LakePlace = request.getfixturevalue(where)
+    place: Lake = request.getfixturevalue(where)
     keep(place, reports((1, NOON, 100, 100), (2, NOON + timedelta(hours=1), 250, 150)), 0, 2)
     keep(place, reports((3, NOON + timedelta(hours=1, minutes=5), 300, 50)), 2, 3)
 
@@ -102,13 +102,13 @@ def test_kept_reports_are_replayed_from_disk_and_from_s3(where: str, request: py
     assert total(place) == 300 and LakeFile.objects.count() == 1
 
 
-def test_a_second_try_of_the_same_offsets_writes_the_same_files(place: LakePlace) -> None:
+def test_a_second_try_of_the_same_offsets_writes_the_same_files(place: Lake) -> None:
     once, again = (files.write(place, CLUSTER, {0: (0, 2), 1: (7, 9)}, reports((1, NOON, 9, 9))) for _ in range(2))
     assert once == again
     assert len([found for found in Path(place.folder).rglob("*") if found.is_file()]) == 1
 
 
-def test_a_report_on_the_stroke_of_midnight_belongs_to_the_day_that_ended(place: LakePlace) -> None:
+def test_a_report_on_the_stroke_of_midnight_belongs_to_the_day_that_ended(place: Lake) -> None:
     midnight = datetime(2026, 3, 15, tzinfo=UTC)
     written = files.write(
         place, CLUSTER, {0: (0, 2)}, reports((1, midnight, 5, 5), (2, midnight + timedelta(seconds=1), 6, 1))
@@ -116,13 +116,13 @@ def test_a_report_on_the_stroke_of_midnight_belongs_to_the_day_that_ended(place:
     assert [each.day for each in written] == [DAY, DAY + timedelta(days=1)]
 
 
-def test_a_file_that_no_row_names_does_not_count(place: LakePlace) -> None:
+def test_a_file_that_no_row_names_does_not_count(place: Lake) -> None:
     files.write(place, CLUSTER, {0: (0, 2)}, reports((1, NOON, 100, 100)))
     assert total(place) == 0
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "fewer rows", "other bytes"])
-def test_a_file_that_differs_from_the_one_written_is_reported_and_never_summed(place: LakePlace, harm: str) -> None:
+def test_a_file_that_differs_from_the_one_written_is_reported_and_never_summed(place: Lake, harm: str) -> None:
     (written,) = keep(place, reports((1, NOON, 100, 100), (2, NOON, 150, 50)), 0, 2)
     file = Path(place.folder) / written.path
     if harm == "gone":
@@ -141,15 +141,13 @@ def test_a_file_that_differs_from_the_one_written_is_reported_and_never_summed(p
     assert LakeFile.objects.count() == 2
 
 
-def test_a_counter_that_grew_by_other_than_was_added_is_reported(place: LakePlace) -> None:
+def test_a_counter_that_grew_by_other_than_was_added_is_reported(place: Lake) -> None:
     keep(place, reports((1, NOON, 100, 100), (2, NOON, 150, 40)), 0, 2)
     with pytest.raises(replay.LakeBroken, match="grew by 50 bytes and 40 were added"):
         total(place)
 
 
-def test_a_day_is_merged_when_it_is_over_or_has_very_many_files(
-    place: LakePlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_day_is_merged_when_it_is_over_or_has_very_many_files(place: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
     assert merge_schedule.merge_days(place, DAY) == 0
@@ -161,7 +159,7 @@ def test_a_day_is_merged_when_it_is_over_or_has_very_many_files(
 
 
 def test_a_damaged_file_stops_no_merge_and_no_reconciliation_of_other_days(
-    place: LakePlace, settings: Any, monkeypatch: pytest.MonkeyPatch
+    place: Lake, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.LAKE_URL = Path(place.folder).as_uri()
     monkeypatch.setattr(timezone, "now", lambda: NOON + timedelta(days=3))
@@ -184,7 +182,7 @@ def test_a_damaged_file_stops_no_merge_and_no_reconciliation_of_other_days(
 
 
 def test_merged_files_that_cannot_be_deleted_are_left_to_the_sweep(
-    place: LakePlace, monkeypatch: pytest.MonkeyPatch
+    place: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(place, reports((1, NOON, 100, 100)), 0, 1)
     keep(place, reports((2, NOON, 150, 50)), 1, 2)
@@ -193,19 +191,19 @@ def test_merged_files_that_cannot_be_deleted_are_left_to_the_sweep(
     assert total(place) == 150
 
 
-def test_days_are_reconciled_up_to_their_maximum_age(place: LakePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_days_are_reconciled_up_to_their_maximum_age(place: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     today = DAY + timedelta(days=10)
     keep(place, reports((1, NOON, 100, 100)), 0, 1)
     monkeypatch.setattr(reconciliation, "RECONCILED_AGE_DAYS", 3)
     days = []
     while (day := reconciliation.day_without_outcome(today)) is not None:
-        outcomes.note(day, 0)
+        outcomes.store(day, 0)
         days.append(day)
     assert days == [today - timedelta(days=2), today - timedelta(days=3)], "and yesterday"
 
 
 def test_files_of_a_version_that_had_other_columns_without_nulls_are_merged_with_those_of_today(
-    place: LakePlace,
+    place: Lake,
 ) -> None:
     table = reports((1, NOON, 100, 100))
     keep(place, table.cast(pa.schema([field.with_nullable(False) for field in table.schema])), 0, 1)
@@ -214,24 +212,22 @@ def test_files_of_a_version_that_had_other_columns_without_nulls_are_merged_with
     assert total(place) == 150
 
 
-def test_files_that_are_merged_while_they_are_read_are_read_again(
-    place: LakePlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_are_merged_while_they_are_read_are_read_again(place: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
-    plain, merged = replay.checked, []
+    plain, merged = replay.read_verified, []
 
-    def merge_first(where: LakePlace, file: LakeFile) -> pa.Table:
+    def merge_first(where: Lake, file: LakeFile) -> pa.Table:
         if not merged:
             merged.append(merge_schedule.merge_days(place, DAY + timedelta(days=1)))
         return plain(where, file)
 
-    monkeypatch.setattr(replay, "checked", merge_first)
+    monkeypatch.setattr(replay, "read_verified", merge_first)
 
     assert total(place) == 30 and merged == [2]
 
 
-def test_a_file_that_was_written_while_a_day_was_merged_is_read_before_it_and_all_count(place: LakePlace) -> None:
+def test_a_file_that_was_written_while_a_day_was_merged_is_read_before_it_and_all_count(place: Lake) -> None:
     """The merged file comes after it, with earlier reports."""
     for number in range(2):
         keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
@@ -246,7 +242,7 @@ def test_a_file_that_was_written_while_a_day_was_merged_is_read_before_it_and_al
     assert total(place) == 30
 
 
-def test_tables_that_differ_from_the_lake_are_named_by_the_hour(place: LakePlace) -> None:
+def test_tables_that_differ_from_the_lake_are_named_by_the_hour(place: Lake) -> None:
     keep(place, reports((1, NOON, 100, 100)), 0, 1)
     UsageHour.objects.create(
         instance_id=INSTANCE, hour=NOON - timedelta(hours=1), direction="produce", bytes=100, requests=1
@@ -259,7 +255,7 @@ def test_tables_that_differ_from_the_lake_are_named_by_the_hour(place: LakePlace
     assert (found.instance_id, found.hour.hour, found.in_tables, found.in_lake) == (INSTANCE, 11, 99, 100)
 
 
-def test_the_command_merges_and_reconciles(place: LakePlace) -> None:
+def test_the_command_merges_and_reconciles(place: Lake) -> None:
     keep(place, reports((1, NOON, 100, 100)), 0, 1)
     keep(place, reports((2, NOON, 110, 10)), 1, 2)
     out = StringIO()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from billing.catching_up import EXIT_BY_SIGNAL
+from billing.usage_backlog import EXIT_BY_SIGNAL
 from config.embedded.java import Java
 from config.environment import BASE_DIR
 from tests.testkit.engine import eventually
@@ -22,11 +22,11 @@ import pathlib, signal, sys, time
 import django
 django.setup()
 signal.signal(signal.SIGQUIT, lambda *_: sys.exit(1))
-from billing import catching_up
+from billing import usage_backlog
 def stand_still(file):
     pathlib.Path(file).touch()
     time.sleep(600)
-catching_up.spark_session().sparkContext.parallelize(sys.argv[1:]).map(stand_still).collect()
+usage_backlog.spark_session().sparkContext.parallelize(sys.argv[1:]).map(stand_still).collect()
 """
 
 
@@ -53,7 +53,7 @@ def test_a_run_without_an_answer_ends_when_celery_asks_it_to(java: Java, tmp_pat
 GIVE_BACK = """
 import django, psutil
 django.setup()
-from billing import catching_up
+from billing import usage_backlog
 from billing.pipeline import spark
 
 def javas():
@@ -61,7 +61,7 @@ def javas():
 
 assert not spark.give_back_after(0) and not javas()
 for _ in range(2):
-    assert catching_up.spark_session().range(7).count() == 7
+    assert usage_backlog.spark_session().range(7).count() == 7
     (java,) = javas()
     assert not spark.give_back_after(0), "it was used since the last look"
     assert not spark.give_back_after(600) and java.is_running()

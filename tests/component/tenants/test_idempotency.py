@@ -95,7 +95,7 @@ def test_a_record_exists_exactly_when_its_work_is_committed(api: Api, monkeypatc
         raise RuntimeError("power cut between the work and the record")
 
     with monkeypatch.context() as patch:
-        patch.setattr(idempotency, "_keep", crash)
+        patch.setattr(idempotency, "_store", crash)
         assert_problem(api.post("/tokens", BODY, Idempotency_Key="k-1"), 500)
     assert ApiToken.objects.filter(name="ci").count() == 0
     assert api.post("/tokens", BODY, Idempotency_Key="k-1").status_code == 201
@@ -105,14 +105,14 @@ def test_a_record_exists_exactly_when_its_work_is_committed(api: Api, monkeypatc
 def test_one_of_two_concurrent_requests_works_and_the_other_is_409(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = make_token(make_member())
     inside, go_on = threading.Event(), threading.Event()
-    keep = idempotency._keep
+    keep = idempotency._store
 
     def keep_when_declared(*given: Any) -> None:
         inside.set()
         assert go_on.wait(10)
         keep(*given)
 
-    monkeypatch.setattr(idempotency, "_keep", keep_when_declared)
+    monkeypatch.setattr(idempotency, "_store", keep_when_declared)
     answers: list[Any] = []
 
     def send() -> None:

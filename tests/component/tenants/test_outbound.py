@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tenants import outbound
-from tenants.outbound import OutboundFailed, fetch, may_be_asked, target_of
+from tenants.outbound import OutboundFailed, fetch, is_target_allowed, target_of
 from tests.testkit.https_server import HttpsServer, https_server
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
@@ -60,19 +60,19 @@ def test_an_address_by_https_says_where_to_go() -> None:
     ],
 )  # fmt: skip
 def test_private_addresses_are_not_asked(address: str) -> None:
-    assert not may_be_asked(ip_address(address))
+    assert not is_target_allowed(ip_address(address))
 
 
 def test_public_addresses_are_asked_and_those_that_the_operator_names_otherwise(settings: Any) -> None:
     for address in ("93.184.216.34", "2606:2800:220:1::1", "::ffff:93.184.216.34"):
-        assert may_be_asked(ip_address(address))
+        assert is_target_allowed(ip_address(address))
     settings.OUTBOUND_PRIVATE_ADDRESSES = (ip_network("10.0.0.0/8"),)
     settings.OUTBOUND_REFUSED_ADDRESSES = (ip_network("93.184.216.0/24"), ip_network("10.9.0.0/16"))
-    assert may_be_asked(ip_address("10.1.2.3"))
-    assert may_be_asked(ip_address("::ffff:10.1.2.3"))
-    assert not may_be_asked(ip_address("10.9.2.3"))
-    assert not may_be_asked(ip_address("192.168.0.1"))
-    assert not may_be_asked(ip_address("93.184.216.34"))
+    assert is_target_allowed(ip_address("10.1.2.3"))
+    assert is_target_allowed(ip_address("::ffff:10.1.2.3"))
+    assert not is_target_allowed(ip_address("10.9.2.3"))
+    assert not is_target_allowed(ip_address("192.168.0.1"))
+    assert not is_target_allowed(ip_address("93.184.216.34"))
 
 
 def test_an_existing_document_is_fetched(server: HttpsServer) -> None:

@@ -96,7 +96,7 @@ def test_without_redis_nobody_is_refused_and_redis_is_left_alone_for_a_while(api
         answers = [api.get("/members") for _ in range(5)]
         assert {answer.status_code for answer in answers} == {200}
         assert all("RateLimit-Limit" not in answer for answer in answers)
-        assert rates.counter(url)._resting_until_s > 0
+        assert rates.counter(url)._retry_at_s > 0
 
 
 def test_limits_can_be_switched_off(api: Api, redis_url: str) -> None:

@@ -210,14 +210,16 @@ def test_the_notice_of_a_sign_in_during_an_acknowledgement_is_kept(user: User) -
     shown: list[str] = []
 
     def sign_in(network: str) -> None:
-        place = services.note_sign_in(acting=user_actor(user), user=user, network=network, user_agent=PHONE)
+        place = services.record_sign_in(acting=user_actor(user), user=user, network=network, user_agent=PHONE)
         shown.extend([place.pk] if place else [])
 
     sign_in("192.0.2.0/24")
     sign_in("203.0.113.0/24")
     with transaction.atomic():
         sign_in("198.51.100.0/24")
-        thread, failed = beside(lambda: services.read_sign_in_notices(user=user, shown=shown[:1], except_place=None))
+        thread, failed = beside(
+            lambda: services.acknowledge_sign_in_notices(user=user, place_ids=shown[:1], except_place=None)
+        )
         eventually(lambda: waits() or not thread.is_alive(), what="the acknowledgement to wait for the sign-in")
     thread.join(20)
     assert not failed

@@ -12,7 +12,7 @@ from django.db import OperationalError, connection, transaction
 from django.test import Client
 
 from config.environment import BASE_DIR, PROCESS_VARIABLE
-from tenants.slow_queries import is_given_up
+from tenants.slow_queries import is_query_cancelled
 from tests.testkit.api_cases import Api, assert_problem, make_member
 
 pytestmark = pytest.mark.django_db
@@ -40,8 +40,8 @@ def test_a_page_whose_query_is_given_up_says_so(client: Client, monkeypatch: pyt
 
 
 def test_other_database_errors_are_not_taken_for_a_timeout() -> None:
-    assert not is_given_up(OperationalError("the connection is lost"))
-    assert not is_given_up(ValueError())
+    assert not is_query_cancelled(OperationalError("the connection is lost"))
+    assert not is_query_cancelled(ValueError())
 
 
 @pytest.mark.parametrize(("process", "shown"), [("web", "20s"), ("worker", "0"), ("pipeline", "0")])

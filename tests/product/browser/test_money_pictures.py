@@ -52,7 +52,7 @@ def year_of_invoices(transactional_db: None, tmp_path: Path) -> None:
         ran(instance, LAST.start)
         used(instance.pk, NOW - timedelta(hours=3), produce=3_600 * 10**6 * 40)
         _a_year(tenant, number, instance.pk)
-    margins.keep(NOW)
+    margins.store_use(NOW)
 
 
 def _a_year(tenant: Tenant, number: int, instance_id: str) -> None:
@@ -149,7 +149,7 @@ def test_a_month_is_issued_by_hand_after_a_page_that_says_what_it_means(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     LakeFile.objects.create(path="a", cluster_id="x", day=date(2020, 1, 1), rows=1, added_bytes=1, schema_version=1)
-    outcomes.note(LAST.start.date(), 3)
+    outcomes.store(LAST.start.date(), 3)
     queued: list[tuple[RunKind, str, str]] = []
     monkeypatch.setattr(month_runs, "enqueue", lambda *values: queued.append(values))
     page = open_page(theme=theme)
@@ -163,7 +163,7 @@ def test_a_month_is_issued_by_hand_after_a_page_that_says_what_it_means(
     ((kind, month, operator),) = queued
     run = month_runs.last_run(kind, month)
     assert isinstance(run, MonthRun) and Decimal(run.percent) == 0
-    month_runs.note(
+    month_runs.store(
         MonthRun(kind=RunKind.ISSUE, month=month, by="ops@example.com", state=RunState.RUNNING, started_at=NOW,
                  noted_at=datetime.now(UTC), done=340, total=1_000)
     )  # fmt: skip

@@ -16,7 +16,7 @@ from archives import limits
 from archives.files import FileSet, file_path, parsed
 from archives.placing import HOURS_END, UNDATED, Folder, hour_of, placed
 from archives.records import Records
-from billing.lake.address import LakePlace
+from billing.lake.address import Lake
 
 HOURS = st.none() | st.integers(0, HOURS_END - 1) | st.integers(495_000, 495_100)
 THREE_HOURS = st.integers(1_782_000_000_000, 1_782_009_000_000)
@@ -83,7 +83,7 @@ def test_every_record_is_in_one_file_whatever_its_timestamp_is(
         patch.setattr(limits, "OPEN_FILES_MAX", open_max)
         patch.setattr(limits, "BUFFERED_BYTES_MAX", buffered)
         patch.setattr(limits, "FILE_BYTES_MAX", file_bytes)
-        files = FileSet(LakePlace(LocalFileSystem(), str(folder)), "orders", 7)
+        files = FileSet(Lake(LocalFileSystem(), str(folder)), "orders", 7)
         for start in range(0, len(times), at_once):
             records = Records()
             for offset, at_ms in enumerate(times[start : start + at_once], start):

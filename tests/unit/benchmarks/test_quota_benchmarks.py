@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from benchmarks import flood, hot_partition, quota_accuracy, raw_requests, stock_client
-from benchmarks.quota_accuracy import FLOODS, QUICK, WHOLE, Cell, figures_of, groups_of
+from benchmarks.quota_accuracy import FLOODS, FULL_SIZE, QUICK_SIZE, Cell, figures_of, groups_of
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.messages.metadata import MetadataResponse
@@ -87,7 +87,7 @@ def test_tables_have_a_column_for_each_figure_of_each_target() -> None:
     taken = {(cell, target): figures for cell in cells[:2] for target in ("penstock", "peer")}
     taken |= {(cells[2], target): quiet for target in ("penstock", "peer")}
     targets = ("penstock", "peer")
-    errors, waits = quota_accuracy.errors_table(taken, targets, 60), quota_accuracy.waits_table(taken, targets)
+    errors, waits = quota_accuracy.errors_table(taken, targets, 60), quota_accuracy.delays_table(taken, targets)
     for table in (errors, waits):
         lines = table.splitlines()
         assert len({line.count("|") for line in lines}) == 1, table
@@ -97,10 +97,10 @@ def test_tables_have_a_column_for_each_figure_of_each_target() -> None:
 
 def test_cells_have_names_of_their_own_and_the_quick_ones_take_three_minutes_for_two_targets() -> None:
     assert len(FLOODS) == 96
-    assert len({cell.name for cell in WHOLE}) == len(WHOLE) == len(FLOODS) + 8
+    assert len({cell.name for cell in FULL_SIZE}) == len(FULL_SIZE) == len(FLOODS) + 8
     _, seconds = quota_accuracy.SIZES["quick"]
     before_s = 2 * max(stock_client.SPELL_S, stock_client.IDLE_S)
-    assert 2 * len(groups_of(QUICK)) * (seconds + 2 + before_s) <= 180
+    assert 2 * len(groups_of(QUICK_SIZE)) * (seconds + 2 + before_s) <= 180
 
 
 def test_the_peak_window_may_begin_at_any_slot() -> None:
@@ -114,7 +114,7 @@ def test_each_pattern_of_a_stock_client_is_a_row_of_its_own() -> None:
     taken = {(cell, "penstock"): figures for cell in cells}
     for table in (
         quota_accuracy.errors_table(taken, ["penstock"], 60),
-        quota_accuracy.waits_table(taken, ["penstock"]),
+        quota_accuracy.delays_table(taken, ["penstock"]),
     ):
         rows = [line.split(" | ")[0] for line in table.splitlines()[2:]]
         assert sorted(rows) == ["| first-burst", "| flood", "| serial"]

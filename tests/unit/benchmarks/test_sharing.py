@@ -22,7 +22,7 @@ def ran(scenario: Scenario, policy: Policy = DEFAULT_POLICY, seed: int = SEED) -
 def test_the_same_seed_gives_the_same_bytes() -> None:
     first, second = (ran(sharing_scenarios.moving(SEED)) for _ in range(2))
 
-    assert sharing.passed(first) == sharing.passed(second)
+    assert sharing.admitted_bytes(first) == sharing.admitted_bytes(second)
     assert first.shares == second.shares
 
 
@@ -31,7 +31,7 @@ def test_one_hot_partition_uses_what_was_bought(seed: int) -> None:
     """From the third second on after it became hot."""
     world = ran(sharing_scenarios.hot(), seed=seed)
     since = sharing_scenarios.HOT_AT_MS // sharing.STEP_MS + 3 * sharing.SECOND
-    steps = sharing.passed(world)[since:]
+    steps = sharing.admitted_bytes(world)[since:]
 
     assert sum(steps) >= 0.95 * world.scenario.bought_bps * len(steps) * sharing.STEP_MS / 1000
     assert sharing.overshoot(world) <= 1.02

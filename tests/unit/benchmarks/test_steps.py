@@ -6,17 +6,17 @@ import argparse
 
 import pytest
 
-from benchmarks.__main__ import SIMULATED, named, steps
+from benchmarks.__main__ import SIMULATED, select, steps
 
 
 def test_each_step_can_be_named_and_without_names_all_of_them_run() -> None:
     known = [SIMULATED, *steps(argparse.Namespace())]
 
-    assert named(None, known) == set(known)
-    assert all(named(each, known) == {each} for each in known)
-    assert named("sharing,loads", known) == {"sharing", "loads"}
+    assert select(None, known) == set(known)
+    assert all(select(each, known) == {each} for each in known)
+    assert select("sharing,loads", known) == {"sharing", "loads"}
 
 
 def test_a_step_that_is_not_known_is_refused_with_those_that_are() -> None:
     with pytest.raises(SystemExit, match="--only knows sharing, loads; not load"):
-        named("load", ["sharing", "loads"])
+        select("load", ["sharing", "loads"])

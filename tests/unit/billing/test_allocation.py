@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating.allocation import shared_out
+from billing.rating.allocation import allocate
 
 amounts = st.decimals("-9999", "99999", places=2)
 weights = st.dictionaries(st.text(max_size=4), st.integers(0, 10**15).map(Decimal), min_size=1, max_size=30)
@@ -18,7 +18,7 @@ weights = st.dictionaries(st.text(max_size=4), st.integers(0, 10**15).map(Decima
 def test_the_parts_sum_to_the_amount_and_each_is_within_a_cent_of_its_share(
     amount: Decimal, given_weights: dict[str, Decimal]
 ) -> None:
-    found = shared_out(amount, given_weights)
+    found = allocate(amount, given_weights)
 
     assert sum(found.values()) == amount
     assert set(found) == set(given_weights)
@@ -30,10 +30,10 @@ def test_the_parts_sum_to_the_amount_and_each_is_within_a_cent_of_its_share(
 
 
 def test_equal_weights_share_evenly_and_the_first_gets_the_odd_cent() -> None:
-    found = shared_out(Decimal("1.00"), {"a": Decimal(1), "b": Decimal(1), "c": Decimal(1)})
+    found = allocate(Decimal("1.00"), {"a": Decimal(1), "b": Decimal(1), "c": Decimal(1)})
     assert [str(part) for part in found.values()] == ["0.34", "0.33", "0.33"]
 
 
 def test_an_amount_without_anybody_to_share_it_is_refused() -> None:
     with pytest.raises(ValueError, match="somebody"):
-        shared_out(Decimal(1), {})
+        allocate(Decimal(1), {})

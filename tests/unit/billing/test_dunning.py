@@ -7,11 +7,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.dunning.decide import Terms, is_to_be_suspended, reminder_due
+from billing.dunning.decide import DunningTerms, must_suspend, reminder_due
 
-TERMS = Terms(first_reminder_days=3, second_reminder_days=10, suspend_days=20)
+TERMS = DunningTerms(first_reminder_days=3, second_reminder_days=10, suspend_days=20)
 days = st.integers(0, 40)
-any_terms = st.builds(Terms, first_reminder_days=days, second_reminder_days=days, suspend_days=days)
+any_terms = st.builds(DunningTerms, first_reminder_days=days, second_reminder_days=days, suspend_days=days)
 
 
 def test_reminders_come_on_their_days_and_of_two_that_were_missed_the_later_one() -> None:
@@ -21,14 +21,14 @@ def test_reminders_come_on_their_days_and_of_two_that_were_missed_the_later_one(
 
 
 def test_zero_days_is_never() -> None:
-    never = Terms(first_reminder_days=0, second_reminder_days=0, suspend_days=0)
-    assert reminder_due(1_000, never, []) is None and not is_to_be_suspended(1_000, never)
-    assert reminder_due(10, Terms(first_reminder_days=0, second_reminder_days=10, suspend_days=0), []) == 1
+    never = DunningTerms(first_reminder_days=0, second_reminder_days=0, suspend_days=0)
+    assert reminder_due(1_000, never, []) is None and not must_suspend(1_000, never)
+    assert reminder_due(10, DunningTerms(first_reminder_days=0, second_reminder_days=10, suspend_days=0), []) == 1
 
 
 @given(any_terms, st.lists(st.integers(0, 60), max_size=30))
 def test_whenever_somebody_looks_no_reminder_is_sent_twice_and_none_after_a_later_one(
-    terms: Terms, looks: list[int]
+    terms: DunningTerms, looks: list[int]
 ) -> None:
     said: list[int] = []
     for day in sorted(looks):
@@ -41,6 +41,6 @@ def test_whenever_somebody_looks_no_reminder_is_sent_twice_and_none_after_a_late
 
 
 @given(any_terms, st.integers(0, 60))
-def test_a_suspension_once_due_stays_due(terms: Terms, day: int) -> None:
-    assert not is_to_be_suspended(day, terms) or is_to_be_suspended(day + 1, terms)
-    assert is_to_be_suspended(day, terms) <= (day >= terms.suspend_days > 0)
+def test_a_suspension_once_due_stays_due(terms: DunningTerms, day: int) -> None:
+    assert not must_suspend(day, terms) or must_suspend(day + 1, terms)
+    assert must_suspend(day, terms) <= (day >= terms.suspend_days > 0)

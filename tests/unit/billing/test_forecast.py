@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from billing.rating.engine import rate
-from billing.rating.forecast import extended
+from billing.rating.forecast import with_forecast
 from billing.rating.hours import HOUR
 from billing.rating.percentile import POINT_DURATION
 from billing.rating.terms import (
@@ -72,7 +72,7 @@ def test_a_steady_month_is_forecast_to_the_cent_at_any_of_its_hours(passed: int,
         return InstanceUsage(instance_id="i", spans=[span()], hours=hours, rate_points=points)
 
     whole = rate(FEBRUARY, [usage(FEBRUARY.end)], lists, agreement)
-    assert rate(FEBRUARY, [extended(usage(until), until, FEBRUARY)], lists, agreement) == whole
+    assert rate(FEBRUARY, [with_forecast(usage(until), until, FEBRUARY)], lists, agreement) == whole
 
 
 @pytest.mark.parametrize("passed", [1, 3, 24, 35, 36, 400])
@@ -92,7 +92,7 @@ def test_a_percentile_is_forecast_from_the_hours_on_its_plan(passed: int) -> Non
     )  # fmt: skip
     lists = [prices(Meter.BANDWIDTH_P95, price="100"), prices(Meter.INSTANCE, plan="other", price="0")]
 
-    (line,) = rate(FEBRUARY, [extended(usage, until, FEBRUARY)], lists, Agreement(currency="EUR")).lines
+    (line,) = rate(FEBRUARY, [with_forecast(usage, until, FEBRUARY)], lists, Agreement(currency="EUR")).lines
 
     assert (line.hours, line.amount) == (
         HOURS - 100,
@@ -106,10 +106,10 @@ def test_a_suspended_instance_goes_on_storing_and_a_deleted_one_does_not() -> No
     for end, expected in ((None, "1287.60"), (until, "18.50")):
         usage = InstanceUsage(instance_id="i", spans=[span(only_storage=True, end=end)], hours=hours)
         lists = [prices(Meter.STORED, Meter.BYTES_IN, Meter.PARTITIONS)]
-        bill = rate(FEBRUARY, [extended(usage, until, FEBRUARY)], lists, Agreement(currency="EUR"))
+        bill = rate(FEBRUARY, [with_forecast(usage, until, FEBRUARY)], lists, Agreement(currency="EUR"))
         assert [(line.meter, str(line.amount)) for line in bill.lines] == [("stored", expected)]
 
 
 def test_an_instance_without_usage_is_forecast_to_use_nothing() -> None:
     usage = InstanceUsage(instance_id="i", spans=[span()])
-    assert extended(usage, FEBRUARY.start + timedelta(days=3), FEBRUARY) == usage
+    assert with_forecast(usage, FEBRUARY.start + timedelta(days=3), FEBRUARY) == usage

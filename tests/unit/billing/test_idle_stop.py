@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.idle.decide import NEVER, WARNED_FOR, IdleStep, idle_since, step
+from billing.idle.decide import NEVER, WARNING_PERIOD_MIN, IdleStep, idle_since, step
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -43,10 +43,10 @@ def test_looked_at_at_whatever_times_nobody_is_stopped_too_early_or_without_a_wa
         now += passed * HOUR
         due = step(NOON, now, stop_days, warned_at)
         if due is IdleStep.WARN:
-            assert warned_at is None and now >= NOON + stop_days * DAY - WARNED_FOR
+            assert warned_at is None and now >= NOON + stop_days * DAY - WARNING_PERIOD_MIN
             warned_at = now
         if due is IdleStep.STOP:
             assert stop_days != NEVER and warned_at is not None
-            assert now >= NOON + stop_days * DAY and now >= warned_at + WARNED_FOR
+            assert now >= NOON + stop_days * DAY and now >= warned_at + WARNING_PERIOD_MIN
             return
-    assert warned_at is None or now < max(NOON + stop_days * DAY, warned_at + WARNED_FOR)
+    assert warned_at is None or now < max(NOON + stop_days * DAY, warned_at + WARNING_PERIOD_MIN)

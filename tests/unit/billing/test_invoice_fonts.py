@@ -82,9 +82,9 @@ def test_common_letters_of_east_asia_all_have_a_font(charset: str, lead: range, 
 
 def test_a_character_without_a_font_is_replaced_visibly() -> None:
     assert seen("Acme \U0001d800 GmbH") == ["Acme \ufffd GmbH"]
-    assert faces.has(faces.LATIN, fonts.REPLACEMENT)
-    assert fonts.lacks_letters("Acme \U0001d800 GmbH")
-    assert not fonts.lacks_letters("Acme 北京 한국 😀\ufe0f\n\u200b שלום")
+    assert faces.has_glyph(faces.LATIN, fonts.REPLACEMENT)
+    assert fonts.has_missing_glyphs("Acme \U0001d800 GmbH")
+    assert not fonts.has_missing_glyphs("Acme 北京 한국 😀\ufe0f\n\u200b שלום")
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_files_follow_as_their_reports_do_one_by_one(files: list[list[Row]], bro
     counters, found = Counters(), []
     for file in files:
         try:
-            counters.follow(table(file, broker_type))
+            counters.verify(table(file, broker_type))
         except CounterBroken:
             found.append(False)
             break
@@ -84,15 +84,15 @@ def test_files_follow_as_their_reports_do_one_by_one(files: list[list[Row]], bro
 
 def test_a_counter_that_falls_adds_nothing_and_is_followed_from_there() -> None:
     counters = Counters()
-    counters.follow(table([(0, 1, 100, 100)], pa.int32()))
-    counters.follow(table([(0, 2, 40, 0)], pa.int32()))
-    counters.follow(table([(0, 3, 50, 10)], pa.int32()))
+    counters.verify(table([(0, 1, 100, 100)], pa.int32()))
+    counters.verify(table([(0, 2, 40, 0)], pa.int32()))
+    counters.verify(table([(0, 3, 50, 10)], pa.int32()))
     with pytest.raises(CounterBroken):
-        counters.follow(table([(0, 4, 60, 20)], pa.int32()))
+        counters.verify(table([(0, 4, 60, 20)], pa.int32()))
 
 
 def test_a_broken_counter_is_reported_in_bytes() -> None:
     counters = Counters()
-    counters.follow(table([(0, 1, 100, 100), (1, 1, 7, 7)], pa.int32()))
+    counters.verify(table([(0, 1, 100, 100), (1, 1, 7, 7)], pa.int32()))
     with pytest.raises(CounterBroken, match="grew by 20 bytes and 21 were added"):
-        counters.follow(table([(1, 2, 9, 2), (0, 2, 120, 21)], pa.int32()))
+        counters.verify(table([(1, 2, 9, 2), (0, 2, 120, 21)], pa.int32()))

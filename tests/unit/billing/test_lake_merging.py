@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from billing.lake import files, merging
-from billing.lake.address import LakePlace, open_lake
+from billing.lake.address import Lake, open_lake
 from tests.testkit import depth
 
 DAY = date(2026, 3, 14)
@@ -38,7 +38,7 @@ def reports(rows: list[tuple[str, str, int]]) -> pa.Table:
     return pa.table({name: pa.array(columns[name], TYPES.get(name, pa.int64())) for name in files.COLUMNS})
 
 
-def written(place: LakePlace, tables: list[pa.Table]) -> list[Any]:
+def written(place: Lake, tables: list[pa.Table]) -> list[Any]:
     found = []
     for number, table in enumerate(tables):
         for each in files.write(place, "cl", {0: (number, number + 1)}, table):
@@ -46,7 +46,7 @@ def written(place: LakePlace, tables: list[pa.Table]) -> list[Any]:
     return found
 
 
-def read(place: LakePlace, path: str) -> list[tuple[str, str, int]]:
+def read(place: Lake, path: str) -> list[tuple[str, str, int]]:
     table = files.read(place, path)
     return list(zip(*(table.column(name).to_pylist() for name in ("instance_id", "topic", "sequence")), strict=True))
 
@@ -84,7 +84,7 @@ def test_all_rows_are_merged_and_each_counter_is_in_order(
 def test_buckets_are_bounded_in_number_and_each_instance_has_its_own_range(
     counts: dict[str, int], bucket_rows: int
 ) -> None:
-    plan = merging.planned(counts, bucket_rows)
+    plan = merging.plan_buckets(counts, bucket_rows)
     assert plan.buckets <= merging.BUCKETS_MAX
     taken = [
         number for each in sorted(counts) for number in range(plan.first[each], plan.first[each] + plan.parts[each])
@@ -110,7 +110,7 @@ def test_a_file_that_is_not_what_was_written_is_not_merged(tmp_path: Path, harm:
     place = open_lake(tmp_path.as_uri())
     first, second = written(place, [reports([("ins-a", "t", 1), ("ins-a", "t", 2)]), reports([("ins-a", "t", 3)])])
     vars(first).update(harm)
-    with pytest.raises(merging.Differs, match=first.path):
+    with pytest.raises(merging.FileMismatch, match=first.path):
         merging.merge(place, "cl", DAY, [first, second])
     assert len([found for found in tmp_path.rglob("*.parquet") if found.is_file()]) == 2
 

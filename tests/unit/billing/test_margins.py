@@ -46,13 +46,13 @@ def test_a_margin_says_how_many_times_capacity_is_sold_and_what_each_mb_s_brings
     line = margins.margin_of(None, ROOM, use, {"USD": Decimal(300), "EUR": Decimal(75)})
     assert (line.bandwidth.oversold, line.bandwidth.sold_over_used) == (1.5, 3.0)
     assert (line.storage.oversold, line.storage.sold_over_used) == (0.5, None)
-    assert [(each.currency, each.per_mb_s) for each in line.earned] == [("EUR", Decimal("0.5")), ("USD", Decimal(2))]
+    assert [(each.currency, each.per_mb_s) for each in line.revenues] == [("EUR", Decimal("0.5")), ("USD", Decimal(2))]
 
 
 def test_without_capacity_use_or_sales_nothing_is_divided() -> None:
     assert CapacityUse(0, 5, None).oversold is None
     assert CapacityUse(5, 5, None).sold_over_used is None
-    assert margins.earned({"EUR": Decimal(1)}, 0)[0].per_mb_s is None
+    assert margins.revenues({"EUR": Decimal(1)}, 0)[0].per_mb_s is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.decimals(0, 10**6, places=2)), min_size=1, max_size=6))
@@ -68,9 +68,9 @@ def test_all_clusters_together_are_their_sum(clusters: list[tuple[int, Decimal]]
         )
         for sold, amount in clusters
     ]
-    whole = margins.all_together(lines)
+    whole = margins.total_of(lines)
     assert whole.bandwidth[:2] == (2 * sum(sold for sold, _ in clusters), sum(sold for sold, _ in clusters))
-    assert whole.earned[0].revenue == sum(amount for _, amount in clusters)
+    assert whole.revenues[0].revenue == sum(amount for _, amount in clusters)
     assert whole.instances == len(clusters)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.invoices import unpriced
-from billing.invoices.month_runs import SILENT_AFTER, LastClosing, MonthRun, RunKind, RunState
+from billing.invoices.month_runs import STALLED_AFTER, LastClosing, MonthRun, RunKind, RunState
 from billing.lake.outcomes import BROKEN
 from billing.rating.terms import Period, SizeSpan
 from billing.reporting import month_checks, month_state
@@ -32,7 +32,7 @@ FINE = MonthState(
     without_profile=NameSample(0), without_tax_details=NameSample(0), unpriced=NameSample(0), unpriced_tenants=0,
     to_invoice=1,
     issued=3, open=0, overdue=0, closing=CLOSED, late=LATE, adjustments=(), webhooks_failed=0,
-    mails_not_taken=NameSample(0), nobody_reached=NameSample(0),
+    mails_rejected=NameSample(0), unreachable_tenants=NameSample(0),
 )  # fmt: skip
 
 
@@ -70,8 +70,8 @@ def test_where_all_is_well_every_check_passes_and_each_says_a_sentence() -> None
         ({"to_invoice": 2}, "Tenants without one: 2.", ""),
         ({"open": 2, "overdue": 1}, "Open: 2, of which are overdue: 1.", "/overdue/"),
         ({"webhooks_failed": 3}, "Given up: 3.", ""),
-        ({"mails_not_taken": NameSample(1, ("PS-1",))}, "did not take the mails of: PS-1.", ""),
-        ({"nobody_reached": NameSample(1, ("Acme",))}, "no profile has one: Acme.", "/billingprofile/"),
+        ({"mails_rejected": NameSample(1, ("PS-1",))}, "did not take the mails of: PS-1.", ""),
+        ({"unreachable_tenants": NameSample(1, ("Acme",))}, "no profile has one: Acme.", "/billingprofile/"),
     ],
 )  # fmt: skip
 def test_a_failed_check_has_a_link_to_the_act(changes: dict[str, Any], sentence: str, link: str) -> None:
@@ -151,6 +151,6 @@ def test_a_plan_lacks_a_price_when_an_hour_begins_before_its_first_one(first: da
 
 def test_a_run_that_is_silent_for_long_is_taken_to_have_died() -> None:
     run = replace(LATE, state=RunState.RUNNING)
-    assert run.is_under_way(NOW + SILENT_AFTER / 2)
-    assert not run.is_under_way(NOW + SILENT_AFTER)
+    assert run.is_under_way(NOW + STALLED_AFTER / 2)
+    assert not run.is_under_way(NOW + STALLED_AFTER)
     assert not LATE.is_under_way(NOW)

@@ -22,7 +22,7 @@ from billing.metering.hourly import hour_usage
 from billing.metering.spans import spans
 from billing.rating.hours import HOUR
 from billing.rating.spreading import SpreadBill
-from billing.rating.taxes import credited, tax_sums
+from billing.rating.taxes import split_credit, tax_sums
 from billing.rating.terms import (
     Agreement,
     Bill,
@@ -128,7 +128,7 @@ def usage_of(quarter: Quarter, month: Period, counters: Counters) -> list[Instan
     for number, (steps, run) in enumerate(quarter.instances):
         of_instance = [
             span
-            for span in spans([change for change in changes_of(quarter, steps) if change.asked_at < month.end])
+            for span in spans([change for change in changes_of(quarter, steps) if change.requested_at < month.end])
             if span.start < month.end and (span.end is None or span.end > month.start)
         ]
         hours = [hour_usage(hour, of_hour) for (which, hour), of_hour in sorted(counters.items()) if which == number]
@@ -200,7 +200,7 @@ class MemoryLedger:
 
     def note(self, document: Document, amount: Decimal) -> None:
         """Issues a credit note and checks that it leaves no rate with more or less than it had."""
-        for part in credited(amount, list(document.left.values()), self.currency):
+        for part in split_credit(amount, list(document.left.values()), self.currency):
             left = document.left[part.percent]
             document.left[part.percent] = replace(left, base=left.base - part.net, tax=left.tax - part.tax)
             self.post(document, -part.net - part.tax)

@@ -35,7 +35,7 @@ def test_rows_sum_to_the_totals_of_their_currency(rows: list[RevenueRow]) -> Non
 
 @given(ROWS)
 def test_order_keeps_every_row_and_has_the_most_first(rows: list[RevenueRow]) -> None:
-    result = revenue.ordered(rows)
+    result = revenue.sort_rows(rows)
     assert sorted(result) == sorted(rows)
     for before, after in pairwise(result):
         assert before.currency <= after.currency

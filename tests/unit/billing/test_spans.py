@@ -25,7 +25,7 @@ def change(
     """Returns a change of size. `suspended` is the state after it; None keeps the state before."""
     return SizeChange(
         type=type_,
-        asked_at=at(asked),
+        requested_at=at(asked),
         done_at=None if done is None else at(done),
         plan="stream",
         bandwidth_mb_s=mb_s,

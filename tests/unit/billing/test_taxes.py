@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from billing.rating.engine import rate
 from billing.rating.spreading import SpreadBill
-from billing.rating.taxes import credited, hours_by_rate
+from billing.rating.taxes import hours_by_rate, split_credit
 from billing.rating.terms import (
     Agreement,
     Component,
@@ -239,7 +239,7 @@ def test_credit_notes_sum_to_the_invoice_in_each_rate(
         if net <= 0:
             break
         amount = min(net, max(unit, (net * part / 10_000).quantize(unit, ROUND_HALF_UP)))
-        notes = credited(amount, list(left.values()), currency)
+        notes = split_credit(amount, list(left.values()), currency)
         assert sum(each.net for each in notes) == amount
         for each in notes:
             of = left[each.percent]
@@ -249,7 +249,7 @@ def test_credit_notes_sum_to_the_invoice_in_each_rate(
             assert 0 <= after.tax <= before.tax
     net = sum(each.base for each in left.values())
     if net > 0:
-        for each in credited(net, list(left.values()), currency):
+        for each in split_credit(net, list(left.values()), currency):
             of = left[each.percent]
             left[each.percent] = replace(of, base=of.base - each.net, tax=of.tax - each.tax)
     if sum(each.base for each in invoiced) > 0:
@@ -259,4 +259,4 @@ def test_credit_notes_sum_to_the_invoice_in_each_rate(
 @pytest.mark.parametrize(("net", "taxes"), [("0.01", ["0.00"]), ("0.04", ["0.01"]), ("100.00", ["19.00"])])
 def test_a_note_of_one_rate_is_taxed_at_it(net: str, taxes: list[str]) -> None:
     left = [TaxSum(percent=D(19), base=D("200.00"), tax=D("38.00"))]
-    assert [str(each.tax) for each in credited(D(net), left, "EUR")] == taxes
+    assert [str(each.tax) for each in split_credit(D(net), left, "EUR")] == taxes

@@ -20,8 +20,8 @@ FIRST = Partition(f"{weeks.TABLE}_before_20261130", None, datetime(2026, 11, 30,
 def test_weeks_follow_each_other_without_a_hole_whenever_they_were_made_last(now: datetime, days: int) -> None:
     there = [FIRST]
     for moment in (now, now + timedelta(days=days)):
-        there += weeks.wanted(moment, there)
-        assert weeks.wanted(moment, there) == []
+        there += weeks.missing_partitions(moment, there)
+        assert weeks.missing_partitions(moment, there) == []
     for earlier, later in pairwise(there):
         assert later.start == earlier.end
     assert there[-1].end > now + timedelta(days=days) + weeks.WEEKS_AHEAD * WEEK or there == [FIRST]
@@ -30,7 +30,7 @@ def test_weeks_follow_each_other_without_a_hole_whenever_they_were_made_last(now
 @given(instants)
 def test_a_name_says_its_week(now: datetime) -> None:
     partition = weeks.partition_from(weeks.week_of(now))
-    assert weeks.parsed(partition.name) == partition
+    assert weeks.parse_partition(partition.name) == partition
     assert partition.start is not None
     assert partition.start <= now < partition.end
     assert partition.start.weekday() == 0
@@ -43,6 +43,6 @@ def test_a_week_begins_on_monday_in_utc_wherever_somebody_looks() -> None:
 
 def test_a_week_with_kept_minutes_is_not_outlived() -> None:
     week = weeks.partition_from(FIRST.end)
-    assert weeks.outlived([week, FIRST], week.end - timedelta(days=1)) == [FIRST]
-    assert weeks.outlived([week, FIRST], week.end) == [FIRST, week]
-    assert weeks.parsed(weeks.OTHER) is None
+    assert weeks.expired_partitions([week, FIRST], week.end - timedelta(days=1)) == [FIRST]
+    assert weeks.expired_partitions([week, FIRST], week.end) == [FIRST, week]
+    assert weeks.parse_partition(weeks.DEFAULT_PARTITION) is None

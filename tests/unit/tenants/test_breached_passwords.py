@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tenants.breached_passwords import BreachedPasswordValidator, file_is_readable, holds
+from tenants.breached_passwords import BreachedPasswordValidator, contains_password, file_is_readable
 
 
 def written(file: Path, passwords: set[str], end: str = "\r\n") -> Path:
@@ -25,8 +25,8 @@ def written(file: Path, passwords: set[str], end: str = "\r\n") -> Path:
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_only_passwords_in_the_file_are_found(tmp_path: Path, passwords: set[str], other: str, end: str) -> None:
     file = written(tmp_path / "leaked", passwords, end)
-    assert [word for word in passwords if not holds(file, word)] == []
-    assert holds(file, other) is (other in passwords)
+    assert [word for word in passwords if not contains_password(file, word)] == []
+    assert contains_password(file, other) is (other in passwords)
 
 
 def test_a_leaked_password_is_refused(tmp_path: Path, settings: Any) -> None:

@@ -19,25 +19,25 @@ from instances.models import Instance
 from tenants.formatting import money
 
 
-def money_needs(now: datetime) -> Iterator[OperatorActionItem]:
+def billing_action_items(now: datetime) -> Iterator[OperatorActionItem]:
     """Yields needs of billing: faults of tenants, missing prices, payments with problems and overdue invoices."""
-    yield from _of_items()
-    yield from _of_plans(now)
-    yield from _of_payments()
-    yield from _of_debts(now)
+    yield from _tenant_faults()
+    yield from _missing_prices(now)
+    yield from _payments_with_problems()
+    yield from _overdue_invoices(now)
 
 
-def _of_items() -> Iterator[OperatorActionItem]:
+def _tenant_faults() -> Iterator[OperatorActionItem]:
     items = ActionItem.objects.select_related("tenant").order_by("first_at", "pk")
     for item in items[:NEEDS_OF_A_KIND_MAX]:
-        words = {"tenant": item.tenant.name, "what": item.get_kind_display(), "detail": item.detail}
+        values = {"tenant": item.tenant.name, "what": item.get_kind_display(), "detail": item.detail}
         text = _("%(tenant)s: %(what)s. %(detail)s") if item.detail else _("%(tenant)s: %(what)s.")
         yield OperatorActionItem(
-            text=text % words, link=reverse("admin:billing_actionitem_changelist"), act=_("See the action items")
+            text=text % values, link=reverse("admin:billing_actionitem_changelist"), act=_("See the action items")
         )
 
 
-def _of_plans(now: datetime) -> Iterator[OperatorActionItem]:
+def _missing_prices(now: datetime) -> Iterator[OperatorActionItem]:
     begun = Price.objects.filter(plan=OuterRef("pk"), effective_from__lte=now)
     names = list(Plan.objects.filter(~Exists(begun), on_sale=True).values_list("name", flat=True))
     if names:
@@ -63,7 +63,7 @@ def _of_plans(now: datetime) -> Iterator[OperatorActionItem]:
         )  # fmt: skip
 
 
-def _of_payments() -> Iterator[OperatorActionItem]:
+def _payments_with_problems() -> Iterator[OperatorActionItem]:
     count = Payment.objects.exclude(problem="").filter(handled_at=None).count()
     if count:
         text = ngettext("%(n)s payment does not fit.", "%(n)s payments do not fit.", count)
@@ -73,18 +73,20 @@ def _of_payments() -> Iterator[OperatorActionItem]:
         )  # fmt: skip
 
 
-def _of_debts(now: datetime) -> Iterator[OperatorActionItem]:
-    debts = overdue.receivables(overdue.sums(now))
-    if not debts:
+def _overdue_invoices(now: datetime) -> Iterator[OperatorActionItem]:
+    receivables = overdue.receivables(overdue.sums_by_age(now))
+    if not receivables:
         return
     oldest = overdue.overdue(now).values_list("due_at", flat=True)[0]
-    count = sum(debt.invoices for debt in debts)
+    count = sum(receivable.invoices for receivable in receivables)
     text = ngettext(
         "%(n)s invoice is overdue, for %(days)s days: %(sums)s.",
         "%(n)s invoices are overdue, the oldest for %(days)s days: %(sums)s.",
         count,
     )
-    sums = ", ".join(str(money(debt.open_amount, debt.currency)) for debt in debts[:NEEDS_OF_A_KIND_MAX])
+    sums = ", ".join(
+        str(money(receivable.open_amount, receivable.currency)) for receivable in receivables[:NEEDS_OF_A_KIND_MAX]
+    )
     yield OperatorActionItem(
         text=text % {"n": f"{count:,}", "days": f"{(now - oldest).days:,}", "sums": sums},
         link=reverse("admin:billing_overdue"), act=_("See what is overdue"), is_now=False,

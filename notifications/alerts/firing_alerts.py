@@ -22,15 +22,15 @@ def firing_alerts(acting: Actor, instance_id: str = "") -> Sequence[FiringAlert]
         return ()
     rows = notifications_access.firings_of(acting).filter(resolved_at=None)
     rows = rows.filter(instance_id=instance_id) if instance_id else rows.exclude(instance_id="")
-    return [_shown(firing) for firing in rows.order_by("-fired_at", "id")[:ALERT_RULES_PER_TENANT_MAX]]
+    return [_firing_alert(firing) for firing in rows.order_by("-fired_at", "id")[:ALERT_RULES_PER_TENANT_MAX]]
 
 
-def _shown(firing: AlertFiring) -> FiringAlert:
+def _firing_alert(firing: AlertFiring) -> FiringAlert:
     return FiringAlert(
         instance_id=firing.instance_id,
         kind=firing.kind,
         name=firing.rule_name,
-        text=wording.happened(firing),
+        text=wording.describe_firing(firing),
         since=firing.fired_at,
         group=firing.group_id,
         link=reverse("page-alert-rule", args=[firing.rule_id]),

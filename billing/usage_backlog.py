@@ -23,12 +23,12 @@ log = structlog.get_logger(__name__)
 # A backlog is processed in runs of limited size; a task ends after this number of runs, so that other tasks can run.
 RUNS_PER_TASK_MAX = 20
 # A stopping Celery worker sends SIGQUIT to the processes of its pool.
-ASKED_TO_END = (signal.SIGTERM, signal.SIGQUIT)
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGQUIT)
 EXIT_BY_SIGNAL = 128
 SECONDS_PER_MINUTE = 60
 
 
-def apply_everywhere() -> None:
+def process_all_clusters() -> None:
     """Processes the clusters one after the other; a failure of one does not delay the others.
 
     The first unexpected exception is raised after all clusters were processed.
@@ -39,27 +39,27 @@ def apply_everywhere() -> None:
     from billing.pipeline import job
     from billing.pipeline.sink import PipelineBusy
 
-    unforeseen: Exception | None = None
+    first_failure: Exception | None = None
     for cluster in selectors.usage_sources():
         try:
-            _catch_up(cluster)
-        except KafkaException as trouble:
+            _process_backlog(cluster)
+        except KafkaException as error:
             # Unreachable brokers are an external fault: the next run begins where this one did, and the other clusters
             # are processed meanwhile.
-            log.warning("usage.unreachable", cluster_id=cluster.cluster_id, reason=str(trouble))
+            log.warning("usage.unreachable", cluster_id=cluster.cluster_id, reason=str(error))
         except PipelineBusy:
             log.info("usage.busy", cluster_id=cluster.cluster_id)
-        except job.UsageLost as lost:
+        except job.UsageLost as error:
             # The other clusters are billed nevertheless; this one needs an operator (docs/how-to/troubleshoot.md).
-            log.error("usage.lost", cluster_id=cluster.cluster_id, reason=str(lost))
+            log.error("usage.lost", cluster_id=cluster.cluster_id, reason=str(error))
         except Exception as failure:  # Spark raises its own type for a range its workers cannot read
             log.error("usage.failed", cluster_id=cluster.cluster_id, reason=type(failure).__name__)
-            unforeseen = unforeseen or failure
-    if unforeseen is not None:
-        raise unforeseen
+            first_failure = first_failure or failure
+    if first_failure is not None:
+        raise first_failure
 
 
-def _catch_up(cluster: Cluster) -> None:
+def _process_backlog(cluster: Cluster) -> None:
     from billing.pipeline import job
 
     spark_from_records = settings.SPARK_FROM_RECORDS
@@ -83,16 +83,16 @@ def _catch_up(cluster: Cluster) -> None:
 
 
 def spark_session() -> SparkSession:
-    """Returns the Spark session of this process. From now on, the process exits immediately on `ASKED_TO_END`."""
+    """Returns the Spark session of this process, which exits immediately on `TERMINATION_SIGNALS` from now on."""
     from billing.pipeline import spark
 
-    _end_at_once_when_asked_to()
+    _exit_on_termination_signals()
     local_dir = settings.STATE_DIR / "spark"
     local_dir.mkdir(parents=True, exist_ok=True)
     return spark.session(master=settings.SPARK_MASTER, local_dir=str(local_dir))
 
 
-def give_spark_back() -> None:
+def stop_idle_spark() -> None:
     """Stops Spark and its JVM after they were idle for `SPARK_KEPT_MINUTES`."""
     from billing.pipeline import spark
 
@@ -100,16 +100,16 @@ def give_spark_back() -> None:
         log.info("spark.given_back")
 
 
-def _end_at_once_when_asked_to() -> None:
+def _exit_on_termination_signals() -> None:
     """Installs signal handlers that end the process immediately.
 
     Celery would raise SystemExit; but Python handles it only after a call into Java has returned, and a run that waits
     for stopped brokers does not return.
     """
     if threading.current_thread() is threading.main_thread():
-        for number in ASKED_TO_END:
-            signal.signal(number, _end_at_once)
+        for number in TERMINATION_SIGNALS:
+            signal.signal(number, _exit_immediately)
 
 
-def _end_at_once(number: int, _frame: object) -> None:
+def _exit_immediately(number: int, _frame: object) -> None:
     os._exit(EXIT_BY_SIGNAL + number)
