@@ -123,7 +123,7 @@ class Link:
             self.close()
             error.was_sent = was_sent
             raise
-        unresponsive_brokers.clear(self.address)
+        unresponsive_brokers.mark_responsive(self.address)
         return response
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class UnresponsiveBrokers:
         return self._until_s.get(address, 0.0) > self._clock()
 
     def clear_all(self) -> None:
-        self._until_s.mark_responsive()
+        self._until_s.clear()
 
 
 unresponsive_brokers = UnresponsiveBrokers()

@@ -93,11 +93,11 @@ class Deadlines:
                     heappop(self._ticks)
                     continue
                 # Together, because a dict finds its first key behind all deleted ones.
-                for waiting in list(islice(expirables, left)):
-                    if waiting in together:  # an object that expired may have dropped others
-                        self.drop(waiting, tick)
+                for expirable in list(islice(expirables, remaining)):
+                    if expirable in expirables:  # an object that expired may have dropped others
+                        self.drop(expirable, tick)
                         remaining -= 1
-                        waiting.expire()
+                        expirable.expire()
         finally:
             # An expiring object may have added a deadline, and set the timer.
             next_tick = self._first_tick()

@@ -152,7 +152,7 @@ class Logins:
         if before.users is after.users:
             return
         for instance_id, logins_by_user in self._open.items():
-            old, new = before.users.logins_by_user(instance_id), after.users.logins_by_user(instance_id)
+            old, new = before.users.of_instance(instance_id), after.users.of_instance(instance_id)
             if old is new:
                 continue
             for name in tuple(logins_by_user):
@@ -184,8 +184,8 @@ class Logins:
         tokens of the old ones are valid.
         """
         for instance_id, logins_by_user in self._open.items():
-            document = after.oauth.logins_by_user(instance_id).get(CONFIGURATION)
-            if document is before.oauth.logins_by_user(instance_id).get(CONFIGURATION):
+            document = after.oauth.of_instance(instance_id).get(CONFIGURATION)
+            if document is before.oauth.of_instance(instance_id).get(CONFIGURATION):
                 continue
             terms = None if document is None else document.terms
             self.close(

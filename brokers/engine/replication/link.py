@@ -58,8 +58,8 @@ class SocketLink:
     ) -> None:
         """Starts connecting.
 
-        `forwarded_client` is the client on whose behalf `user` sends requests (`sasl.ForwardedClient.authorization_id`).
-        Without `tls` the secret authenticates this broker.
+        `forwarded_client` is the client on whose behalf `user` sends requests
+        (`sasl.ForwardedClient.authorization_id`). Without `tls` the secret authenticates this broker.
         """
         self._owner = owner
         self._loop = loop

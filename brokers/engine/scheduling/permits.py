@@ -187,7 +187,7 @@ class DecodeMemoryLimiter:
         tenant_id = self._delayed_tenants.get(instance_id)
         if tenant_id is None:
             tenant_id = self._tenant_of(instance_id)
-        tenant_bytes = self._delayed_bytes_of_tenants.get(tenant_id, 0) + count_bytes
+        tenant_bytes = self._delayed_bytes_of_tenants.get(tenant_id, 0) + size_bytes
         if tenant_bytes > DELAYED_BYTES_PER_TENANT_MAX:
             return False
         self._delayed_bytes[instance_id] = delayed_bytes
@@ -203,7 +203,7 @@ class DecodeMemoryLimiter:
             self._delayed_bytes[instance_id] = delayed_bytes
         else:
             del self._delayed_bytes[instance_id], self._delayed_tenants[instance_id]
-        tenant_bytes = self._delayed_bytes_of_tenants[tenant_id] - count_bytes
+        tenant_bytes = self._delayed_bytes_of_tenants[tenant_id] - size_bytes
         if tenant_bytes:
             self._delayed_bytes_of_tenants[tenant_id] = tenant_bytes
         else:

@@ -110,7 +110,7 @@ class GroupMachine:
     def list_groups(self, instance_id: str | None) -> list[GroupEntry]:
         """Returns the groups of an instance, or all groups with `instance_id` None."""
         groups = self.groups if instance_id is None else self.groups.of_instance(instance_id)
-        return [describing.list_groups(group) for group in groups]
+        return [describing.group_entry(group) for group in groups]
 
     # -- records -------------------------------------------------------------------------------------------------------
 

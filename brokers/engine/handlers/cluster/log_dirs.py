@@ -97,7 +97,7 @@ def _visible(context: RequestContext, wanted: Mapping[str, Set[int]] | None) -> 
     """Yields the requested partitions on this broker that the caller may see, with the names of their topics."""
     namespace, table = context.view.namespace, context.services.storage.table
     for topic in namespace.topics.values():
-        name = namespace.shown_path(topic)
+        name = namespace.shown(topic)
         if context.refusal(topic, name):
             continue
         indexes = None if wanted is None else wanted.get(name, ())

@@ -354,7 +354,7 @@ def _exceeds_throttle(services: BrokerServices, fetch_session: FollowerSession, 
     """True if the throttle is exceeded. The partition becomes ready again when the throttle allows more bytes."""
     delay_ms = services.storage.replication_throttle.delay_ms(services.clock.monotonic_ms())
     if delay_ms > 0:
-        services.loop.call_later(delay_ms / 1000, fetch_session.ready, followed)
+        services.loop.call_later(delay_ms / 1000, fetch_session.mark_ready, followed)
     return delay_ms > 0
 
 

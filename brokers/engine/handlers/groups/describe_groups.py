@@ -155,7 +155,9 @@ def _list(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResp
     namespace = context.view.namespace
     for shard in runtime.shards():
         loading = loading or shard.loading
-        for result in shard.machine.list_groups(context.view.instance_id) if includes_classic and not shard.loading else ():
+        for result in (
+            shard.machine.list_groups(context.view.instance_id) if includes_classic and not shard.loading else ()
+        ):
             shown = namespace.shown_id(result.group_id)
             if shown is not None and (not states or result.state.lower() in states):
                 groups.append(

@@ -417,7 +417,9 @@ class _OffsetLookup:
         topic = self._context.view.namespace.topics.get(name.encode())
         return self._context.denial(ResourceType.TOPIC, name) if topic is None else self._context.refusal(topic, name)
 
-    def _with_client_names(self, reply: int | list[tuple[str, TopicOffsets]], refusals: Sequence[int]) -> tuple[int, TopicResults]:
+    def _with_client_names(
+        self, reply: int | list[tuple[str, TopicOffsets]], refusals: Sequence[int]
+    ) -> tuple[int, TopicResults]:
         """Returns the results. `refusals` are those of `wanted` when the coordinator was asked: the reply has the
         topics without one.
         """

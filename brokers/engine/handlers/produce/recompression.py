@@ -105,7 +105,9 @@ async def check_in_thread(request: ProduceRequest, slow_batches: SlowBatches) ->
     request.checked_batches = checked_batches
 
 
-def _check(slow_batches: SlowBatches, frame: memoryview, version: int, now_ms: int, checked_batches: dict[int, Prechecked]) -> float:
+def _check(
+    slow_batches: SlowBatches, frame: memoryview, version: int, now_ms: int, checked_batches: dict[int, Prechecked]
+) -> float:
     """Checks and recompresses the batches; runs in a thread. Returns the CPU seconds used."""
     began_s, budget = thread_time(), DecompressionBudget()
     for start, end, rules in slow_batches:

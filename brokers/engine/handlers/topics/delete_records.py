@@ -48,7 +48,9 @@ async def delete_records(context: RequestContext, request: DeleteRecordsRequest)
         ]
         topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=results))
     if unpersisted:
-        await context.services.storage.durable_start_offsets.wait_until_durable(partition.log.root for partition, _ in unpersisted)
+        await context.services.storage.durable_start_offsets.wait_until_durable(
+            partition.log.root for partition, _ in unpersisted
+        )
         for partition, result in unpersisted:
             if partition.room.is_full:
                 # Storage is freed now, not in the next retention round.

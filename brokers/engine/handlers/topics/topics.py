@@ -166,7 +166,10 @@ def _check_collision(context: RequestContext, name: str, accepted_names: Mapping
 
 
 async def _create(
-    context: RequestContext, topic: CreatableTopic, pending_creations: Sequence[CreatedTopic], deadline: RequestDeadline | None
+    context: RequestContext,
+    topic: CreatableTopic,
+    pending_creations: Sequence[CreatedTopic],
+    deadline: RequestDeadline | None,
 ) -> CreatedTopic:
     """Creates a topic; without `deadline` it only validates the request. `pending_creations` are the topics that the
     same request creates.

@@ -76,7 +76,9 @@ async def initialise_producer(
     def operation(machine: Any, now: Any, _: object) -> Any:
         return machine.init_producer_id(internal_id, timeout_ms, expected, fresh_producer_id, now)
 
-    reply: InitProducerIdReply = await call_transaction_coordinator(context, internal_id, operation, InitProducerIdReply)
+    reply: InitProducerIdReply = await call_transaction_coordinator(
+        context, internal_id, operation, InitProducerIdReply
+    )
     if reply is NEEDS_PRODUCER_ID:
         try:
             fresh_producer_id = await context.services.coordination.producer_ids.next_id()

@@ -111,7 +111,7 @@ async def _wait_until_committed(services: BrokerServices, pending: list[PendingM
     finished: asyncio.Future[None] = services.loop.create_future()
 
     def wake() -> None:
-        if not finished.finished():
+        if not finished.done():
             finished.set_result(None)
 
     wait = DelayedReplication(wake)
