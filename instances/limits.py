@@ -169,19 +169,6 @@ def publish() -> None:
     register(
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
-        Limit(
-            "instance_restore_days",
-            INSTANCE_RESTORE_PERIOD.days,
-            "days",
-            "How long a deleted instance can be restored.",
-        ),
-        Limit(
-            "deleted_storage_gb_max",
-            DELETED_STORAGE_GB_MAX,
-            "GB",
-            "Storage of a tenant's deleted instances from which on no instance is created and no storage grows, until "
-            "one is purged or restored.",
-        ),
         Limit("allow_list_entries_max", ALLOW_LIST_ENTRIES_MAX, "entries", "Addresses in one allow-list of a topic."),
         Limit(
             "allow_lists_per_instance_max",
@@ -225,6 +212,19 @@ def publish() -> None:
 
 def _deletion_limits() -> tuple[Limit, ...]:
     return (
+        Limit(
+            "instance_restore_days",
+            INSTANCE_RESTORE_PERIOD.days,
+            "days",
+            "How long a deleted instance can be restored.",
+        ),
+        Limit(
+            "deleted_storage_gb_max",
+            DELETED_STORAGE_GB_MAX,
+            "GB",
+            "Storage of a tenant's deleted instances from which on no instance is created and no storage grows, until "
+            "one is purged or restored.",
+        ),
         Limit(
             "deleted_topics_max",
             DELETED_TOPICS_MAX,

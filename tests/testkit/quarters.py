@@ -158,7 +158,7 @@ def changes_of(quarter: Quarter, drawn: Sequence[tuple[int, str, str, int, int]]
         plan, bandwidth_mb_s, storage_gb = size
         result.append(
             SizeChange(
-                type=type_, asked_at=at, done_at=at + 2 * MINUTE if is_done else None, plan=plan,
+                type=type_, requested_at=at, done_at=at + 2 * MINUTE if is_done else None, plan=plan,
                 bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, is_suspended=is_suspended,
             )
         )  # fmt: skip

@@ -62,8 +62,8 @@ def script(player: Player) -> None:
 def situations(api_key: ApiKey) -> Iterator[tuple[str, list[Right], list[Right]]]:
     """A name, what is granted, and what is denied besides."""
     required = API_TABLE[api_key].rights
-    asked: list[Right] = [(operation, kind) for kind, operation in required.asked.items()]
-    each = list(dict.fromkeys([*asked, *required.also]))
+    asked: list[Right] = [(operation, kind) for kind, operation in required.operations.items()]
+    each = list(dict.fromkeys([*asked, *required.other_operations]))
     yield "without a right", [], []
     for right in each:
         yield f"{_named(right)} alone", [right], []

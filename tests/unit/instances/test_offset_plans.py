@@ -52,7 +52,7 @@ def test_an_offset_that_was_never_committed_can_be_set_but_not_shifted() -> None
     assert after(ResetTarget(mode=ResetMode.LATEST), committed=None) == (500, ClampedTo.NONE)
     with pytest.raises(NoOffsetToShift) as refused:
         after(ResetTarget(mode=ResetMode.SHIFT, by=1), committed=None)
-    assert refused.value.places == (PLACE,)
+    assert refused.value.partitions == (PLACE,)
 
 
 targets = st.one_of(

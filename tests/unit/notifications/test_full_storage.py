@@ -35,7 +35,7 @@ def level_of(used: StorageUsed) -> int:
 def figure_of(used_bytes: int) -> int | None:
     instance = Instance(pk="ins-00000000", phase=Phase.RUNNING.value, storage_gb=STORAGE_GB)
     figures = Figures(instances={instance.pk: instance}, used_bytes={instance.pk: used_bytes})
-    return figures.of(AlertRule(kind=AlertKind.STORAGE_USED, instance=instance)).value
+    return figures.sample_of(AlertRule(kind=AlertKind.STORAGE_USED, instance=instance)).value
 
 
 def is_refused(used_bytes: int) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from config.web.lanes import LANES, Lane, LaneQueue, Waiting, lane_of
 from config.web.limits import QUEUED_MAX, QUEUED_PER_CLIENT_MAX, QUEUED_S_MAX
 
-LANE = Lane("some", threads=4, threads_threads_per_client=2)
+LANE = Lane("some", threads=4, threads_per_client=2)
 
 
 def filled(*clients: str) -> LaneQueue[int]:

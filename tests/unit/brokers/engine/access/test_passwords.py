@@ -8,14 +8,14 @@ import pytest
 
 from brokers.contract.users import UserDocument
 from brokers.engine.access import passwords, sasl
-from brokers.engine.access.passwords import ProvenPasswords, comparisons_of, matching
+from brokers.engine.access.passwords import ProvenPasswords, comparisons_of, find_matching_secret
 from tests.testkit.scram import user
 
 HERE = "ins-aaaaaaaa"
 
 
 def proves(document: UserDocument | None, password: str) -> str | None:
-    secret = matching(password, () if document is None else comparisons_of(document), b"salt")
+    secret = find_matching_secret(password, () if document is None else comparisons_of(document), b"salt")
     return None if secret is None else secret.id
 
 

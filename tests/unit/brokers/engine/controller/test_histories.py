@@ -208,7 +208,7 @@ PLANTED: dict[str, tuple[object, str, object]] = {
     ),
     "a move ends before everybody is in sync": (
         partition_states,
-        "_has_arrived",
+        "_is_reassignment_complete",
         lambda partition, choice: partition.is_reassigning and bool(set(partition.target) & set(choice.isr)),
     ),
     "who stops keeps what it has": (partition_states, "_without_stopping", lambda partition, choice, context: choice),

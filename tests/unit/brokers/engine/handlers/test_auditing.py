@@ -421,7 +421,7 @@ async def test_changes_by_the_control_plane_inside_the_cluster_are_not_audited(
 async def test_a_mistake_in_telling_takes_no_answer_back(
     house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder.trail, "changed", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(recorder.trail, "report_changes", lambda *_, **__: 1 / 0)
     (answer,) = await create(house.mine, wanted_topic("orders"))
     assert answer.error_code == 0
 

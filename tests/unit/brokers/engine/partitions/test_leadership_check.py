@@ -45,7 +45,7 @@ class Follower:
         self.session.on_request(not names)
         if names:
             self.session.update_position(KEY, (0, leader_epoch, 0, -1, 0, 1_000), self._partition, 0)
-        self._confirmations.check()
+        self._confirmations.evaluate()
 
     def is_answered(self) -> None:
         self.session.on_response(self._confirmations.last_number)

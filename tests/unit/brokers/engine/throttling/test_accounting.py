@@ -154,7 +154,7 @@ def test_a_paced_response_worth_more_than_the_window_is_sent_and_paid_afterwards
 def test_a_response_that_waits_for_something_else_is_counted_nowhere() -> None:
     paced = Limiter(RULE, 1_000, 0, Pace(0))
 
-    assert charge_fetch([(paced, 5_000)], 0, is_held=True) == (0, None)
+    assert charge_fetch([(paced, 5_000)], 0, is_delayed=True) == (0, None)
     assert paced.debt_ms(0) == 0
     assert paced.admitted_bytes == 0
 
