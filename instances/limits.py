@@ -421,6 +421,18 @@ def _of_messages() -> tuple[Limit, ...]:
         Limit("message_page_scanned_max", of.SCANNED_RECORDS_MAX, "messages", "Messages looked at for one page."),
         Limit("message_page_milliseconds_max", int(of.READ_S_MAX * 1000), "ms", "How long one page is read."),
         Limit(
+            "message_scan_read_bytes_max",
+            of.SCAN_READ_BYTES_MAX,
+            "bytes",
+            "What brokers send for one page with a filter.",
+        ),
+        Limit(
+            "message_scan_scanned_max",
+            of.SCAN_RECORDS_MAX,
+            "messages",
+            "Messages looked at for one page with a filter.",
+        ),
+        Limit(
             "message_scan_milliseconds_max",
             int(of.SCAN_S_MAX * 1000),
             "ms",

@@ -119,7 +119,7 @@ def _cursors(
     return [
         PartitionCursor(
             index, start=found.start, end=found.end, stable=found.stable, position=begins[index], direction=direction,
-            window=window,
+            window=window, literals=wanted.literals,
         )
         for index, found in sorted(bounds.items())
     ]  # fmt: skip

@@ -142,24 +142,47 @@ def records(partition: int, batch: Batch, body: bytes | memoryview, *, newest_fi
 
 
 def _records(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
-    starts = _starts(body, batch.count)
+    starts = record_starts(body, batch.count)[:-1]
     for start in reversed(starts) if newest_first else starts:
-        yield _record(partition, batch, body, start)
+        yield record_at(partition, batch, body, start)
 
 
-def _starts(body: bytes, count: int) -> array[int]:
-    """Returns the positions of the records in order of their offsets."""
-    starts, at, size = array("I"), 0, len(body)
+def record_starts(body: bytes, count: int) -> array[int]:
+    """Returns the positions of the records in order of their offsets, and the end of the last one. Raises `IndexError`
+    and `DamagedBatch`.
+    """
+    starts, at, size = array("I", [0]), 0, len(body)
+    append = starts.append
     for _ in range(count):
-        starts.append(at)
-        length, at = varint(body, at)
+        byte = body[at]
+        if byte < 0x80:
+            length, at = (byte >> 1) ^ -(byte & 1), at + 1
+        else:
+            length, at = varint(body, at)
         at += length
         if length <= 0 or at > size:
             raise DamagedBatch("a record is cut off")
+        append(at)
     return starts
 
 
-def _record(partition: int, batch: Batch, body: bytes, at: int) -> Record:
+def offset_at(batch: Batch, body: bytes, at: int) -> int:
+    """Returns the offset of the record that begins at a position. Raises `IndexError` and `DamagedBatch`."""
+    _, at = varint(body, at)
+    _, at = varint(body, at + 1)
+    return batch.base_offset + varint(body, at)[0]
+
+
+def timestamp_at(batch: Batch, body: bytes, at: int) -> int:
+    """Returns the time of the record that begins at a position. Raises `IndexError` and `DamagedBatch`."""
+    if batch.is_append_time:
+        return batch.max_timestamp_ms
+    _, at = varint(body, at)
+    return batch.first_timestamp_ms + varint(body, at + 1)[0]
+
+
+def record_at(partition: int, batch: Batch, body: bytes, at: int) -> Record:
+    """Returns the record that begins at a position. Raises `IndexError`, `struct.error` and `DamagedBatch`."""
     length, at = varint(body, at)
     end = at + length
     timestamp_delta, at = varint(body, at + 1)
