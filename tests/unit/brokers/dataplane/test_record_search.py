@@ -15,7 +15,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from brokers.dataplane import record_search
 from brokers.dataplane.message_cursor import Ask, PartitionCursor
 from brokers.dataplane.message_pages import Answer, Fetched, PageReader, window_of
-from brokers.dataplane.record_batches import APPEND_TIME, CONTROL, TRANSACTIONAL, batches
+from brokers.dataplane.record_batches import APPEND_TIME, CONTROL, TRANSACTIONAL, Batch, batches
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record as Written
 from brokers.engine.records.builder import encode_record
@@ -231,7 +231,12 @@ def test_a_record_that_a_filter_takes_has_the_bytes_of_the_filter(
 def test_a_batch_without_the_wanted_bytes_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
     known = record_search.record_at
-    monkeypatch.setattr(record_search, "record_at", lambda *args: parsed.append(args[-1]) or known(*args))
+
+    def counted(partition: int, batch: Batch, body: bytes, at: int) -> Record:
+        parsed.append(at)
+        return known(partition, batch, body, at)
+
+    monkeypatch.setattr(record_search, "record_at", counted)
     log = Log()
     for value in (b"one", b"two", b"a needle", b"three"):
         written = [(delta, Written(HOUR_MS, None, value if delta == 3 else b"hay")) for delta in range(10)]
