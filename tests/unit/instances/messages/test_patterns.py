@@ -60,7 +60,7 @@ PIECES = st.lists(
 
 @settings(max_examples=depth.examples(1_000), deadline=None)
 @given(text=PIECES, raw=st.text("abAB. -[]{}\u00e91,", max_size=8).map(str.encode))
-def test_whatever_an_expression_is_found_in_has_its_longest_text(text: str, raw: bytes) -> None:
+def test_every_text_in_which_an_expression_is_found_has_its_longest_text(text: str, raw: bytes) -> None:
     try:
         pattern = Pattern(text)
     except WrongPattern:
