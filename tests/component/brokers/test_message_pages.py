@@ -411,7 +411,7 @@ def test_a_filter_that_matches_nothing_gives_up_in_time_and_says_how_far_it_came
 
 
 def test_a_scan_for_bytes_finds_the_same_messages_as_one_that_looks_at_each(bootstrap: str) -> None:
-    topic = make_topic(3)
+    topic = make_topic(3, retention_ms="-1")
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "compression.type": "zstd"})
     for number in range(30_000):
         value = b"needle" if number % 997 == 0 else b"hay %d" % number
