@@ -39,6 +39,8 @@ FREE_WITHIN_S = 30.0
 SCANS_AT_ONCE = 10
 # Messages in each topic that is scanned beside a producer.
 SCANNED_MESSAGES_MAX = 1_000_000
+# Value of a message, on average.
+MESSAGE_BYTES = 90
 SCAN_FILTERS = {"text": "contains=no-message-has-this", "path": "jq=" + urllib.parse.quote(".total > 1000000")}
 
 PREPARE = """
@@ -203,7 +205,9 @@ def _fill(bootstrap: str, topic: str, count: int) -> str:
 
 
 def _scan(api: str, token: str, path: str, seconds: float) -> dict[str, Any]:
-    """Reads one page after the other for a time; returns the rate of scanned records and the longest page."""
+    """Reads one page after the other for a time, from the start of the topic again after its end; returns the rate of
+    scanned records and the longest page.
+    """
     ends = time.monotonic() + seconds
     scanned, pages, busy, page_token = 0, 0, 0, ""
     started_s = time.monotonic()
@@ -215,11 +219,10 @@ def _scan(api: str, token: str, path: str, seconds: float) -> dict[str, Any]:
             time.sleep(0.1)
             continue
         longest_ms, pages, scanned = max(longest_ms, took_ms), pages + 1, scanned + page["scanned"]
-        if page["next_page_token"] is None:
-            break
-        page_token = f"&page_token={page['next_page_token']}"
+        page_token = "" if page["next_page_token"] is None else f"&page_token={page['next_page_token']}"
     took_s = time.monotonic() - started_s
     return {"pages": pages, "refused": busy, "records_per_s": round(scanned / took_s),
+            "mb_per_s": round(scanned * MESSAGE_BYTES / took_s / 1_000_000, 1),
             "longest_page_ms": round(longest_ms)}  # fmt: skip
 
 

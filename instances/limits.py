@@ -429,7 +429,7 @@ def _message_pattern_limits() -> tuple[Limit, ...]:
     )
 
 
-def _message_limits() -> tuple[Limit, ...]:
+def _message_page_limits() -> tuple[Limit, ...]:
     return (
         Limit("message_page_max", message_limits.PAGE_MESSAGES_MAX, "messages", "Messages in one page of a topic."),
         Limit(
@@ -455,6 +455,18 @@ def _message_limits() -> tuple[Limit, ...]:
             "message_page_milliseconds_max", int(message_limits.READ_S_MAX * 1000), "ms", "How long one page is read."
         ),
         Limit(
+            "message_scan_read_bytes_max",
+            message_limits.SCAN_READ_BYTES_MAX,
+            "bytes",
+            "What brokers send for one page with a filter.",
+        ),
+        Limit(
+            "message_scan_scanned_max",
+            message_limits.SCAN_RECORDS_MAX,
+            "messages",
+            "Messages looked at for one page with a filter.",
+        ),
+        Limit(
             "message_scan_milliseconds_max",
             int(message_limits.SCAN_S_MAX * 1000),
             "ms",
@@ -472,6 +484,12 @@ def _message_limits() -> tuple[Limit, ...]:
             "bytes",
             "Keys, values and headers of one page.",
         ),
+    )
+
+
+def _message_limits() -> tuple[Limit, ...]:
+    return (
+        *_message_page_limits(),
         Limit("message_filter_chars_max", PROGRAM_CHARS_MAX, "characters", "A filter by path (`jq`)."),
         Limit(
             "message_filter_steps_max",

@@ -13,6 +13,7 @@ from typing import Final
 
 from brokers.dataplane.inflating import DamagedBatch, TooLarge
 from brokers.dataplane.record_batches import Batch, records
+from brokers.dataplane.record_search import PassedOver, search
 from instances.messages.interfaces import (
     ABORTED,
     COMMITTED,
@@ -26,8 +27,9 @@ from instances.messages.interfaces import (
 )
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-# Maximum number of offsets that are requested at a time.
+# Maximum number of offsets that are requested at a time, and the factor by which a request exceeds the one before.
 WINDOW_MAX: Final = 10_000
+WINDOW_GROWTH: Final = 4
 PARTITION_BYTES_MIN: Final = 65_536
 PARTITION_BYTES_MAX: Final = 1_048_576
 # Expected bytes per offset before the first response.
@@ -41,6 +43,10 @@ EMPTY_RESPONSES_MAX: Final = 3
 
 # Decompresses a batch. Raises `DamagedBatch`, `TooLarge`, and `BudgetExhausted` if the page's budget is used up.
 Inflate = Callable[[Batch], "bytes | memoryview"]
+
+
+# What a cursor comes to next: a record, or records that are passed over together.
+Head = Record | PassedOver
 
 
 class BudgetExhausted(Exception):
@@ -69,21 +75,36 @@ class PartitionCursor:
     """Position of one partition in a page, with its fetched batches.
 
     Reading continues at `position`, which is exclusive towards OLDER. Every transaction below `stable` is decided.
+    Records without one of `literals` are passed over.
     """
 
-    def __init__(self, index: int, *, start: int, end: int, stable: int, position: int, direction: str, window: int):
+    def __init__(
+        self,
+        index: int,
+        *,
+        start: int,
+        end: int,
+        stable: int,
+        position: int,
+        direction: str,
+        window: int,
+        literals: Sequence[bytes] = (),
+    ) -> None:
         self.index, self.direction = index, direction
         self.start, self.end, self.stable = start, end, stable
         self.position = self.began = min(max(position, start), end)
         self.is_unavailable = False
         self.unreadable: list[Unreadable] = []
         self._window = window
+        self._literals = literals
         self._bytes_per_offset = float(RECORD_BYTES_GUESS)
+        # Largest batch of the last response: a window begins in the middle of one, which arrives from its start.
+        self._batch_bytes = 0
         self._empty_responses = 0
         self._loaded: deque[_Loaded] = deque()
         self._after_loaded = self.position
-        self._head: Record | None = None
-        self._records: Iterator[Record] | None = None
+        self._head: Head | None = None
+        self._records: Iterator[Head] | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -102,12 +123,12 @@ class PartitionCursor:
             if self.position >= self.stable:
                 isolation = READ_UNCOMMITTED
             return FetchRange(self.position, self.end, isolation, self._bytes_of(self._window))
-        fitting = int(PARTITION_BYTES_MAX / (self._bytes_per_offset * SLACK))
+        fitting = int((PARTITION_BYTES_MAX - self._batch_bytes) / (self._bytes_per_offset * SLACK))
         window = max(1, min(self._window, fitting))
         low = max(self.start, self.position - window)
         if self.position > self.stable:
             low, isolation = max(low, self.stable), READ_UNCOMMITTED
-        return FetchRange(low, self.position, isolation, self._bytes_of(self.position - low))
+        return FetchRange(low, self.position, isolation, self._bytes_of(self.position - low, self._batch_bytes))
 
     def add_batches(
         self, requested: FetchRange, batches: Sequence[Batch], size_bytes: int, aborted: Sequence[tuple[int, int]]
@@ -120,6 +141,7 @@ class PartitionCursor:
         self._empty_responses = 0
         covered = batches[-1].last_offset + 1
         self._bytes_per_offset = max(1.0, size_bytes / max(1, covered - batches[0].base_offset))
+        self._batch_bytes = max(len(batch.payload) for batch in batches)
         if self.direction == OLDER and covered < requested.stop:
             self._window = max(1, min((requested.stop - requested.offset) // 2, max(1, covered - requested.offset)))
             return
@@ -139,12 +161,12 @@ class PartitionCursor:
                 loaded_batch for loaded_batch in reversed(loaded) if loaded_batch.batch.base_offset < self.position
             )
             self._after_loaded = requested.offset
-        self._window = min(self._window * 2, WINDOW_MAX)
+        self._window = min(self._window * WINDOW_GROWTH, WINDOW_MAX)
         if not self._loaded:
             self._advance(self._after_loaded)
 
-    def peek(self, inflate: Inflate) -> Record | None:
-        """Returns the next record without consuming it; None if more data is needed.
+    def peek(self, inflate: Inflate) -> Head | None:
+        """Returns what comes next without consuming it; None if more data is needed.
 
         Raises `BudgetExhausted`.
         """
@@ -159,35 +181,33 @@ class PartitionCursor:
                 self._add_unreadable(loaded.batch, reason)
             if self._head is None:
                 self._finish_batch(loaded.batch)
-            else:
+            elif isinstance(self._head, Record):
                 self._head.transaction = self._transaction(loaded)
         return self._head
 
-    def pop(self) -> Record:
-        """Consumes the record returned by `peek`."""
-        record = self._head
-        assert record is not None, "peek first"
+    def pop(self) -> None:
+        """Consumes what `peek` returned."""
+        assert self._head is not None, "peek first"
+        self.position = self._head.offset + 1 if self.direction == NEWER else self._head.offset
         self._head = None
-        self.position = record.offset + 1 if self.direction == NEWER else record.offset
-        return record
 
     def set_bounds(self, start: int, end: int, stable: int) -> None:
         """Updates the bounds: records before `start` were deleted."""
         self.start, self.end, self.stable = start, end, stable
         self.position = min(max(self.position, start), end)
 
-    def _bytes_of(self, offsets: int) -> int:
+    def _bytes_of(self, offsets: int, more_bytes: int = 0) -> int:
         """Returns the bytes to request so that the wanted offsets probably arrive."""
-        expected = int(offsets * self._bytes_per_offset * SLACK)
+        expected = int(offsets * self._bytes_per_offset * SLACK) + more_bytes
         return min(max(expected, PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
 
-    def _read_batch(self, loaded: _Loaded, inflate: Inflate) -> Iterator[Record]:
+    def _read_batch(self, loaded: _Loaded, inflate: Inflate) -> Iterator[Head]:
         batch = loaded.batch
         if batch.count > BATCH_RECORDS_MAX:
             raise TooLarge("records")
-        batch_records = records(self.index, batch, inflate(batch), newest_first=self.direction == OLDER)
-        first, end = (self.position, self.end) if self.direction == NEWER else (self.start, self.position)
-        return (record for record in batch_records if first <= record.offset < end)
+        is_older = self.direction == OLDER
+        remaining = range(self.start, self.position) if is_older else range(self.position, self.end)
+        return search(self.index, batch, inflate(batch), self._literals, remaining, newest_first=is_older)
 
     def _finish_batch(self, batch: Batch) -> None:
         """Continues after a batch that has been read."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from brokers.dataplane.inflating import TooLarge
-from brokers.dataplane.message_cursor import BudgetExhausted, FetchRange, PartitionCursor
+from brokers.dataplane.message_cursor import BudgetExhausted, FetchRange, Head, PartitionCursor
 from brokers.dataplane.record_batches import CODEC_MASK, Batch
+from brokers.dataplane.record_search import PassedOver
 from instances.messages import limits
 from instances.messages.interfaces import NEWER, Page, PageRequest, Record
 
@@ -68,7 +70,13 @@ class PageReader:
         self._direction = direction
         self._now_s = now_s
         self._sleep = sleep
-        self._ends_s = now_s() + (limits.SCAN_S_MAX if request.is_filtered else limits.READ_S_MAX)
+        # Cursors with what each comes to next, in order of time, and those of which that is not known.
+        self._ready: list[tuple[int, int, PartitionCursor, Head]] = []
+        self._unknown: list[PartitionCursor] = list(cursors)
+        is_scan = request.is_filtered
+        self._ends_s = now_s() + (limits.SCAN_S_MAX if is_scan else limits.READ_S_MAX)
+        self._bytes_max = limits.SCAN_READ_BYTES_MAX if is_scan else limits.READ_BYTES_MAX
+        self._records_max = limits.SCAN_RECORDS_MAX if is_scan else limits.SCANNED_RECORDS_MAX
         self._read_bytes = 0
         self._inflated_bytes = 0
         self._scanned = 0
@@ -92,22 +100,25 @@ class PageReader:
             self._check_budget()
             if self._is_exhausted and self.has_progress and (records or self._scanned >= self._scanned_min):
                 break
-            ready, waiting = self._heads()
-            if waiting and not self._is_exhausted:
-                self._fetch(waiting)
+            self._sort()
+            if self._unknown and not self._is_exhausted:
+                self._fetch(self._unknown)
                 continue
-            if not ready:
+            if not self._ready:
                 break
-            cursor, record = self._next(ready)
-            if not self._matches_filter(record):
-                cursor.pop()
+            *_, cursor, head = heappop(self._ready)
+            if isinstance(head, PassedOver):
+                self._scanned += head.count
             else:
-                size_bytes = self._request.shown_bytes(record)
-                if records and shown_bytes + size_bytes > limits.PAGE_SHOWN_BYTES_MAX:
-                    break
-                shown_bytes += size_bytes
-                records.append(cursor.pop())
-            self._scanned += 1
+                if self._matches_filter(head):
+                    size_bytes = self._request.shown_bytes(head)
+                    if records and shown_bytes + size_bytes > limits.PAGE_SHOWN_BYTES_MAX:
+                        break
+                    shown_bytes += size_bytes
+                    records.append(head)
+                self._scanned += 1
+            cursor.pop()
+            self._unknown.append(cursor)
         return self._page(records)
 
     def _page(self, records: list[Record]) -> Page:
@@ -129,24 +140,22 @@ class PageReader:
             return not self._request.is_filtered
         return self._request.accepts(record)
 
-    def _heads(self) -> tuple[list[tuple[PartitionCursor, Record]], list[PartitionCursor]]:
-        """Returns cursors with their next records, and cursors that need data first."""
-        ready, waiting = [], []
-        for cursor in self._cursors:
-            record = self._peek(cursor)
-            if record is not None:
-                ready.append((cursor, record))
+    def _sort(self) -> None:
+        """Looks at what comes next; cursors that need data first stay unknown.
+
+        The newest record comes first towards OLDER, otherwise the oldest; ties by partition.
+        """
+        waiting = []
+        for cursor in self._unknown:
+            head = self._peek(cursor)
+            if head is not None:
+                key = head.timestamp_ms if self._direction == NEWER else -head.timestamp_ms
+                heappush(self._ready, (key, cursor.index, cursor, head))
             elif cursor.needs_data:
                 waiting.append(cursor)
-        return ready, waiting
+        self._unknown = waiting
 
-    def _next(self, ready: Sequence[tuple[PartitionCursor, Record]]) -> tuple[PartitionCursor, Record]:
-        """Returns the newest record towards OLDER, otherwise the oldest; ties by partition."""
-        if self._direction == NEWER:
-            return min(ready, key=lambda entry: (entry[1].timestamp_ms, entry[0].index))
-        return max(ready, key=lambda entry: (entry[1].timestamp_ms, -entry[0].index))
-
-    def _peek(self, cursor: PartitionCursor) -> Record | None:
+    def _peek(self, cursor: PartitionCursor) -> Head | None:
         try:
             return cursor.peek(self._inflate)
         except BudgetExhausted:
@@ -169,17 +178,14 @@ class PageReader:
         return body
 
     def _check_budget(self) -> None:
-        if (
-            self._scanned >= limits.SCANNED_RECORDS_MAX
-            or self._read_bytes >= limits.READ_BYTES_MAX
-            or self._now_s() >= self._ends_s
-        ):
+        if self._scanned >= self._records_max or self._read_bytes >= self._bytes_max or self._now_s() >= self._ends_s:
             self._is_exhausted = True
 
     def _fetch(self, waiting: Sequence[PartitionCursor]) -> None:
         ranges = {cursor.index: cursor.next_range() for cursor in waiting}
         remaining_s = self._ends_s - self._now_s()
-        result = self._source.fetch(ranges, limits.READ_BYTES_MAX - self._read_bytes, max(remaining_s, WAIT_S_MIN))
+        remaining_bytes = min(self._bytes_max - self._read_bytes, limits.READ_BYTES_MAX)
+        result = self._source.fetch(ranges, remaining_bytes, max(remaining_s, WAIT_S_MIN))
         for cursor in waiting:
             fetch_range, fetched = ranges[cursor.index], result.partitions.get(cursor.index)
             if fetched is None:

@@ -133,6 +133,7 @@ def _cursors(
             position=positions[index],
             direction=direction,
             window=window,
+            literals=page_request.literals,
         )
         for index, partition_bounds in sorted(bounds.items())
     ]

@@ -142,24 +142,47 @@ def records(partition: int, batch: Batch, body: bytes | memoryview, *, newest_fi
 
 
 def _records(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
-    starts = _starts(body, batch.count)
+    starts = record_starts(body, batch.count)[:-1]
     for start in reversed(starts) if newest_first else starts:
-        yield _record(partition, batch, body, start)
+        yield record_at(partition, batch, body, start)
 
 
-def _starts(body: bytes, count: int) -> array[int]:
-    """Returns the positions of the records in order of their offsets."""
-    starts, position, size = array("I"), 0, len(body)
+def record_starts(body: bytes, count: int) -> array[int]:
+    """Returns the positions of the records in order of their offsets, and the end of the last one. Raises `IndexError`
+    and `DamagedBatch`.
+    """
+    starts, position, size = array("I", [0]), 0, len(body)
+    append = starts.append
     for _ in range(count):
-        starts.append(position)
-        length, position = varint(body, position)
+        byte = body[position]
+        if byte < 0x80:
+            length, position = (byte >> 1) ^ -(byte & 1), position + 1
+        else:
+            length, position = varint(body, position)
         position += length
         if length <= 0 or position > size:
             raise DamagedBatch("a record is cut off")
+        append(position)
     return starts
 
 
-def _record(partition: int, batch: Batch, body: bytes, position: int) -> Record:
+def offset_at(batch: Batch, body: bytes, position: int) -> int:
+    """Returns the offset of the record that begins at a position. Raises `IndexError` and `DamagedBatch`."""
+    _, position = varint(body, position)
+    _, position = varint(body, position + 1)
+    return batch.base_offset + varint(body, position)[0]
+
+
+def timestamp_at(batch: Batch, body: bytes, position: int) -> int:
+    """Returns the time of the record that begins at a position. Raises `IndexError` and `DamagedBatch`."""
+    if batch.is_append_time:
+        return batch.max_timestamp_ms
+    _, position = varint(body, position)
+    return batch.first_timestamp_ms + varint(body, position + 1)[0]
+
+
+def record_at(partition: int, batch: Batch, body: bytes, position: int) -> Record:
+    """Returns the record that begins at a position. Raises `IndexError`, `struct.error` and `DamagedBatch`."""
     length, position = varint(body, position)
     end = position + length
     timestamp_delta, position = varint(body, position + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 
 class NotJson(ValueError):
@@ -21,9 +21,7 @@ class Members(list[tuple[str, Any]]):
 def parse(text: str) -> Any:
     """Returns `Members`, lists, `ExactNumber`, strings, booleans and None. Raises `NotJson`."""
     try:
-        return json.loads(
-            text, object_pairs_hook=Members, parse_int=ExactNumber, parse_float=ExactNumber, parse_constant=_refuse
-        )  # fmt: skip
+        return _DECODER.decode(text)
     except (ValueError, RecursionError):
         raise NotJson("not JSON") from None
 
@@ -74,3 +72,9 @@ def _quoted(text: str) -> str:
 def _refuse(constant: str) -> None:
     """JSON has no NaN and no Infinity."""
     raise ValueError(constant)
+
+
+# Made once: making a decoder takes as long as decoding a small value.
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=Members, parse_int=ExactNumber, parse_float=ExactNumber, parse_constant=_refuse
+)

@@ -91,7 +91,8 @@ class PageRequest:
     """Page that is wanted: from `positions`, or from `start` without them. `partition` None: all.
 
     `accepts` decides which records belong to it, and `shown_bytes` how much an answer grows by one. `is_costly`: either
-    may take milliseconds, so that the page ends on time after any record.
+    may take milliseconds, so that the page ends on time after any record. `literals`: every record that `accepts` takes
+    has each of these bytes in its key, in its value, or in the name or value of one header.
     """
 
     start: Start
@@ -102,6 +103,7 @@ class PageRequest:
     is_filtered: bool
     shown_bytes: Callable[[Record], int]
     is_costly: bool = False
+    literals: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

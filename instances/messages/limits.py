@@ -28,7 +28,10 @@ READ_BYTES_MAX: Final = 8_000_000
 INFLATED_BYTES_MAX: Final = 32_000_000
 SCANNED_RECORDS_MAX: Final = 50_000
 READ_S_MAX: Final = 1.5
-# The same of a page with a filter: a reader who stops is rid of it within a second.
+# The same of a page with a filter, which may look at messages without decoding them. A reader who stops is rid of it
+# within a second.
+SCAN_READ_BYTES_MAX: Final = 32_000_000
+SCAN_RECORDS_MAX: Final = 500_000
 SCAN_S_MAX: Final = 0.9
 # Bytes after which the console asks before it reads on.
 SCAN_BYTES_MAX: Final = 100_000_000

@@ -12,6 +12,7 @@ from typing import Any, Final
 import re2
 from django.utils.translation import gettext_noop
 
+from instances.messages import pattern_literals
 from tenants.errors import Message
 
 MEMORY_BYTES_MAX: Final = 1 << 20
@@ -30,6 +31,7 @@ class Pattern:
     """A compiled expression. Raises `WrongPattern`."""
 
     def __init__(self, text: str) -> None:
+        self._text = text
         options = re2.Options()
         options.max_mem = MEMORY_BYTES_MAX
         options.never_capture = True
@@ -50,6 +52,11 @@ class Pattern:
     def searched_bytes_max(self) -> int:
         """Bytes of the beginning of a text that are searched."""
         return min(SEARCHED_BYTES_MAX, WORK_MAX // self._size)
+
+    @property
+    def literal(self) -> bytes:
+        """Bytes that every text in which the expression is found contains; empty if none are known."""
+        return pattern_literals.longest(self._text).encode()
 
     def work(self, text_bytes: int) -> int:
         """Returns what a search costs at most, in instructions times bytes."""

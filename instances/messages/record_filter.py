@@ -5,13 +5,18 @@ A message has to match all that are given. Filters see what their reader may see
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from instances.messages.interfaces import Record
 from instances.messages.patterns import Pattern, WrongPattern
 from instances.messages.rendering import Renderer
 from instances.messages.value_filter import ValueFilter, WrongFilter
+
+# What stands between name and value of a header where it is searched, but not where it is stored.
+_HEADER_SEPARATORS: Final = re.compile(rb"[: ]")
 
 
 class UnusableFilter(ValueError):
@@ -67,17 +72,23 @@ class RecordFilter:
         except WrongFilter as error:
             raise UnusableFilter("jq", error.args[0]) from None
 
+    @property
+    def literals(self) -> Sequence[bytes]:
+        """Bytes each of which is in every record that a reader without masks accepts: in its key, in its value, or in
+        the name or value of a header. What masks hide is not searched as it is stored.
+        """
+        patterns = [pattern.literal for pattern in (self._matches, self._key_matches) if pattern is not None]
+        header = max(_HEADER_SEPARATORS.split(self._header_contains), key=len)
+        return [literal for literal in (self._contains, self._key_contains, header, *patterns) if literal]
+
     def accepts(self, renderer: Renderer, record: Record) -> bool:
         """True if all filters match; cheap ones are evaluated first."""
         return (
             (not self._header_contains or any(self._header_contains in line for line in renderer.header_lines(record)))
             and self._has_texts(renderer, record)
             and self._has_patterns(renderer, record)
-            and (
-                self._path is None
-                or self._path.matches(renderer.filtered_value(record), renderer.variables(record))
-            )
-        )  # fmt: skip
+            and self._has_fields(renderer, record)
+        )
 
     def _has_texts(self, renderer: Renderer, record: Record) -> bool:
         if not self._contains and not self._key_contains:
@@ -93,6 +104,12 @@ class RecordFilter:
         return self._matches is None or (
             self._matches.is_in(renderer.searched_key(record)) or self._matches.is_in(renderer.searched_value(record))
         )
+
+    def _has_fields(self, renderer: Renderer, record: Record) -> bool:
+        if self._path is None:
+            return True
+        variables = renderer.variables(record) if self._path.has_variables else {}
+        return self._path.matches(renderer.filtered_value(record), variables)
 
 
 def check(name: str, text: str) -> None:

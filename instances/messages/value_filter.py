@@ -72,12 +72,14 @@ Expression = Callable[[_Run, Any], Iterator[Any]]
 
 
 class ValueFilter:
-    """A parsed filter. Raises `WrongFilter`."""
+    """A parsed filter; without `has_variables` it looks at the value alone. Raises `WrongFilter`."""
 
     def __init__(self, text: str) -> None:
         if len(text) > PROGRAM_CHARS_MAX:
             raise WrongFilter(Message(gettext_noop("A filter has at most %(n)s characters."), n=PROGRAM_CHARS_MAX))
-        self._expression = _Parser(text).parse()
+        parser = _Parser(text)
+        self._expression = parser.parse()
+        self.has_variables = parser.has_variables
 
     def matches(self, value: Any, variables: Mapping[str, Any]) -> bool:
         """True if any output is neither false nor null. A message that takes too many steps does not match."""
@@ -93,6 +95,7 @@ class _Parser:
         self._text = text
         self._at = 0
         self._nested = 0
+        self.has_variables = False
 
     def parse(self) -> Expression:
         result = self._pipe()
@@ -178,6 +181,7 @@ class _Parser:
 
     def _variable(self) -> Expression:
         name = self._take("word")
+        self.has_variables = True
         if name not in VARIABLES:
             names = ", ".join(f"${known}" for known in VARIABLES)
             raise WrongFilter(Message(gettext_noop("There are the variables %(names)s."), names=names))

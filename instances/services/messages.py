@@ -137,16 +137,18 @@ def read_page(
     is_alone = wanted.limit == 1
     bytes_max = limits.SHOWN_BYTES_ALONE_MAX if is_alone else limits.SHOWN_BYTES_MAX
     rendering = _Rendering(Renderer(schemas, masks, wanted.decode, bytes_max), counts_raw=wanted.file in files.RAW)
-    accepts = partial(_filter(wanted).accepts, rendering.renderer)
+    record_filter = _filter(wanted)
     request = PageRequest(
         start=wanted.start,
         positions=positions,
         partition=wanted.partition,
         limit=wanted.limit,
-        accepts=accepts,
+        accepts=partial(record_filter.accepts, rendering.renderer),
         is_filtered=bool(wanted.filters),
         shown_bytes=rendering.shown_bytes,
         is_costly=bool(masks or schemas) or wanted.filters.is_costly,
+        # A reader with masks learns nothing of what they hide, not even from how long a page takes.
+        literals=() if masks else record_filter.literals,
     )
     with turns.turn(instance.tenant_id), not_ready_if_pending(instance, topic):
         page = message_admin_client.it.read(instance.pk, topic, request)

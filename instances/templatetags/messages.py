@@ -6,8 +6,8 @@ from datetime import UTC
 
 from django import template
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from instances.messages.json_tree import ARRAY, OBJECT, Node
 from tenants import formatting
@@ -40,15 +40,27 @@ def message_time_utc(timestamp_ms: int) -> str:
 
 
 @register.simple_tag
-def json_tree(node: Node, depth: int = 0) -> SafeString:
+def json_tree(node: Node) -> SafeString:
     """Renders a JSON value with members that fold."""
-    name = format_html('<span class="name">"{}"</span>: ', node.name) if node.name is not None else ""
+    parts: list[str] = []
+    _write(node, 0, parts)
+    return mark_safe("".join(parts))  # noqa: S308  texts are escaped below
+
+
+def _write(node: Node, depth: int, parts: list[str]) -> None:
+    name = "" if node.name is None else f'<span class="name">"{escape(node.name)}"</span>: '
     if node.kind not in BRACKETS:
-        return format_html('<div>{}<span class="{}">{}</span></div>', name, node.kind, node.text)
+        parts.append(f'<div>{name}<span class="{node.kind}">{escape(node.text)}</span></div>')
+        return
     first, last = BRACKETS[node.kind]
     if not node.children:
-        return format_html("<div>{}{}{}</div>", name, first, last)
-    inner = format_html_join("", "{}", ((json_tree(child, depth + 1),) for child in node.children))
-    head = format_html('<summary>{}{}<span class="folded"> … {} {}</span></summary>', name, first, node.text, last)
+        parts.append(f"<div>{name}{first}{last}</div>")
+        return
     is_open = " open" if depth < OPEN_DEPTH else ""
-    return format_html('<details{}>{}<div class="members">{}</div>{}</details>', is_open, head, inner, last)
+    parts.append(
+        f'<details{is_open}><summary>{name}{first}<span class="folded"> … {node.text} {last}</span></summary>'
+        '<div class="members">'
+    )
+    for child in node.children:
+        _write(child, depth + 1, parts)
+    parts.append(f"</div>{last}</details>")

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import get_language, override
 from django.utils.translation import gettext as _
@@ -50,6 +51,15 @@ class MessageRow:
     state: str
     kcat: str
     curl: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLinks:
+    """Addresses of pages that every row links to."""
+
+    send: str
+    value: str
+    reading: str
 
 
 @instance_page(Scope.TOPICS_READ)
@@ -107,13 +117,13 @@ def live_messages(request: HttpRequest, instance: Instance, name: str) -> HttpRe
         last_event_id=request.headers.get("Last-Event-ID", ""),
     )  # fmt: skip
     language, zone = get_language(), timezone.get_current_timezone()
-    commands = ReadCommands(instance, name)
+    commands, links = ReadCommands(instance, name), _links(instance, name)
     can = access.scopes_of(request.actor)  # type: ignore[attr-defined]
 
     def row_html(shown: ShownMessage) -> str:
         """Returns a row in the reader's language and time zone, which are not set in the threads of later steps."""
         with override(language), timezone.override(zone):
-            context = {"row": _row(name, shown, commands), "instance": instance, "topic": topic, "can": can}
+            context = {"row": _row(name, shown, commands), "links": links, "can": can}
             return render_to_string("instances/message_row.html", context)
 
     return LiveResponse(LiveMessages(stream, row_html))
@@ -156,6 +166,7 @@ def _page_context(instance: Instance, topic: TopicView, form: ReadForm, page: Me
     return {
         "page": page,
         "rows": [_row(topic.name, message, commands) for message in shown],
+        "links": _links(instance, topic.name),
         "is_first": is_first,
         "newest_first": newest_first,
         "words": ", ".join(form.filters.given.values()),
@@ -188,6 +199,14 @@ def _row(topic: str, shown: ShownMessage, commands: ReadCommands) -> MessageRow:
         state="" if record.transaction is None else record.transaction.state or "unknown",
         kcat=commands.kcat(record.partition, record.offset),
         curl=commands.curl(record.partition, record.offset),
+    )
+
+
+def _links(instance: Instance, topic: str) -> RowLinks:
+    return RowLinks(
+        send=reverse("page-topic-send", args=[instance.pk, topic]),
+        value=reverse("page-topic-messages-file", args=[instance.pk, topic, "bin"]),
+        reading=reverse("page-topic-reading", args=[instance.pk, topic]),
     )
 
 

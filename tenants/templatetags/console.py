@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from json import dumps
 from typing import Any
 
@@ -146,6 +147,7 @@ def theme(context: dict[str, Any]) -> str:
 
 
 @register.simple_tag
+@cache
 def icon(name: str) -> SafeString:
     """Renders an icon of the sprite; decorative, so hidden from screen readers."""
     return format_html(

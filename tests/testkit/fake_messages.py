@@ -60,6 +60,7 @@ class FakeMessages:
                 break
             reached = record.offset if direction == OLDER else record.offset + 1
             if wanted.accepts(record):
+                assert all(any(literal in part for part in _parts(record)) for literal in wanted.literals)
                 wanted.shown_bytes(record)
                 found.append(record)
         return Page(
@@ -96,3 +97,8 @@ class FakeMessages:
         if (instance_id, topic) not in self.records:
             raise NotFound(f'There is no topic "{topic}".')
         return self.records[instance_id, topic]
+
+
+def _parts(record: Record) -> list[bytes]:
+    """Returns what the brokers' side searches for the bytes of a filter."""
+    return [part or b"" for part in (record.key, record.value, *(part for header in record.headers for part in header))]

@@ -385,7 +385,10 @@ def test_a_page_of_large_messages_is_bounded_and_goes_on(bootstrap: str) -> None
         assert numbers == sorted(range(24), reverse=start is FROM_NEWEST)
 
 
-def test_a_filter_that_matches_nothing_gives_up_in_time_and_says_how_far_it_came(bootstrap: str) -> None:
+def test_a_filter_that_matches_nothing_gives_up_in_time_and_says_how_far_it_came(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SCAN_RECORDS_MAX", 50_000)  # a fast machine looks at all of them in time
     topic = make_topic(2)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "compression.type": "lz4"})
     for number in range(80_000):
@@ -398,13 +401,27 @@ def test_a_filter_that_matches_nothing_gives_up_in_time_and_says_how_far_it_came
         page = read(topic, 50, start, accepts=lambda _record: False, is_filtered=True)
         assert time.monotonic() - began_s < 2.5
         assert not page.records and not page.is_end
-        assert 1_000 <= page.scanned <= limits.SCANNED_RECORDS_MAX
+        assert 1_000 <= page.scanned <= limits.SCAN_RECORDS_MAX
         assert sum(abs(page.reached[index] - page.began[index]) for index in (0, 1)) >= page.scanned
         positions, pages = Positions(direction=page.direction, offsets=page.reached), 1
         while not page.is_end:
             page = read(topic, 50, start, positions=positions, accepts=lambda _record: False, is_filtered=True)
             positions, pages = Positions(direction=page.direction, offsets=page.reached), pages + 1
             assert pages < 200
+
+
+def test_a_scan_for_bytes_finds_the_same_messages_as_one_that_looks_at_each(bootstrap: str) -> None:
+    topic = make_topic(3, retention_ms="-1")
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "compression.type": "zstd"})
+    for number in range(30_000):
+        value = b"needle" if number % 997 == 0 else b"hay %d" % number
+        producer.produce(topic, value, partition=number % 3, timestamp=1_700_000_000_000 + number)
+    flushed(producer)
+    for start, limit in itertools.product((FROM_NEWEST, FROM_OLDEST), (4, 500)):
+        filtered: dict[str, Any] = {"accepts": lambda record: b"needle" in (record.value or b""), "is_filtered": True}
+        found = [read_all(topic, limit, start, **filtered, literals=literals) for literals in ((), (b"needle",))]
+        assert found[0] == found[1]
+        assert len(found[0]) == 31
 
 
 def test_messages_below_the_start_of_the_log_are_gone_in_the_middle_of_a_batch_too(bootstrap: str) -> None:

@@ -227,6 +227,18 @@ def test_no_way_of_reading_shows_a_masked_field_to_a_role_that_may_not_see_it(
     assert (kept[0], kept[-1]) == (True, False)
 
 
+def test_the_bytes_of_a_filter_are_searched_only_for_a_reader_from_whom_nothing_is_hidden(
+    api: Api, masked: str, owner: Member, kept_messages: FakeMessages
+) -> None:
+    """How long a page takes and how far it comes depends on them."""
+    query = f"contains={SECRET}&key_contains=k&header_contains=trace:%207&matches=a%2Bb"
+    for reader in (api, developer(owner)):
+        assert reader.get(f"{masked}/messages?{query}").status_code == 200
+    assert [list(request.literals) for request in kept_messages.requests] == [
+        [SECRET.encode(), b"k", b"trace", b"a"], []
+    ]  # fmt: skip
+
+
 def test_a_token_without_unmask_reads_masked_even_an_owners(
     masked: str, owner: Member, instance: Instance, kept_messages: FakeMessages
 ) -> None:

@@ -6,9 +6,12 @@ import time
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from instances.messages.limits import FILTER_CHARS_MAX
 from instances.messages.patterns import PROGRAM_SIZE_MAX, SEARCHED_BYTES_MAX, Pattern, WrongPattern
+from tests.testkit import depth
 
 # Much longer than any of them takes; a search without a bound takes minutes.
 SEARCH_S_MAX = 1.0
@@ -30,6 +33,39 @@ DISORDER = bytes(Random(7).choices(b"ab", k=2 * SEARCHED_BYTES_MAX))
 )  # fmt: skip
 def test_an_expression_is_found_in_bytes_of_any_kind(text: str, raw: bytes, expected: bool) -> None:
     assert Pattern(text).is_in(raw) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("harbour of [A-G]alv", "harbour of "), ("4[0-9]{15}", "4"), ("^o-", "o-"), ("ab+c", "ab"), ("ab*cd", "cd"),
+        ("ab{0,2}", "a"), ("a{2}bb", "bb"), ("x(?:a|b)cd", "cd"), ("\\[\\.\\d+\\bcd", "[."), ('[^"]abc', "abc"),
+        ("[\\]x]yz", "yz"), ("a|b", ""), ("(?i)ab", ""), ("(?:a(?i)b)c", ""), ("[[:alpha:]]ab", ""), ("\u00e9", ""),
+        ("\\x61b", ""), ("\\Qa\\E", ""),
+    ],
+)  # fmt: skip
+def test_the_longest_text_that_all_matches_have_is_known_for_simple_expressions(text: str, expected: str) -> None:
+    assert Pattern(text).literal == expected.encode()
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        ["a", "b", "A", "ab", " ", ".", "^", "$", "|", "(", "(?:", ")", "(?i)", "(?i:", "[ab]", "[^a]", "[^", "[", "]",
+         "[]a]", "[[:alpha:]]", "\\", "\\.", "\\b", "\\d", "\\x61", "\\Q", "\\E", "*", "+", "?", "{2}", "{0,1}",
+         "{,1}", "{", "\u00e9", "-"]
+    ),
+    max_size=7,
+).map("".join)  # fmt: skip
+
+
+@settings(max_examples=depth.examples(1_000), deadline=None)
+@given(text=PIECES, raw=st.text("abAB. -[]{}\u00e91,", max_size=8).map(str.encode))
+def test_every_text_in_which_an_expression_is_found_has_its_longest_text(text: str, raw: bytes) -> None:
+    try:
+        pattern = Pattern(text)
+    except WrongPattern:
+        return
+    assert pattern.literal in raw or not pattern.is_in(raw)
 
 
 @pytest.mark.parametrize(

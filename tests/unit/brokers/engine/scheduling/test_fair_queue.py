@@ -276,6 +276,7 @@ def test_a_suspended_instance_keeps_its_items_and_one_that_moves_takes_them_alon
     assert [queue.pop(instance), queue.pop(instance)] == ["first", "second"]
 
 
+EARNED_CREDIT: Final = "account.credit + passed_rounds * grant"
 MIX: Final[Mix] = [(1, [(1, 0.3)] * 4), (4, [(1, 3.0), (2, 0.5)]), (2, [(1, 1.0)])]
 
 
@@ -285,15 +286,15 @@ MIX: Final[Mix] = [(1, [(1, 0.3)] * 4), (4, [(1, 3.0), (2, 0.5)]), (2, [(1, 1.0)
         ("        tenant.credit -= cost\n", "        pass\n", shares_follow_weights),
         ("account.credit += account.weight * self._quantum", "account.credit += self._quantum", shares_follow_weights),
         ("        accounts.rotate(-1)\n", "        pass\n", shares_follow_weights),
-        ("min(grant, account.credit + passed_rounds * grant)", "account.credit + passed_rounds * grant", idle_time_gives_no_credit),
-        ("min(grant, account.credit + passed_rounds * grant)", "grant", "use beside the queue"),
+        (f"min(grant, {EARNED_CREDIT})", EARNED_CREDIT, idle_time_gives_no_credit),
+        (f"min(grant, {EARNED_CREDIT})", "grant", "use beside the queue"),
         ("tenant.instances.catch_up(instance)", "return", "use beside the queue"),
         (
             "                self._tenants.catch_up(tenant)\n",
             "                pass\n",
             a_debt_is_paid_by_the_rounds_after_it,
         ),
-        ("account.credit + passed_rounds * grant", "account.credit + 2 * passed_rounds * grant", "use beside the queue"),
+        (EARNED_CREDIT, "account.credit + 2 * passed_rounds * grant", "use beside the queue"),
         ("return tenant.credit < -allowance", "return False", "use beside the queue"),
         ("if account.round <= self._round:", "if True:", "cancelling guest"),
         ("if account.round == self._round and account.credit > 0.0:", "if False:", a_light_tenant_is_served_next),
