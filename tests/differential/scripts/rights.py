@@ -73,7 +73,7 @@ def situations(api_key: ApiKey) -> Iterator[tuple[str, list[Right], list[Right]]
         yield f"{_named(right)} denied", asked, [right]
     everything: list[Right] = [(AclOperation.ALL, kind) for kind in KINDS]
     yield "with everything", everything, []
-    for kind in required.asked:
+    for kind in required.operations:
         yield f"everything, but for ALL on {kind.name}", everything, [(AclOperation.ALL, kind)]
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from brokers.dataplane import record_search
-from brokers.dataplane.message_cursor import Ask, PartitionCursor
-from brokers.dataplane.message_pages import Answer, Fetched, PageReader, window_of
+from brokers.dataplane.message_cursor import FetchRange, PartitionCursor
+from brokers.dataplane.message_pages import Fetched, FetchResult, PageReader, window_of
 from brokers.dataplane.record_batches import APPEND_TIME, CONTROL, TRANSACTIONAL, Batch, batches
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record as Written
@@ -70,13 +70,15 @@ class Logs:
 
     partitions: Sequence[Log]
 
-    def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
-        return Answer(partitions={index: self._fetched(self.partitions[index], ask) for index, ask in asks.items()})
+    def fetch(self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float) -> FetchResult:
+        return FetchResult(
+            partitions={index: self._fetched(self.partitions[index], requested) for index, requested in ranges.items()}
+        )
 
-    def _fetched(self, log: Log, ask: Ask) -> Fetched:
+    def _fetched(self, log: Log, requested: FetchRange) -> Fetched:
         raw = b""
         for _, last, stored in log.batches:
-            if last >= ask.offset and (not raw or len(raw) + len(stored) <= ask.bytes_max):
+            if last >= requested.offset and (not raw or len(raw) + len(stored) <= requested.bytes_max):
                 raw += stored
         return Fetched(batches=list(batches(raw)), size_bytes=len(raw), aborted=log.aborted)
 
@@ -105,7 +107,7 @@ def stored(
         len(records),
     )  # fmt: skip
     raw += payload
-    layout.seal(raw)
+    layout.write_crc(raw)
     return bytes(raw)
 
 

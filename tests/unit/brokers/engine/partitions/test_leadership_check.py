@@ -243,7 +243,7 @@ class Remote:
         if kind == "leaves":
             self.local.session.on_request(False)
             self.local.session.remove(KEY)
-            self.local._confirmations.check()
+            self.local._confirmations.evaluate()
         else:
             self.local.asks(names=kind == "names")
         self._is_held = True
