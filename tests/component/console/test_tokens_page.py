@@ -26,7 +26,7 @@ GOOD = {
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Fake services that record their calls."""
     result: list[Any] = []
-    monkeypatch.setattr(services, "configure_oauth", lambda *, acting, instance, wanted: result.append(wanted))
+    monkeypatch.setattr(services, "configure_oauth", lambda *, acting, instance, requested: result.append(requested))
     monkeypatch.setattr(services, "remove_oauth", lambda *, acting, instance: result.append("removed"))
     return result
 
