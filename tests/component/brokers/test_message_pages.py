@@ -16,13 +16,12 @@ from confluent_kafka.admin import AdminClient
 from django.core.cache import cache
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from brokers.dataplane import admin_client, message_pages, message_sender
 from brokers.dataplane.message_source import TopicSource
 from brokers.dataplane.messages import KafkaMessageAdminClient
-from brokers.dataplane.topics import TIMEOUT_MS, KafkaTopicAdminClient
+from brokers.dataplane.topics import KafkaTopicAdminClient
 from brokers.models import Cluster
 from instances.messages import limits
 from instances.messages.interfaces import (
@@ -46,6 +45,7 @@ from tests.testkit import depth
 from tests.testkit.api_cases import make_tenant
 from tests.testkit.engine import EngineCluster, eventually
 from tests.testkit.fleet import make_fleet, make_running, place
+from tests.testkit.verbatim_batches import batch_of_zeros, send_batch
 
 INSTANCE_ID = "ins-reads001"
 NARROW_ID = "ins-narrow01"
@@ -302,23 +302,6 @@ def test_gaps_of_compaction_are_passed_over(bootstrap: str) -> None:
     assert {entry[1] for entry in plain(read_all(topic, 100))} <= {entry[1] for entry in truth}
 
 
-def _raw(topic: str, batch: bytes, version: int = message_sender.PRODUCE_VERSION) -> None:
-    """Sends a batch verbatim, like a producer with its own codec."""
-    kind = ProduceRequest.TopicProduceData
-    data = kind(name=topic, partition_data=[kind.PartitionProduceData(index=0, records=batch)])
-    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data],
-                             version=version)  # fmt: skip
-    answer = admin_client.send_as_instance(INSTANCE_ID, request)
-    assert not answer.responses[0].partition_responses[0].error_code, answer
-
-
-def _bomb(size_bytes: int, codec: int) -> bytes:
-    builder = MemoryRecordsBuilder(2, codec, 1 << 30)
-    builder.append(timestamp=int(time.time() * 1000), key=b"bomb", value=bytes(size_bytes))
-    builder.close()
-    return bytes(builder.buffer())
-
-
 BYTES = st.none() | st.binary(max_size=12) | st.sampled_from([b"", b"\xff\xfe", "ü".encode(), b"x" * 100])
 HEADERS = st.lists(st.tuples(st.sampled_from(["h", "trace", "", "ü"]), BYTES), max_size=4)
 RECORDS = st.lists(st.tuples(BYTES, BYTES, HEADERS, st.integers(0, 2**41)), min_size=1, max_size=8)
@@ -342,7 +325,9 @@ def test_batches_of_every_format_and_codec_are_read_as_confluent_kafka_reads_the
             builder.append(timestamp=timestamp, key=key, value=value, **more)
         builder.close()
         for _ in range(times):
-            _raw(topic, bytes(builder.buffer()), version=message_sender.PRODUCE_VERSION if magic == 2 else 2)
+            send_batch(
+                INSTANCE_ID, topic, bytes(builder.buffer()), version=message_sender.PRODUCE_VERSION if magic == 2 else 2
+            )
     truth = consumed(bootstrap, topic)
     assert len(truth) == sum(len(records) * times for _, _, records, times in batches)
     for start in (FROM_NEWEST, FROM_OLDEST):
@@ -352,11 +337,11 @@ def test_batches_of_every_format_and_codec_are_read_as_confluent_kafka_reads_the
 @pytest.mark.parametrize("codec", [1, 2, 4])
 def test_a_batch_that_inflates_beyond_the_limit_is_named_and_passed_over(codec: int) -> None:
     topic = make_topic(max_message_bytes="4000000")
-    _raw(topic, _bomb(1_000, 0))
+    send_batch(INSTANCE_ID, topic, batch_of_zeros(1_000, 0))
     for _ in range(3):
-        _raw(topic, _bomb(limits.INFLATED_BYTES_MAX + 1_000, codec))
-    _raw(topic, _bomb(20_000_000, codec))
-    _raw(topic, _bomb(20_000_000, codec))
+        send_batch(INSTANCE_ID, topic, batch_of_zeros(limits.INFLATED_BYTES_MAX + 1_000, codec))
+    send_batch(INSTANCE_ID, topic, batch_of_zeros(20_000_000, codec))
+    send_batch(INSTANCE_ID, topic, batch_of_zeros(20_000_000, codec))
     for start in (FROM_NEWEST, FROM_OLDEST):
         positions, offsets, bombs = None, [], []
         for _ in range(20):
@@ -444,14 +429,12 @@ def test_messages_below_the_start_of_the_log_are_gone_in_the_middle_of_a_batch_t
 def test_a_topic_that_is_deleted_meanwhile_is_not_found() -> None:
     topic = make_topic()
     source = TopicSource(INSTANCE_ID, topic)
-    _raw(topic, _bomb(10, 0))
+    send_batch(INSTANCE_ID, topic, batch_of_zeros(10, 0))
     KafkaTopicAdminClient().delete_topic(INSTANCE_ID, topic)
     eventually(
         lambda: not any(known.name == topic for known in KafkaTopicAdminClient().topics(INSTANCE_ID)), "it is gone"
     )
-    cursor = message_pages.PartitionCursor(
-        0, start=0, end=1, stable=1, position=1, direction=OLDER, window=1
-    )  # fmt: skip
+    cursor = message_pages.PartitionCursor(0, start=0, end=1, stable=1, position=1, direction=OLDER, window=1)
     reader = message_pages.PageReader(source, [cursor], wanted(), OLDER, time.monotonic, time.sleep)
     with pytest.raises(NotFound):
         reader.read()

@@ -230,7 +230,7 @@ def test_no_way_of_reading_shows_a_masked_field_to_a_role_that_may_not_see_it(
 def test_the_bytes_of_a_filter_are_searched_only_for_a_reader_from_whom_nothing_is_hidden(
     api: Api, masked: str, owner: Member, kept_messages: FakeMessages
 ) -> None:
-    """How long a page takes and how far it comes depends on them."""
+    """The bytes decide on the time a page takes and on how far it comes."""
     query = f"contains={SECRET}&key_contains=k&header_contains=trace:%207&matches=a%2Bb"
     for reader in (api, developer(owner)):
         assert reader.get(f"{masked}/messages?{query}").status_code == 200
