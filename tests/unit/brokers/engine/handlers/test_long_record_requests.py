@@ -19,7 +19,7 @@ from brokers.engine.protocol.fast_codec import FetchResponseEncoder
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from brokers.engine.scheduling.permits import DECODED_BYTES_PER_INSTANCE_MAX
+from brokers.engine.scheduling.permits import DECODED_BYTES_PER_INSTANCE_MAX, DELAYED_BYTES_PER_TENANT_MAX
 from tests.testkit.records import batch, fetch_request, produce, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
@@ -313,6 +313,20 @@ async def test_short_fetches_do_not_wait_while_too_many_of_their_instance_do(
     await first.close()
     await house.broker.until(lambda: not limiter._delayed_bytes)
     assert not limiter._used_bytes
+
+
+async def test_a_fetch_does_not_wait_while_other_instances_of_its_tenant_have_too_many(house: House) -> None:
+    await house.topic()
+    await house.broker.update_instance(MINE, tenant_id="ten-several")
+    limiter = house.broker.broker.services.accounting.decode_memory
+    limiter._delayed_bytes_of_tenants["ten-several"] = DELAYED_BYTES_PER_TENANT_MAX
+
+    answer = await asyncio.wait_for(
+        house.mine.call(ApiKey.FETCH, 12, fetch_of([("orders", [0])], max_wait_ms=60_000)), 20
+    )
+
+    assert [partition.error_code for partition in answer.responses[0].partitions] == [0]
+    assert not limiter._delayed_bytes
 
 
 async def test_a_long_fetch_that_waited_is_read_and_encoded_with_a_permit(house: House) -> None:
