@@ -26,7 +26,6 @@ _NAME: Final = re.compile(rb"[\w.]+")
 # Modules through which a produce or a fetch passes, and those that process each record in the cleaner. These modules
 # must not be patched at run time.
 MODULES: Final = (
-    "brokers.engine.capacity.disk_space",
     "brokers.engine.capacity.room",
     "brokers.engine.deadlines",
     "brokers.engine.handlers.client",

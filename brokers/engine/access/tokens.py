@@ -2,6 +2,9 @@
 
 PyJWT verifies signatures; the choice of algorithm and key and the checks of claims are made here. Pure. A verification
 takes up to some milliseconds, so it must not run on the event loop.
+
+The messages of OAUTHBEARER (RFC 7628, KIP-255), which carry them, are parsed as Apache Kafka's
+OAuthBearerClientInitialResponse does; extensions are parsed and ignored, as by Kafka's own handler.
 """
 
 from __future__ import annotations
@@ -9,9 +12,10 @@ from __future__ import annotations
 import hmac
 import json
 import math
+import re
 from base64 import urlsafe_b64decode
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from jwt import PyJWTError
@@ -20,8 +24,9 @@ from jwt.api_jws import PyJWS
 from brokers.contract import paths
 from brokers.contract.oauth import OAuthDocument, OAuthTerms
 from brokers.contract.users import RESERVED_NAMES, USER_NAME_BYTES_MAX
+from brokers.engine.access.sasl import SaslFailed
 from instances.oauth.key_sets import ALGORITHMS, PublicKey
-from instances.oauth.limits import KEY_ID_BYTES_MAX
+from instances.oauth.limits import KEY_ID_BYTES_MAX, TOKEN_BYTES_MAX
 
 # Cached key objects of one broker; dropped ones are built again when needed.
 BUILT_KEYS_MAX: Final = 512
@@ -30,6 +35,15 @@ PROVEN_TOKENS_MAX: Final = 20_000
 # The end of the year 9999, to which later expiry times are cut.
 _EXPIRY_S_MAX: Final = 253_402_300_799
 _JWS: Final = PyJWS()
+# Sent instead of an error; the client replies with `REFUSAL_CONFIRMATION` and then gets the error.
+INVALID_TOKEN_REPLY: Final = b'{"status":"invalid_token"}'
+REFUSAL_CONFIRMATION: Final = b"\x01"
+_AUTH: Final = "auth"
+_BEARER: Final = "bearer"
+_SASLNAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_PAIRS: Final = r"(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*"
+_MESSAGE: Final = re.compile(rf"n,(?:a=(?P<identity>{_SASLNAME}))?,\x01(?P<pairs>{_PAIRS})\x01")
+_CREDENTIALS: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
 
 
 class TokenRefused(Exception):
@@ -197,3 +211,30 @@ class ProvenTokens:
 
     def _digest(self, token: str) -> bytes:
         return hmac.digest(self._key, token.encode(), "sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class BearerMessage:
+    """First message of a client. `identity` is the user that it requests to act as, "" for the one in the token."""
+
+    identity: str
+    token: str = field(repr=False)
+
+
+def parse_bearer_message(message: bytes) -> BearerMessage:
+    """Parses the first message of a client.
+
+    Raises:
+        SaslFailed: the message is malformed.
+    """
+    if len(message) > TOKEN_BYTES_MAX:
+        raise SaslFailed(f"the message has more than {TOKEN_BYTES_MAX} bytes")
+    match = _MESSAGE.fullmatch(message.decode("utf-8", "replace"))
+    if match is None:
+        raise SaslFailed("the message is not a valid OAUTHBEARER message")
+    pairs = dict(pair.split("=", 1) for pair in match["pairs"].split("\x01")[:-1])
+    credentials = _CREDENTIALS.fullmatch(pairs.get(_AUTH, ""))
+    if credentials is None or credentials["scheme"].lower() != _BEARER:
+        raise SaslFailed("the message has no bearer token")
+    # Kafka compares the identity as it is written, without resolving its escapes.
+    return BearerMessage(match["identity"] or "", credentials["token"])

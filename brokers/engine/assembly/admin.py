@@ -11,27 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from brokers.contract.version import VERSION
-from brokers.engine.assembly import (
-    audit_log,
-    authentication_counts,
-    bandwidth_report,
-    connection_counts,
-    connection_report,
-    coordination_counts,
-)
-from brokers.engine.assembly.admin_rights import refusal
+from brokers.engine.assembly import audit_log, bandwidth_report, connection_report, coordination_counts, instance_counts
+from brokers.engine.assembly.admin_server import access_refusal
 from brokers.engine.assembly.cluster_report import ClusterReport
 from brokers.engine.assembly.flow_control import FlowControl
+from brokers.engine.assembly.free_space_monitor import volume
+from brokers.engine.assembly.instance_counts import storage_samples
 from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import api_name
 from brokers.engine.assembly.storage_capacity import StorageCapacity
-from brokers.engine.assembly.storage_samples import storage_samples
 from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import TenantListeners
-from brokers.engine.assembly.topic_clients import topic_clients
-from brokers.engine.assembly.topic_figures import topic_figures
+from brokers.engine.assembly.topic_figures import topic_clients, topic_figures
 from brokers.engine.assembly.traffic_report import throttle_samples, traffic_page
-from brokers.engine.assembly.volumes import volume
 from brokers.engine.cluster.image import InstanceImage
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
@@ -78,7 +70,7 @@ class AdminPort:
     def handle(self, request: Request) -> Reply:
         """Returns the reply to a request; an error reply if its peer may not make it or the path is unknown."""
         secret = self.services.access.control_secret if self.security.accepts_secret else None
-        refused = refusal(request, cluster_id=self.security.cluster_id, secret=secret)
+        refused = access_refusal(request, cluster_id=self.security.cluster_id, secret=secret)
         if refused is not None:
             return refused
         if request.method == DELETE:
@@ -175,10 +167,12 @@ class AdminPort:
             "unopened_listeners": self.tenant_listeners.unopened_count,
             "transactions_overdue": coordination_counts.overdue(self.services.coordination.transactions, now_ms),
             "connections": self.listeners.count,
-            "connections_by_instance": connection_counts.by_instance(self.listeners),
+            "connections_by_instance": instance_counts.connections_by_instance(self.listeners),
             "connections_refused": dict(sorted(self.listeners.counters.refused.items())),
             "connections_ended": dict(sorted(self.listeners.counters.ended.items())),
-            "authentications_by_instance": authentication_counts.by_instance(self.services.access.authentication),
+            "authentications_by_instance": instance_counts.authentications_by_instance(
+                self.services.access.authentication
+            ),
             "rss_bytes": rss_bytes(),
             "cpu_seconds": time.process_time(),
             "log_bytes": self.services.storage.table.size_bytes(),
@@ -394,8 +388,8 @@ class AdminPort:
             yield Sample("penstock_broker_long_loop_turns_of_instance", "counter", text, count, (("instance", name),))
 
     def _listener_samples(self) -> Iterator[Sample]:
-        yield from connection_counts.samples(self.listeners)
-        yield from authentication_counts.samples(self.services.access.authentication)
+        yield from instance_counts.connection_samples(self.listeners)
+        yield from instance_counts.authentication_samples(self.services.access.authentication)
         yield from audit_log.samples(self.services.access.audit)
         text = "Instances whose port could not be opened."
         yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.tenant_listeners.unopened_count)

@@ -2,7 +2,8 @@
 
 It shares the event loop with the data path on purpose: a response proves that the loop runs. Handshakes run in a
 thread. When the maximum number of connections is open, a new one replaces the oldest one without proof of its identity:
-otherwise any peer that reaches the port could lock out the control plane.
+otherwise any peer that reaches the port could lock out the control plane. Health is public, the cluster's processes may
+read metrics, and the control plane everything.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener import listening_socket
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.tls_stream import TlsStream
-from brokers.engine.telemetry.admin_http import Handler, response_bytes
+from brokers.engine.telemetry.admin_http import Handler, Reply, Request, is_authorized, response_bytes
 
 HEAD_BYTES_MAX: Final = 8_192
 # Longer requests are read up to this size, so that the peer can receive the response.
@@ -38,6 +39,8 @@ HANDSHAKE_THREADS: Final = 1
 _END: Final = b"\r\n\r\n"
 
 Report = Callable[[str, str, Exception], object]
+HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
+METRICS_PATH: Final = "/metrics"
 
 
 class AdminServer:
@@ -231,3 +234,24 @@ def _priority_of_process(process: ProcessIdentity | None) -> int:
 def _priority(connection: OwnedConnection | _Exchange) -> int:
     """Returns the priority of a connection; the lowest during its handshake."""
     return connection.priority if isinstance(connection, _Exchange) else UNPROVEN
+
+
+def access_refusal(request: Request, *, cluster_id: str, secret: str | None) -> Reply | None:
+    """Returns the error reply for a request that its peer may not make, else None.
+
+    With `secret`, peers without a certificate may read metrics, and everything else if they send the secret; with None
+    they may read health only.
+    """
+    if request.path in HEALTH_PATHS:
+        return None
+    process = request.process
+    if process is not None:
+        is_reader = request.path == METRICS_PATH and process.is_of(cluster_id)
+        if process.role is ProcessRole.CONTROL or is_reader:
+            return None
+        return Reply.json({"error": f"a certificate of the role {process.role} does not open this"}, 403)
+    if secret is None:
+        return Reply.json({"error": "speak TLS, with a certificate of this installation"}, 403)
+    if not request.path.startswith("/v1/") or is_authorized(request, secret):
+        return None
+    return Reply.json({"error": "the control secret is needed"}, 401)

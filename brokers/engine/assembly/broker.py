@@ -16,7 +16,7 @@ from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.contract.version import VERSION
 from brokers.contract.zookeeper_access import TreeAccess
 from brokers.engine import compatibility, garbage, lifecycle
-from brokers.engine.assembly import dynamic_configs, revocations
+from brokers.engine.assembly import dynamic_configs, internal_security
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.admin_server import AdminServer
 from brokers.engine.assembly.audit_log import AuditLog
@@ -28,15 +28,14 @@ from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.assembly.flow_control import FlowControl
 from brokers.engine.assembly.free_space_monitor import FreeSpaceMonitor, free_bytes_min_from
 from brokers.engine.assembly.handover import hand_over
-from brokers.engine.assembly.instance_levels import levels_of
-from brokers.engine.assembly.internal_security import InternalSecurity
+from brokers.engine.assembly.instance_counts import levels_of
+from brokers.engine.assembly.internal_security import InternalSecurity, Revocations
 from brokers.engine.assembly.log_maintenance import LogMaintenance
 from brokers.engine.assembly.long_turns import LongTurnLog
 from brokers.engine.assembly.metering import Metering, record_version
 from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.pool_charges import PoolCharges
 from brokers.engine.assembly.replication import Replication
-from brokers.engine.assembly.revocations import Revocations
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, TenantListeners
@@ -386,7 +385,7 @@ class Broker:
         periodic.every(AUDIT_TICK_S, self.services.access.audit.tick)
         periodic.every(RELOAD_INTERVAL_S, self.tls_contexts.reload)
         periodic.every(RELOAD_INTERVAL_S, self.security.reload)
-        periodic.every(revocations.INTERVAL_S, self.revocations.refresh)
+        periodic.every(internal_security.REVOCATIONS_INTERVAL_S, self.revocations.refresh)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
         if self.accountings.callback is not None:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import structlog
 
-from brokers.engine.assembly.volumes import volume
 from brokers.engine.errors import SettingsWrong
 from brokers.engine.handlers.configs.broker_settings import FREE_BYTES
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.partitions.table import PartitionTable
 
 log = structlog.get_logger(__name__)
-
 MEASURE_INTERVAL_S: Final = 1.0
+
+
+def volume(path: Path) -> dict[str, int]:
+    """Returns the total and the usable bytes of the volume; empty if they are unknown."""
+    try:
+        result = os.statvfs(path)
+    except OSError:
+        return {}
+    return {"total_bytes": result.f_blocks * result.f_frsize, "usable_bytes": result.f_bavail * result.f_frsize}
 
 
 class FreeSpaceMonitor:
     """Free space of the log directories. `free_bytes_min` is the operator's minimum; 0 selects the default of
-    `capacity.disk_space`.
+    `capacity.room`.
     """
 
     def __init__(self, table: PartitionTable, free_bytes_min: int) -> None:

@@ -6,19 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from brokers.contract import process_identity
+from brokers.contract import paths, process_identity
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, ProcessIdentity, identity_in
 from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.engine.access import external
+from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
+from brokers.engine.cluster.tree import Tree
 from brokers.engine.config import EngineConfig
 from brokers.engine.errors import StartFailed
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
@@ -41,6 +43,7 @@ from brokers.engine.replication.peer_tls import PeerTls
 log = structlog.get_logger(__name__)
 
 INTERNAL_LISTENER: Final = "internal"
+REVOCATIONS_INTERVAL_S: Final = 10.0
 
 
 class InternalSecurity:
@@ -112,7 +115,7 @@ class InternalSecurity:
         return self._listener
 
     def admin_rules(self) -> ListenerRules:
-        """Returns the rules of the admin port, where peers without TLS may ask for health (`admin_rights`)."""
+        """Returns the rules of the admin port, where peers without TLS may ask for health (`admin_server.access_refusal`)."""
         return ListenerRules(tls=self.server_context, admits_plaintext=_always) if self.has_tls else OPEN_TO_ALL
 
     def identify(self, certificate: Mapping[str, Any]) -> ProcessIdentity | None:
@@ -244,3 +247,31 @@ def _set_up(context: ssl.SSLContext, certificate: Path, authority: Path) -> None
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(authority)
     context.load_cert_chain(certificate)
+
+
+class Revocations:
+    """Follows the document of revoked certificates. While it is unreadable, the last version read stays in force."""
+
+    def __init__(self, tree: Tree, use: Callable[[RevokedCertificates], object]) -> None:
+        self._tree = tree
+        self._use = use
+        self._raw = b""
+
+    async def refresh(self) -> None:
+        """Reads the document, and calls `use` with its content if it changed."""
+        try:
+            node = await self._tree.get(paths.REVOKED_CERTIFICATES)
+        except ClusterError as error:
+            log.warning("revoked_certificates_not_read", reason=repr(error))
+            return
+        raw = b"" if node is None else node.data
+        if raw == self._raw:
+            return
+        self._raw = raw
+        try:
+            revoked = RevokedCertificates.from_json(raw) if raw else RevokedCertificates()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("document_ignored", path=paths.REVOKED_CERTIFICATES, reason=repr(error))
+            return
+        log.info("revoked_certificates_read", brokers=sorted(revoked.valid_from_s))
+        self._use(revoked)

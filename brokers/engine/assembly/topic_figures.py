@@ -1,7 +1,8 @@
 """Figures of an instance's topics for the control plane, in pages: making a page takes one turn of the event loop.
 
-Every broker lists all topics; sizes and offsets are those of the partitions that it leads. Traffic is cumulative since
-the start of the process, so the difference of two reports is a rate.
+Every broker lists all topics; sizes and offsets are those of the partitions that it leads. Clients of one topic are
+listed by user and client id, from the usage counters of metering; empty fetches are not counted. Traffic is cumulative
+since the start of the process, so the difference of two reports is a rate.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Any, Final
 
+from brokers.contract.usage import DIRECTIONS, OTHER
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.topic_settings import SETTINGS
+from brokers.engine.throttling.accounting import InstanceAccounting
+from brokers.engine.throttling.usage import UsageCounter
 
 # A page ends with the topic that reaches this weight; a topic weighs `TOPIC_WEIGHT`, and one for each partition.
 WEIGHT_PER_PAGE_MAX: Final = 2_000
@@ -25,6 +29,9 @@ _CLEANUP: Final = "cleanup.policy"
 # Name, id, partitions, replication factor, retention.ms, cleanup.policy, and for the partitions led here: their number,
 # bytes, messages, bytes produced and consumed.
 TopicRow = list[Any]
+CLIENTS_PER_PAGE: Final = 250
+# User, client id, direction, bytes, and the time of the last bytes in ms since the epoch, to within one usage report.
+ClientRow = list[Any]
 
 
 def topic_figures(services: BrokerServices, instance_id: str, started_at_ms: int, *, after: str) -> dict[str, Any]:
@@ -86,3 +93,40 @@ def _add_traffic(services: BrokerServices, instance_id: str, lines: list[TopicRo
         line = by_name.get(topic)
         if line is not None:
             line[-2 if direction == "produce" else -1] += counter.bytes
+
+
+def topic_clients(
+    accounting: InstanceAccounting | None, topic: str, *, after: int, started_at_ms: int, now_ms: int
+) -> dict[str, Any]:
+    """Returns the counters of `topic` after the first `after` counters of the instance. `next` is the start of the next
+    page, None at the end. Counters are only ever added, so no row is repeated or omitted between two pages.
+
+    `is_cut`: the instance has more clients than are counted separately, possibly some of this topic.
+    """
+    rows: list[ClientRow] = []
+    following = None
+    is_cut = False
+    counters = () if accounting is None else accounting.usage.counters()
+    for number, counter in enumerate(islice(counters, after, None), after):
+        counted_topic, _user, _client_id, direction = counter.key
+        if direction not in DIRECTIONS:
+            continue
+        if counted_topic == OTHER:
+            is_cut = True
+        elif counted_topic == topic and counter.requests:
+            if len(rows) == CLIENTS_PER_PAGE:
+                following = number
+                break
+            rows.append(_row(counter, now_ms))
+    return {
+        "now_ms": now_ms,
+        "alive_since_ms": started_at_ms,
+        "clients": rows,
+        "is_cut": is_cut,
+        "next": following,
+    }
+
+
+def _row(counter: UsageCounter, now_ms: int) -> ClientRow:
+    _topic, user, client_id, direction = counter.key
+    return [user, client_id, direction, counter.bytes, counter.changed_ms if counter.is_reported else now_ms]

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokers.contract.partitions import NO_LEADER
-from brokers.engine.capacity.disk_space import DISK_SHORT_MESSAGE, UNMEASURED_DISK, DiskSpace
-from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
+from brokers.engine.capacity.room import DISK_SHORT_MESSAGE, UNBOUNDED, UNMEASURED_DISK, DiskSpace, StorageRoom
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.delayed_operations import DelayedOperation
 from brokers.engine.partitions.isr import effective_minimum

@@ -13,8 +13,7 @@ from typing import Final
 import structlog
 
 from brokers.contract.partitions import PartitionKey
-from brokers.engine.capacity.disk_space import DiskSpace
-from brokers.engine.capacity.room import StorageRoom, unbounded
+from brokers.engine.capacity.room import DiskSpace, StorageRoom, unbounded
 from brokers.engine.partitions import damage, maintenance
 from brokers.engine.partitions.loading import assign_topic_id
 from brokers.engine.partitions.log_flusher import LogFlusher

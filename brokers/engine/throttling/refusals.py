@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.capacity.disk_space import DISK_SHORT_MESSAGE
+from brokers.engine.capacity.room import DISK_SHORT_MESSAGE
 from brokers.engine.throttling.charging import Rule
 
 # The instance has used up the storage that it bought.

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from brokers.contract.users import MECHANISM_NAMES, Secret, scram_salt
-from brokers.engine.access import oauthbearer, sasl, scram
+from brokers.engine.access import sasl, scram, tokens
 from brokers.engine.access.authorizer import Address
 from brokers.engine.access.sasl import SaslFailed
 from brokers.engine.access.tokens import TokenRefused, VerifiedToken
@@ -160,11 +160,11 @@ class OAuthBearerMechanism:
 
     def process_token(self, token: bytes) -> Outcome | SlowProof:
         refusal, self._refusal = self._refusal, ""
-        if refusal and token == oauthbearer.CONFIRMATION:
-            raise RefusalConfirmed(oauthbearer.INVALID_TOKEN.decode(), refusal)
+        if refusal and token == tokens.REFUSAL_CONFIRMATION:
+            raise RefusalConfirmed(tokens.INVALID_TOKEN_REPLY.decode(), refusal)
         self._authentication.check_attempt(self._instance_id, NOBODY_YET, self._address)
         try:
-            message = oauthbearer.parse(token)
+            message = tokens.parse_bearer_message(token)
         except SaslFailed as error:
             self._authentication.begin_attempt(self._instance_id, NOBODY_YET, self._address)
             raise SaslFailed(self.failure, str(error)) from None
@@ -173,15 +173,15 @@ class OAuthBearerMechanism:
             return self._proven(message, known)
         return partial(self._prove, message)
 
-    async def _prove(self, message: oauthbearer.BearerMessage) -> Outcome:
+    async def _prove(self, message: tokens.BearerMessage) -> Outcome:
         try:
             verified = await self._tokens.prove(self._instance_id, message.token, self._address)
         except TokenRefused as refused:
             self._refusal = f"invalid token: {refused}"
-            return Outcome(oauthbearer.INVALID_TOKEN, None, is_refusal=True)
+            return Outcome(tokens.INVALID_TOKEN_REPLY, None, is_refusal=True)
         return self._proven(message, verified)
 
-    def _proven(self, message: oauthbearer.BearerMessage, verified: VerifiedToken) -> Outcome:
+    def _proven(self, message: tokens.BearerMessage, verified: VerifiedToken) -> Outcome:
         self.username = verified.name
         if message.identity not in ("", verified.name):
             raise SaslFailed(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.access.oauthbearer import BearerMessage, parse
 from brokers.engine.access.sasl import SaslFailed
+from brokers.engine.access.tokens import BearerMessage, parse_bearer_message
 from instances.oauth.limits import TOKEN_BYTES_MAX
 from tests.testkit.oauth import message
 
@@ -19,20 +19,20 @@ VALUES = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E) | st.samp
 
 @given(TOKENS, st.just("") | NAMES, st.dictionaries(KEYS, VALUES, max_size=4))
 def test_a_clients_first_message_is_read_back(token: str, identity: str, extensions: dict[str, str]) -> None:
-    assert parse(message(token, identity, **extensions)) == BearerMessage(identity, token)
+    assert parse_bearer_message(message(token, identity, **extensions)) == BearerMessage(identity, token)
 
 
 @given(st.binary(max_size=200))
 def test_anything_else_is_refused_and_nothing_worse(raw: bytes) -> None:
     with pytest.raises(SaslFailed):
-        parse(raw)
+        parse_bearer_message(raw)
 
 
 @given(TOKENS, st.integers(0, 30), st.binary(min_size=0, max_size=3))
 def test_a_damaged_message_is_read_or_refused(token: str, at: int, damage: bytes) -> None:
     whole = message(token)
     try:
-        parse(whole[:at] + damage + whole[at + 1 :])
+        parse_bearer_message(whole[:at] + damage + whole[at + 1 :])
     except SaslFailed:
         return
 
@@ -61,19 +61,19 @@ def test_a_damaged_message_is_read_or_refused(token: str, at: int, damage: bytes
 )
 def test_these_are_none(raw: bytes) -> None:
     with pytest.raises(SaslFailed):
-        parse(raw)
+        parse_bearer_message(raw)
 
 
 def test_the_word_bearer_is_read_in_any_case() -> None:
-    assert parse(b"n,,\x01auth=bEARER  abc==\x01\x01").token == "abc=="
+    assert parse_bearer_message(b"n,,\x01auth=bEARER  abc==\x01\x01").token == "abc=="
 
 
 def test_a_message_is_read_up_to_its_limit() -> None:
     room = TOKEN_BYTES_MAX - len(message(""))
-    assert len(parse(message("a" * room)).token) == room
+    assert len(parse_bearer_message(message("a" * room)).token) == room
     with pytest.raises(SaslFailed, match=str(TOKEN_BYTES_MAX)):
-        parse(message("a" * (room + 1)))
+        parse_bearer_message(message("a" * (room + 1)))
 
 
 def test_a_token_is_not_shown() -> None:
-    assert "secret" not in repr(parse(message("secret")))
+    assert "secret" not in repr(parse_bearer_message(message("secret")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract.process_identity import ProcessIdentity, ProcessRole, broker, control
-from brokers.engine.assembly.admin_rights import refusal
+from brokers.engine.assembly.admin_server import access_refusal
 from brokers.engine.telemetry.admin_http import Request
 
 CLUSTER, SECRET = "cl-a1b2c3d4", "the control secret"
@@ -14,7 +14,7 @@ PATHS = ("/healthz", "/readyz", "/metrics", "/v1/status")
 
 
 def statuses(process: ProcessIdentity | None, *, secret: str | None, bearer: str | None = None) -> list[int]:
-    refused = (refusal(Request(path, {}, bearer, process), cluster_id=CLUSTER, secret=secret) for path in PATHS)
+    refused = (access_refusal(Request(path, {}, bearer, process), cluster_id=CLUSTER, secret=secret) for path in PATHS)
     return [200 if reply is None else reply.status for reply in refused]
 
 

@@ -12,8 +12,7 @@ from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX
 from brokers.contract.usage import USAGE_KEYS_PER_INSTANCE_MAX, ReportHead
 from brokers.engine.access.principals import Principal
 from brokers.engine.assembly.connection_report import CONNECTIONS_PER_PAGE, close_connection, connections_page
-from brokers.engine.assembly.topic_clients import CLIENTS_PER_PAGE, topic_clients
-from brokers.engine.assembly.topic_figures import topic_figures
+from brokers.engine.assembly.topic_figures import CLIENTS_PER_PAGE, topic_clients, topic_figures
 from brokers.engine.handlers.session import Session
 from brokers.engine.network import closing
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes

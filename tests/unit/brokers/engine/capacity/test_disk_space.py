@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.capacity.disk_space import DiskSpace, default_free_bytes_min
+from brokers.engine.capacity.room import DiskSpace, default_free_bytes_min
 
 MIB = 1024 * 1024
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.assembly import traffic_report
 from brokers.engine.assembly.traffic_report import throttle_samples, traffic_page
-from brokers.engine.capacity.disk_space import DISK_SHORT_MESSAGE
+from brokers.engine.capacity.room import DISK_SHORT_MESSAGE
 from brokers.engine.throttling import charging, ledger, throttled_minutes
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.charging import Limiter, Rule
