@@ -19,7 +19,7 @@ from brokers.engine.assembly.flow_control import LINES_PER_REPORT_MAX
 from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_request, encode_request
-from brokers.engine.protocol.messages.flow import FlowLine, ReportFlowRequest
+from brokers.engine.protocol.messages.broker_reports import FlowLine, ReportFlowRequest
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.charging import charge
 from brokers.engine.throttling.flow_share import INTERVAL_MS, ReportedFlow

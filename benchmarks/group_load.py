@@ -20,13 +20,12 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from brokers.engine.assembly.state_log import PartitionLog
-from brokers.engine.clock import SystemClock
+from brokers.engine.clock import StallDetector, SystemClock
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.groups.offsets import Commit
-from brokers.engine.coordinators.result import REPLY_PENDING, Now
+from brokers.engine.coordinators.result import REPLY_PENDING, Now, Ticket
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import GROUPS_TOPIC, GroupSettings
-from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.handlers.offsets import offsets
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.protocol.apis import ApiKey
@@ -36,7 +35,6 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from brokers.engine.stall_detector import StallDetector
 
 GROUP: Final = "ins-aaaaaaaa.a-group-with-many-partitions"
 PARTITIONS_PER_TOPIC: Final = 1_000

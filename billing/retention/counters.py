@@ -1,7 +1,7 @@
 """Writes: deletes counters of broker processes that ended long ago; each start of a broker creates new ones.
 
 A process has ended when a later one of its broker has reported, or its broker was removed. Its records are kept for two
-weeks in `__usage` (`brokers.engine.controller.system_topics`). A record that arrives later is refused and reported,
+weeks in `__usage` (`brokers.engine.controller.decide`). A record that arrives later is refused and reported,
 because it is unknown which part of it was counted.
 """
 

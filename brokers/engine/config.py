@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, Literal, get_args
 
 from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
 from brokers.contract.process import BrokerProcessSettings
@@ -64,6 +65,10 @@ BEFORE_RESPONSE = "before_response"
 QUOTA_CALLBACK = "client.quota.callback.class"
 QUOTA_WINDOWS = "quota.window"
 CONTROLLER_QUOTA_WINDOWS = "controller.quota.window"
+Strategy = Literal["random_shift", "round_robin"]
+STRATEGIES: Final = frozenset(get_args(Strategy))
+STRATEGY_KEY: Final = "replica.assignment.strategy"
+STRATEGY_DEFAULT: Final[Strategy] = "random_shift"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

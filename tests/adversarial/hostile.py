@@ -14,10 +14,9 @@ from typing import Any, Final
 from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import FieldSpec, fields_of
+from brokers.engine.protocol.fields import FieldSpec, fields_of, message_class
 from brokers.engine.protocol.lengths import TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.groups import SyncGroupRequestAssignment
-from brokers.engine.protocol.registry import message_class
 from tests.product.system.attacks import filled
 from tests.testkit.records import batch, produce
 from tests.testkit.wire import WireClient

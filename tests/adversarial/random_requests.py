@@ -11,8 +11,7 @@ from typing import Any, Final
 from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
-from brokers.engine.protocol.fields import FieldSpec, fields_of
-from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.fields import FieldSpec, fields_of, message_class
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from tests.product.system.attacks import SENSIBLE

@@ -20,8 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from brokers.contract import coordinator_limits
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
-from brokers.engine.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest, JoinGroupRequestProtocol
 from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

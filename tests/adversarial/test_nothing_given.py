@@ -10,11 +10,10 @@ from typing import Any, Final
 import pytest
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import UUID_ZERO
+from brokers.engine.protocol.fields import UUID_ZERO, message_class
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.engine.protocol.messages.topics import CreatableTopicConfig
 from brokers.engine.protocol.messages.users import DescribeUsersRequest
-from brokers.engine.protocol.registry import message_class
 from tests.adversarial.random_requests import Requests
 from tests.adversarial.test_random_requests import Attacker
 from tests.product.system.attacks import filled

@@ -21,7 +21,7 @@ from brokers.contract.documents import InstanceDocument, InstanceSettings, chang
 from brokers.engine.assembly.log_maintenance import MAINTENANCE_INTERVAL_S
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest
 from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

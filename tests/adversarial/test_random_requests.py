@@ -13,10 +13,9 @@ from typing import Any, Final
 import pytest
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import UUID_ZERO
+from brokers.engine.protocol.fields import UUID_ZERO, message_class
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.engine.protocol.messages.topics import CreatableTopicConfig
-from brokers.engine.protocol.registry import message_class
 from tests.adversarial.conftest import with_topic
 from tests.adversarial.hostile import TOPIC, Neighbour
 from tests.adversarial.random_requests import Drawn, Requests

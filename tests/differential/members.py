@@ -10,9 +10,9 @@ from struct import pack
 from typing import Any
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
 from brokers.engine.protocol.messages.groups import (
     DescribeGroupsRequest,
+    FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,

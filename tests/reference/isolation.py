@@ -18,8 +18,8 @@ from brokers.contract import coordinator_limits as kept
 from brokers.contract.acls import ResourceType
 from brokers.contract.instance_limits import QUOTA_ENTITIES_MAX, USERS_BYTES_MAX
 from brokers.contract.users import USERS_MAX
-from brokers.engine.coordinators.groups import limits as groups
-from brokers.engine.coordinators.transactions import limits as transactions
+from brokers.engine.coordinators import limits as groups
+from brokers.engine.coordinators import limits as transactions
 from brokers.engine.handlers.api_table import API_TABLE, FAST_CODEC_HANDLERS
 from brokers.engine.handlers.auth import acls, users
 from brokers.engine.handlers.auth.tenant_sasl import AUTHENTICATION_MS_MAX
@@ -40,9 +40,8 @@ from brokers.engine.protocol.apis import (
 )
 from brokers.engine.protocol.codec import DECODED_AT_ONCE_BYTES_MAX, DECODED_AT_ONCE_ITEMS_MAX
 from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE
-from brokers.engine.protocol.fields import fields_of
+from brokers.engine.protocol.fields import fields_of, message_class
 from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
-from brokers.engine.protocol.registry import message_class
 from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, DECOMPRESSED_PER_REQUEST_MAX
 from brokers.engine.scheduling.permits import (
     DECODED_BYTES_PER_INSTANCE_MAX,

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import FieldSpec, fields_of
-from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.fields import FieldSpec, fields_of, message_class
 
 K = ApiKey
 NAMING_KINDS: Final = ("text", "uuid", "blob", "records")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.fields import message_class
 from config.environment import BASE_DIR
 from tests.reference.isolation import ATTACKS, ROWS, SERVED, attacks_on
 from tests.reference.isolation_fields import FIELDS, KINDS, kind_of, kinds_of, named_fields

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.protocol.fields import Direction, FieldSpec, Names
+from brokers.engine.protocol.fields import Direction, FieldSpec, Names, message_class
 from brokers.engine.protocol.layout import slots_of
 from brokers.engine.protocol.mapping import may_name
-from brokers.engine.protocol.registry import message_class
 from brokers.engine.upstream.versions import REVIEWED, check_declared
 
 LIST = Path(__file__).with_name("mapped_fields.txt")

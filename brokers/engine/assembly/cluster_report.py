@@ -13,7 +13,7 @@ from typing import Any, Final
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.incarnations import is_same_incarnation
-from brokers.engine.partitions.isr import effective_minimum
+from brokers.engine.partitions.progress import effective_minimum
 
 PAGE_MAX: Final = 500
 MIN_ISR_KEY: Final = "min.insync.replicas"

@@ -10,17 +10,17 @@ import structlog
 from brokers.engine.assembly.coordination_counts import CountedGroups, Counts
 from brokers.engine.assembly.state_log import PartitionLog
 from brokers.engine.assembly.transactions import TRIM_INTERVAL_S, Transactions
+from brokers.engine.clock import StallDetector
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroupShards
-from brokers.engine.coordinators.owners import bytes_by_owner
+from brokers.engine.coordinators.partitioning import bytes_by_owner
 from brokers.engine.coordinators.result import Now, StateRecord
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.replication.interfaces import Connect
-from brokers.engine.stall_detector import StallDetector
 
 log = structlog.get_logger(__name__)
 

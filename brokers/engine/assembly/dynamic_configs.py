@@ -19,8 +19,7 @@ from brokers.engine.assembly.free_space_monitor import FreeSpaceMonitor, free_by
 from brokers.engine.assembly.metering import Metering, record_version
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.placement_strategies import Strategy
-from brokers.engine.config import EngineConfig
+from brokers.engine.config import EngineConfig, Strategy
 from brokers.engine.controller import policy
 from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer, strategy_from

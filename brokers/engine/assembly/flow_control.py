@@ -23,7 +23,7 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.flow import FlowLine, ReportFlowRequest, ReportFlowResponse, ShareLine
+from brokers.engine.protocol.messages.broker_reports import FlowLine, ReportFlowRequest, ReportFlowResponse, ShareLine
 from brokers.engine.replication.interfaces import Connect
 from brokers.engine.replication.peers import PeerUnavailable
 from brokers.engine.scheduling.turn_queue import TURN_MS_MAX

@@ -1,4 +1,4 @@
-"""Counts of instances on this broker for the admin port and for usage reports: connections, authentications, storage."""
+"""Counts of instances for the admin port and for usage reports: connections, authentications, storage."""
 
 from __future__ import annotations
 

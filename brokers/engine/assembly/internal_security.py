@@ -115,7 +115,7 @@ class InternalSecurity:
         return self._listener
 
     def admin_rules(self) -> ListenerRules:
-        """Returns the rules of the admin port, where peers without TLS may ask for health (`admin_server.access_refusal`)."""
+        """Returns the rules of the admin port, where peers without TLS may ask for health (`admin_server`)."""
         return ListenerRules(tls=self.server_context, admits_plaintext=_always) if self.has_tls else OPEN_TO_ALL
 
     def identify(self, certificate: Mapping[str, Any]) -> ProcessIdentity | None:

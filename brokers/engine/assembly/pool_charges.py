@@ -21,7 +21,12 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.pools import ChargeLine, ChargePoolsRequest, ChargePoolsResponse, PaceLine
+from brokers.engine.protocol.messages.broker_reports import (
+    ChargeLine,
+    ChargePoolsRequest,
+    ChargePoolsResponse,
+    PaceLine,
+)
 from brokers.engine.replication.interfaces import Connect
 from brokers.engine.replication.peers import PeerUnavailable
 from brokers.engine.throttling.client_shares import CONSUME, PRODUCE

@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from brokers.engine.clock import CHECK_INTERVAL_S, StallDetector
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.config import EngineConfig
@@ -17,7 +18,6 @@ from brokers.engine.replication.fetchers import CHECK_INTERVAL_MS, Fetchers
 from brokers.engine.replication.interfaces import Connect
 from brokers.engine.replication.isr_publisher import IsrPublisher
 from brokers.engine.replication.roles import Roles
-from brokers.engine.stall_detector import CHECK_INTERVAL_S, StallDetector
 from brokers.engine.throttling.replication import ReplicationThrottle
 
 log = structlog.get_logger(__name__)

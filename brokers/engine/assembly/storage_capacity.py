@@ -24,7 +24,7 @@ from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.storage import (
+from brokers.engine.protocol.messages.broker_reports import (
     AllotStorageRequest,
     AllotStorageResponse,
     StorageChange,

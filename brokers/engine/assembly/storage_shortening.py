@@ -32,8 +32,8 @@ from brokers.engine.capacity.shortening import (
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.lifecycle import Periodic
+from brokers.engine.partitions.deletion import delete_oldest, roll_active_segment
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.shortening import close_active, delete_oldest
 from brokers.engine.storage.files import StorageFailed
 
 log = structlog.get_logger(__name__)
@@ -152,7 +152,7 @@ class StorageShortening:
             yield
         for partition in led:
             if self._is_led(partition) and _is_large_enough(partition, bought_bytes):
-                close_active(self._services.storage.table, partition, self._services.clock.now_ms())
+                roll_active_segment(self._services.storage.table, partition, self._services.clock.now_ms())
                 yield
         if total is None or room is None or total.counted_bytes == UNKNOWN:
             return
@@ -218,7 +218,7 @@ class StorageShortening:
         if active.size_bytes and (
             _is_large_enough(partition, bought_bytes) or partition_log.log_start_offset > active.base_offset
         ):
-            close_active(self._services.storage.table, partition, now_ms)
+            roll_active_segment(self._services.storage.table, partition, now_ms)
         if len(partition_log.segments) > 1 and partition_log.segments[1].base_offset <= partition_log.log_start_offset:
             self._services.storage.table.apply_retention_to(partition, now_ms)
 
@@ -275,7 +275,7 @@ class StorageShortening:
         now_ms = self._services.clock.now_ms()
         is_old = now_ms - partition.log.active.created_ms >= retention_min_ms
         if is_old and len(partition.log.segments) < CLOSED_BY_AGE_MAX:
-            close_active(self._services.storage.table, partition, now_ms)
+            roll_active_segment(self._services.storage.table, partition, now_ms)
 
     def _delete_from(
         self, instance: InstanceImage, state: _State, partition: Partition, deleted: list[OldSegment]

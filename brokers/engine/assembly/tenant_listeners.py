@@ -30,7 +30,7 @@ from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
 from brokers.engine.scheduling.weights import weight_of
 from brokers.engine.throttling.charging import Rule
-from brokers.engine.throttling.connections import ADDRESS_RATE_RULE, LIMIT_RULE, RATE_RULE
+from brokers.engine.throttling.refusals import ADDRESS_RATE_RULE, CONNECTION_LIMIT_RULE, CONNECTION_RATE_RULE
 from quotas.addresses import CONNECTION_CREATION_RATE, IpEntity, canonical
 
 log = structlog.get_logger(__name__)
@@ -317,5 +317,5 @@ def _rules(route: RouteDocument) -> tuple[object, ...]:
 def _rule_of(cause: str | None) -> Rule:
     """Returns the rule that delayed or refused connections; `cause` as in `OnConnectionsHeldBack`."""
     if cause is None:
-        return RATE_RULE
-    return ADDRESS_RATE_RULE if cause == ADDRESS_RATE else LIMIT_RULE
+        return CONNECTION_RATE_RULE
+    return ADDRESS_RATE_RULE if cause == ADDRESS_RATE else CONNECTION_LIMIT_RULE

@@ -14,10 +14,9 @@ from brokers.engine.assembly.peer_connections import peers_for
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.coordinators.interfaces import StateLog
 from brokers.engine.coordinators.led_shards import LedShards
-from brokers.engine.coordinators.result import StateRecord
+from brokers.engine.coordinators.limits import INTERNAL_ID_BYTES_MAX
+from brokers.engine.coordinators.result import StateRecord, Ticket
 from brokers.engine.coordinators.runtime import Loop, Runtime
-from brokers.engine.coordinators.ticket import Ticket
-from brokers.engine.coordinators.transactions.limits import INTERNAL_ID_BYTES_MAX
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import (

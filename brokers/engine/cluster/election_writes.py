@@ -14,7 +14,7 @@ from brokers.engine.cluster import changes, errors, state_writes
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.election_plans import ElectionType, plan_election
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.stored_states import read_states
+from brokers.engine.cluster.state_writes import read_states
 from brokers.engine.cluster.tree import Tree
 
 

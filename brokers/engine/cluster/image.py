@@ -226,8 +226,8 @@ class ClusterImage:
 
     `topics` has all internal names, including topics that are being deleted. `controller_id` and `flow_master_id` are
     -1 if none is elected. `config_change` is the number of the last entry of the config change log that this image
-    includes, and `creations` the last creation of partitions by instance (`reservations`). `unreadable_topics` names
-    topics that are missing because their documents were unreadable when the whole cluster was read;
+    includes, and `creations` the last creation of partitions by instance (`changes.Reservation`). `unreadable_topics`
+    names topics that are missing because their documents were unreadable when the whole cluster was read;
     `unreadable_instances` names such instances. `topic_changes` are the changes since the previous image, so that
     subscribers need not compare thousands of topics to find the changed one.
     """

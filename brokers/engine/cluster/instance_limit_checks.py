@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from brokers.contract import instance_limits
 from brokers.engine.cluster import errors
-from brokers.engine.cluster.created_topic import CreatedTopic
 from brokers.engine.cluster.image import InstanceImage, TopicImage
+from brokers.engine.cluster.in_flight_creations import CreatedTopic
 
 
 def check_partitions(instance: InstanceImage | None, added: int, pending_creations: Sequence[CreatedTopic]) -> None:

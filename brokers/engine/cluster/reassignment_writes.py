@@ -23,7 +23,7 @@ from brokers.engine.cluster.reassignment_plans import (
     state_after,
     with_assignments,
 )
-from brokers.engine.cluster.stored_states import read_states
+from brokers.engine.cluster.state_writes import read_states
 from brokers.engine.cluster.topic_plans import eligible_brokers
 from brokers.engine.cluster.tree import Operation, Set, Tree, TreeError
 

@@ -18,13 +18,12 @@ from brokers.contract.partitions import PartitionKey
 from brokers.contract.users import UserDocument
 from brokers.engine.cluster import (
     acl_writes,
-    broker_config_writes,
+    broker_config_documents,
     client_quotas,
     controller_writes,
     elected_roles,
     election_writes,
     errors,
-    key_requests,
     legacy_offsets,
     reassignment_writes,
     registration,
@@ -33,6 +32,7 @@ from brokers.engine.cluster import (
     topic_plans,
     user_writes,
 )
+from brokers.engine.cluster.changes import NO_CREATION, Reservation
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.election_plans import ElectionType
@@ -41,7 +41,6 @@ from brokers.engine.cluster.in_flight_creations import InFlightCreations
 from brokers.engine.cluster.in_flight_quotas import InFlightQuotas
 from brokers.engine.cluster.in_flight_users import InFlightUsers
 from brokers.engine.cluster.quota_image import AnyEntity
-from brokers.engine.cluster.reservations import NO_CREATION, Reservation
 from brokers.engine.cluster.topic_admin import AlteredConfig
 from brokers.engine.cluster.topic_plans import AssignReplicas, CreatedTopic, TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Tree
@@ -206,10 +205,10 @@ class ClusterStore:
     # --- brokers ------------------------------------------------------------------------------------------------
 
     async def alter_broker_config(
-        self, broker_id: int | None, change: broker_config_writes.Change
-    ) -> broker_config_writes.AlteredBrokerConfig:
+        self, broker_id: int | None, change: broker_config_documents.Change
+    ) -> broker_config_documents.AlteredBrokerConfig:
         """Changes operators' settings of one running broker, or of all (None), like `alter_topic_config`."""
-        return await broker_config_writes.alter(self.tree, broker_id, change)
+        return await broker_config_documents.alter(self.tree, broker_id, change)
 
     # --- reassignments and elections --------------------------------------------------------------------------------
 
@@ -306,7 +305,7 @@ class ClusterStore:
 
     async def request_keys(self, instance_id: str) -> None:
         """Requests that the control plane fetches an instance's OAuth key set again."""
-        await key_requests.request(self.tree, instance_id)
+        await user_writes.request_keys(self.tree, instance_id)
 
     # --- offsets of old consumers -------------------------------------------------------------------------------
 

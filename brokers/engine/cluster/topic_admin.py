@@ -12,10 +12,10 @@ from typing import NamedTuple
 from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import changes, errors, instance_limit_checks, stored_bytes
+from brokers.engine.cluster.changes import Reservation
 from brokers.engine.cluster.controller_epoch import identity_checks
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.in_flight_creations import InFlightCreations
-from brokers.engine.cluster.reservations import Reservation
 from brokers.engine.cluster.topic_plans import (
     AssignReplicas,
     CreatedTopic,

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from brokers.contract.documents import InstanceDocument, TopicDocument
 from brokers.engine.cluster import errors, instance_limit_checks, stored_bytes
-from brokers.engine.cluster.created_topic import CreatedTopic as CreatedTopic
-from brokers.engine.cluster.created_topic import encode_topic_id as encode_topic_id
 from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.in_flight_creations import CreatedTopic as CreatedTopic
+from brokers.engine.cluster.in_flight_creations import encode_topic_id as encode_topic_id
 from instances import naming
 from instances.topics.limits import PARTITIONS_PER_TOPIC_MAX as PARTITIONS_PER_TOPIC_MAX
 from instances.topics.limits import REPLICATION_FACTOR_MAX as REPLICATION_FACTOR_MAX

@@ -1,4 +1,6 @@
-"""Users of an instance in ZooKeeper: one document each, written by compare-and-set with its change entry."""
+"""Users of an instance in ZooKeeper: one document each, written by compare-and-set with its change entry; and requests
+to the control plane to fetch the instance's OAuth key set again: one node each, which it then deletes.
+"""
 
 from __future__ import annotations
 
@@ -61,3 +63,14 @@ def _parsed(raw: bytes) -> UserDocument | None:
         return UserDocument.from_json(raw)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+async def request_keys(tree: Tree, instance_id: str) -> None:
+    """Creates a request for an instance unless one is pending. Raises StoreUnavailable."""
+    operations: list[Operation] = [Create(paths.key_request(instance_id))]
+    if await tree.get(paths.KEY_REQUESTS) is None:
+        operations.insert(0, Create(paths.KEY_REQUESTS))
+    try:
+        await tree.commit(operations)
+    except (NodeExists, NoNode):
+        return

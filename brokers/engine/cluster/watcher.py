@@ -19,7 +19,7 @@ import structlog
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import InstanceDocument
-from brokers.engine.cluster import broker_config_loader, changes, loader, reservations
+from brokers.engine.cluster import broker_config_documents, changes, loader
 from brokers.engine.cluster import instance_documents_loader as documents_loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.elected_roles import CONTROLLER, FLOW_MASTER
@@ -246,7 +246,7 @@ class ClusterWatcher:
                     instances=changed or None,
                     quotas=image.quotas.with_changes(quotas) if quotas else None,
                     config_change=config_change,
-                    creations=reservations.versions_in(entities),
+                    creations=changes.versions_in(entities),
                     unreadable_topics=unreadable_topics,
                 )
             )
@@ -271,10 +271,10 @@ class ClusterWatcher:
         acls = await documents_loader.read_acls(self._tree, documents_named_by(entities, ACLS))
         certificates = await documents_loader.read_certificates(self._tree, documents_named_by(entities, CERTIFICATES))
         oauth = await documents_loader.read_oauth(self._tree, documents_named_by(entities, OAUTH))
-        configured = broker_config_loader.ids_of(
+        configured = broker_config_documents.broker_ids_of(
             path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
         )
-        broker_configs = await broker_config_loader.read(self._tree, configured) if configured else {}
+        broker_configs = await broker_config_documents.read_broker_configs(self._tree, configured) if configured else {}
         return ImageDelta(
             users=image.users.with_changes(users) if users else None,
             acls=image.acls.with_changes(acls) if acls else None,
@@ -293,7 +293,7 @@ class ClusterWatcher:
         brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
         controller, epoch = await self._read_controller()
         flow_master, flow_master_epoch = await self._read_flow_master()
-        creations = await reservations.read_versions(self._tree)
+        creations = await changes.read_versions(self._tree)
         topic_names = sorted(await self._tree.children(paths.TOPICS) or [])
         instance_ids = sorted(await self._tree.children(paths.INSTANCES) or [])
         topics = await loader.read_topics(self._tree, dict.fromkeys(topic_names), before.topics)
@@ -307,8 +307,8 @@ class ClusterWatcher:
         acls = await documents_loader.read_all_acls(self._tree, instance_ids, before.acls)
         certificates = await documents_loader.read_all_certificates(self._tree, instance_ids, before.certificates)
         oauth = await documents_loader.read_all_oauth(self._tree, instance_ids, before.oauth)
-        configured = broker_config_loader.ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
-        broker_configs = await broker_config_loader.read(self._tree, configured)
+        configured = broker_config_documents.broker_ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
+        broker_configs = await broker_config_documents.read_broker_configs(self._tree, configured)
         unreadable_topics = await self._find_unreadable(name for name, topic in topics.items() if topic is None)
         unreadable_instances = frozenset(instance_ids) - instances.keys()
         return ClusterImage(before.cluster_id, unreadable_instances=unreadable_instances).with_changes(

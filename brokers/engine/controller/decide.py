@@ -2,7 +2,8 @@
 
 The target state of a partition follows from the image alone, not from the history of events. So a new controller
 continues the work of the previous one (CTL-3), and deciding twice does no harm. Two checks protect every write: the
-controller epoch (ZK-4) and the version of the state that it replaces (REP-25).
+controller epoch (ZK-4) and the version of the state that it replaces (REP-25). The partitions of the cluster's own
+topics follow the live brokers.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from brokers.contract.audit import AUDIT_TOPIC
 from brokers.contract.own_topics import LED_BY_EACH_BROKER
 from brokers.contract.partitions import PartitionKey
+from brokers.contract.usage import USAGE_TOPIC
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, TopicImage
-from brokers.engine.controller.balance import preferred_writes
 from brokers.engine.controller.events import (
     BalanceDue,
+    ControllerState,
+    CreateSystemTopic,
     Deposed,
     Elected,
     Event,
     FinishDeletion,
     FinishReassignments,
+    GrowSystemTopic,
     ImageChanged,
     Instruction,
     PolicyChanged,
@@ -30,16 +35,43 @@ from brokers.engine.controller.events import (
     TopicApplied,
     WriteStates,
 )
-from brokers.engine.controller.partition_states import ElectionContext, target_state
-from brokers.engine.controller.state import ControllerState
-from brokers.engine.controller.system_topics import plan_system_topic
+from brokers.engine.controller.partition_states import ElectionContext, preferred_leader_writes, target_state
 
+# Retention of two weeks: the billing pipeline may be down for that long without losing usage.
+USAGE_CONFIG: Mapping[str, str] = {"retention.ms": "1209600000", "segment.bytes": "67108864"}
+# The same for the reader of the audit log, up to 1 GiB (some two million events) per broker.
+AUDIT_CONFIG: Mapping[str, str] = {
+    "retention.ms": "1209600000",
+    "retention.bytes": "1073741824",
+    "segment.bytes": "67108864",
+}
+CONFIGS: Mapping[str, Mapping[str, str]] = {USAGE_TOPIC: USAGE_CONFIG, AUDIT_TOPIC: AUDIT_CONFIG}
+assert tuple(CONFIGS) == LED_BY_EACH_BROKER
 # Awaited version of a partition state while it is being written.
 WRITING = -1
 # Maximum number of reassignments of one topic that are finished in one transaction; others follow with the next image.
 REASSIGNMENTS_PER_TRANSACTION_MAX = 100
-
 Decision = tuple[ControllerState, list[Instruction]]
+
+
+def plan_system_topic(image: ClusterImage, name: str) -> CreateSystemTopic | GrowSystemTopic | None:
+    """Returns the creation or growth that a system topic needs so that every live broker leads a partition of it.
+
+    Each broker writes its usage and audit events to its own partition, without the network. A partition has one
+    replica: while its broker is down, no other broker has events for it. A stopping broker gets no partition.
+    """
+    topic = image.topics.get(name)
+    eligible = sorted(id for id, broker in image.brokers.items() if not broker.stopping)
+    if topic is None:
+        if not eligible:
+            return None
+        return CreateSystemTopic(name, {index: (broker,) for index, broker in enumerate(eligible)}, CONFIGS[name])
+    # A topic does not grow during a reassignment (REP-33), whose end changes the image.
+    if topic.deleting or any(partition.is_reassigning for partition in topic.partitions):
+        return None
+    served = {partition.replicas[0] for partition in topic.partitions}
+    added = tuple((broker,) for broker in eligible if broker not in served)
+    return GrowSystemTopic(name, len(topic.partitions), added) if added else None
 
 
 def decide(state: ControllerState, event: Event) -> Decision:
@@ -175,7 +207,7 @@ def _balance(state: ControllerState) -> Decision:
         return state, []
     context = ElectionContext(state.image.brokers, state.held_epoch.epoch)
     topics = (topic for name, topic in state.image.topics.items() if name not in state.busy)
-    result = preferred_writes(topics, context, imbalance_percent_max=state.policy.imbalance_percent_max)
+    result = preferred_leader_writes(topics, context, imbalance_percent_max=state.policy.imbalance_percent_max)
     writes = tuple(write for write in result if write.key not in state.pending_versions)
     if not writes:
         return state, []

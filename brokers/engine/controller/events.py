@@ -1,14 +1,14 @@
-"""Events and instructions of the controller: plain values, so that a history can be recorded and replayed."""
+"""Events, instructions and the state of the controller: plain values, so that a history can be recorded and replayed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.image import ClusterImage, TopicImage
-from brokers.engine.controller.policy import Policy
+from brokers.engine.controller.policy import DEFAULT, Policy
 
 # --- events ---------------------------------------------------------------------------------------------------------
 
@@ -117,3 +117,26 @@ class ReconcileAgain:
 
 
 Instruction = WriteStates | FinishReassignments | FinishDeletion | CreateSystemTopic | GrowSystemTopic | ReconcileAgain
+
+
+@dataclass(frozen=True)
+class ControllerState:
+    """State of the controller.
+
+    `held_epoch` is None while this broker is not the controller; then no instructions are decided (CTL-7).
+    `pending_versions` has for each written partition the version that the image must show before the next decision
+    about it, -1 during the write. `busy` has the topics whose deletion, creation or growth is in progress.
+    """
+
+    broker_id: int
+    image: ClusterImage
+    policy: Policy = DEFAULT
+    held_epoch: ControllerEpoch | None = None
+    pending_versions: Mapping[PartitionKey, int] = field(default_factory=dict)
+    busy: frozenset[str] = frozenset()
+
+    def check(self) -> None:
+        """Checks the invariants; called by tests after every step."""
+        assert self.held_epoch is not None or not self.pending_versions, "a deposed controller awaits nothing"
+        assert self.held_epoch is not None or not self.busy, "a deposed controller is busy with nothing"
+        assert all(version >= -1 for version in self.pending_versions.values())

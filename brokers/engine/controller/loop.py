@@ -27,6 +27,7 @@ from brokers.engine.controller.deletion_queue import DeletionQueue
 from brokers.engine.controller.election import is_over, should_run_for_election
 from brokers.engine.controller.events import (
     BalanceDue,
+    ControllerState,
     CreateSystemTopic,
     Deposed,
     Elected,
@@ -43,7 +44,6 @@ from brokers.engine.controller.events import (
     WriteStates,
 )
 from brokers.engine.controller.policy import DEFAULT, FIRST_BALANCE_S, Policy
-from brokers.engine.controller.state import ControllerState
 
 log = structlog.get_logger(__name__)
 

@@ -1,18 +1,20 @@
 """The target state of a partition, from the image alone (REP-27…34, CTL-9, CTL-10, CTL-15). Pure.
 
 Leader and ISR are chosen in steps that are written as one state: dead brokers leave the ISR, a missing leader is
-elected, a completed reassignment is finished, and brokers that are stopping hand over their leadership.
+elected, a completed reassignment is finished, and brokers that are stopping hand over their leadership. Preferred
+leaders are elected automatically where leaderships are out of balance (REP-31).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from brokers.contract.documents import PartitionStateDocument
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster import incarnations
-from brokers.engine.cluster.image import BrokerInfo, PartitionImage
+from brokers.engine.cluster.controller_epoch import StateWrite
+from brokers.engine.cluster.image import BrokerInfo, PartitionImage, TopicImage
 from brokers.engine.controller import leader_choice
 from brokers.engine.controller.leader_choice import Choice
 
@@ -165,3 +167,34 @@ def _without_stopping(partition: PartitionImage, choice: Choice, context: Electi
         )
         return successor or choice
     return Choice(choice.leader, tuple(id for id in choice.isr if id not in context.stopping))
+
+
+def preferred_leader_writes(
+    topics: Iterable[TopicImage], context: ElectionContext, *, imbalance_percent_max: int
+) -> list[StateWrite]:
+    """Returns the writes that elect preferred leaders, for brokers whose imbalance is above the maximum.
+
+    Imbalance of a broker: the percentage of partitions led by another broker among those of which it is first replica.
+    Partitions without a leader are not counted as led by another broker.
+    """
+    preferred: dict[int, int] = {}
+    led_by_others: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}
+    for topic in topics:
+        if topic.deleting:
+            continue
+        for partition in topic.partitions:
+            first = partition.replicas[0]
+            preferred[first] = preferred.get(first, 0) + 1
+            if partition.leader not in (first, NO_LEADER):
+                led_by_others.setdefault(first, []).append((topic, partition))
+    writes: list[StateWrite] = []
+    for broker, partitions in led_by_others.items():
+        if not context.is_eligible(broker) or len(partitions) * 100 <= imbalance_percent_max * preferred[broker]:
+            continue
+        for topic, partition in partitions:
+            document = preferred_state(partition, context)
+            if document is not None:
+                writes.append(
+                    StateWrite(topic.name, partition.index, document, partition.version, identity=topic.identity)
+                )
+    return writes

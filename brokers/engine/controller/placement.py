@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from brokers.engine.cluster.errors import InvalidReplicationFactor
-from brokers.engine.cluster.placement_strategies import STRATEGIES, STRATEGY_DEFAULT, STRATEGY_KEY, Strategy
+from brokers.engine.config import STRATEGIES, STRATEGY_DEFAULT, STRATEGY_KEY, Strategy
 from brokers.engine.errors import SettingsWrong
 
 Assignment = dict[int, tuple[int, ...]]

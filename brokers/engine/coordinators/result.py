@@ -1,4 +1,5 @@
-"""Decisions of a coordinator: the records to append, and the replies and effects that follow their commit.
+"""Decisions of a coordinator: the records to append, and the replies and effects that follow their commit; and the
+tickets of calls that may have to wait for other members, for a commit, or for both.
 
 A machine holds the state of one led partition of a state topic. State that is in records changes only in `replay`,
 right after the append and again at load, so that both give the same state. State that is not in records (pending joins,
@@ -111,3 +112,37 @@ class CoordinatorResult:
     def __repr__(self) -> str:
         records, deferred = len(self.records), self.deferred_replies
         return f"CoordinatorResult({self.reply!r}, records={records}, deferred_replies={deferred!r})"
+
+
+class Ticket:
+    """Handle of one pending call, which is answered at most once.
+
+    `error_reply(code)` makes the reply of this call for an error code. `on_reply` gets a reply that comes after
+    `Runtime.perform` has returned.
+    """
+
+    __slots__ = ("_error_reply", "done", "on_reply")
+
+    def __init__(self, error_reply: Callable[[int], Any], on_reply: Callable[[Any], object]) -> None:
+        self._error_reply = error_reply
+        self.on_reply = on_reply
+        self.done = False
+
+    def error_reply(self, code: int) -> Any:
+        """Returns the reply of this call for an error code."""
+        return self._error_reply(code)
+
+    def deliver(self, reply: Any) -> None:
+        """Passes the reply to `on_reply`; does nothing if the call was answered or abandoned before."""
+        if not self.done:
+            self.done = True
+            self.on_reply(reply)
+
+    def fail(self, code: int) -> None:
+        """Answers the call with an error code, unless it was answered or abandoned before."""
+        if not self.done:
+            self.deliver(self._error_reply(code))
+
+    def abandon(self) -> None:
+        """Drops the reply because the client has disconnected. The decision itself stands."""
+        self.done = True

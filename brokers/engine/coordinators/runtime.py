@@ -1,27 +1,70 @@
-"""Runtime of one state topic: loads a shard when this broker becomes its leader, and closes it when that ends."""
+"""Runtime of one state topic: loads a shard when this broker becomes its leader, and closes it when that ends.
+
+A shard is loaded by replaying the log of its state partition from start to end (GRP-25, TXN-16).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterator, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
 from brokers.engine.coordinators.interfaces import LogUnreadable, StateLog, StateMachine
-from brokers.engine.coordinators.loading import ReplayFailed, load
 from brokers.engine.coordinators.partitioning import partition_of
-from brokers.engine.coordinators.result import CoordinatorResult, Now, StateRecord
+from brokers.engine.coordinators.result import NO_PRODUCER, CoordinatorResult, Now, StateRecord, Ticket
 from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, CancelHandle, Shard
-from brokers.engine.coordinators.ticket import Ticket
 
 log = structlog.get_logger(__name__)
-
 RELOAD_DELAY_MS: Final = 1_000
 # A record whose replay failed in this many loads in a row is skipped by the next load, so that it blocks no others.
 FAILED_REPLAYS_MAX: Final = 2
-
 M = TypeVar("M", bound=StateMachine)
+
+
+class ReplayFailed(Exception):
+    """The machine raised an error for the readable record at `offset`, which is a bug in Penstock."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"the record at offset {offset} could not be replayed")
+        self.offset = offset
+
+
+async def load_shard(shard: Shard[Any], skipped_offsets: Container[int] = ()) -> int:
+    """Replays the log without `skipped_offsets`, makes the shard serve calls and returns the number of records read.
+
+    Markers of transactions that are appended meanwhile are read as well: there is no `await` between reaching the end
+    of the log and `shard.start_serving`.
+
+    Raises:
+        LogUnreadable: from `StateLog.read`.
+        ReplayFailed: the machine failed on a record. After either error the machine must be discarded.
+    """
+    machine = shard.machine
+    offset = shard.log.start_offset
+    records = 0
+    while True:
+        batches, next_offset = await shard.log.read(offset)
+        if not batches:
+            break
+        for batch in batches:
+            record_offset = batch.last_offset
+            try:
+                if batch.committed is not None:
+                    if record_offset not in skipped_offsets:
+                        machine.replay_marker(batch.producer_id, batch.committed, record_offset)
+                    continue
+                producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER
+                for record_offset, key, value in batch.records:
+                    if record_offset not in skipped_offsets:
+                        machine.replay(key, value, record_offset, producer_id)
+            except Exception as error:
+                raise ReplayFailed(record_offset) from error
+            records += len(batch.records)
+        offset = next_offset
+    shard.start_serving(offset - 1)
+    return records
 
 
 class Loop(Protocol):
@@ -171,7 +214,7 @@ class Runtime(Generic[M]):
                 "coordinator_records_left_out", topic=self.topic, partition=shard.index, offsets=sorted(skipped_offsets)
             )
         try:
-            records = await load(shard, skipped_offsets)
+            records = await load_shard(shard, skipped_offsets)
         except LogUnreadable as error:
             log.warning("coordinator_not_loaded", topic=self.topic, partition=shard.index, reason=str(error))
             self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))

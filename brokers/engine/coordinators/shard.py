@@ -12,8 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import structlog
 
 from brokers.engine.coordinators.interfaces import LogWait, StateLog, StateMachine
-from brokers.engine.coordinators.result import NO_PRODUCER, REPLY_PENDING, CoordinatorResult, Now, StateRecord
-from brokers.engine.coordinators.ticket import Ticket
+from brokers.engine.coordinators.result import NO_PRODUCER, REPLY_PENDING, CoordinatorResult, Now, StateRecord, Ticket
 from brokers.engine.coordinators.timers import Timers
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.builder import Record, build_batch

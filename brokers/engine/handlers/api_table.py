@@ -27,10 +27,10 @@ from brokers.engine.handlers.produce import legacy as produce_legacy
 from brokers.engine.handlers.produce import produce
 from brokers.engine.handlers.served_api import ServedApi
 from brokers.engine.handlers.session import DispatchTable, FastCodec, close_unstarted
-from brokers.engine.protocol import request_limits as limits
+from brokers.engine.protocol import framing as limits
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
 from brokers.engine.protocol.errors import MalformedRequest, UnsupportedApi
-from brokers.engine.protocol.request_limits import RequestLimit
+from brokers.engine.protocol.framing import RequestLimit
 
 API_TABLE: Final[Mapping[int, ServedApi]] = {
     int(api.key): api for family in (records, coordinators, administration) for api in family.ROWS

@@ -18,7 +18,7 @@ from brokers.engine.clock import Clock
 from brokers.engine.cluster.errors import TooManyChanges
 from brokers.engine.scheduling.accounts import Ownership
 from brokers.engine.scheduling.permits import Permits
-from brokers.engine.throttling.change_rate import ChangeRate
+from brokers.engine.throttling.request_time import ChangeRate
 from instances.naming import split_internal
 from quotas.token_bucket import TokenBucket
 

@@ -4,7 +4,7 @@ The quota is charged where the client's request arrives, since any broker admini
 see as controller has nearly all of the limit, since clients send such requests there; the other brokers of the instance
 share the rest evenly, so that all parts add up to the limit.
 
-The instance as a whole has another rate (`throttling.change_rate`), for everything it changes in ZooKeeper: that one
+The instance as a whole has another rate (`throttling.request_time`), for everything it changes in ZooKeeper: that one
 protects the cluster, this one is set by the tenant.
 """
 

@@ -13,7 +13,7 @@ from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.access.authorizer import Operation
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.request_limits import LISTS, RequestLimit
+from brokers.engine.protocol.framing import LISTS, RequestLimit
 
 # Error code of a denial, by kind of resource.
 DENIALS: Final[Mapping[ResourceType, int]] = {

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from brokers.engine.access.acls import AclIndexes
 from brokers.engine.access.authorizer import Address
 from brokers.engine.access.principals import Principal
-from brokers.engine.clock import Clock, LoopClock
+from brokers.engine.clock import Clock, LoopClock, StallDetector
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.cluster.store import ClusterStore
@@ -26,21 +26,25 @@ from brokers.engine.handlers.authentication import Authentication
 from brokers.engine.handlers.change_turns import ChangeLogReadBudget, ChangeTurns, TopicsBeingCreated
 from brokers.engine.handlers.waiting_calls import WaitingCalls
 from brokers.engine.loop_turns import LoopTurns
-from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
+from brokers.engine.partitions.deletion import DurableLogStartOffsets
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.high_watermark_push import HighWatermarkPushes
 from brokers.engine.partitions.leadership_check import LeadershipChecks
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
-from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
-from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
+from brokers.engine.protocol.messages.broker_reports import (
+    AllotStorageRequest,
+    AllotStorageResponse,
+    ChargePoolsRequest,
+    ChargePoolsResponse,
+    ReportFlowRequest,
+    ReportFlowResponse,
+)
 from brokers.engine.scheduling.accounts import Ownership
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter
 from brokers.engine.scheduling.turn_queue import TurnQueue
 from brokers.engine.scheduling.weights import LoopWeights
-from brokers.engine.stall_detector import StallDetector
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.replication import ReplicationThrottle
 

@@ -29,10 +29,9 @@ from brokers.engine.protocol.codec import (
 )
 from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.fast_codec_produce import ITEMS_MAX
-from brokers.engine.protocol.framing import check_frame_size
+from brokers.engine.protocol.framing import FETCH, LISTS, PRODUCE, check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
-from brokers.engine.protocol.request_limits import FETCH, LISTS, PRODUCE
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.permits import Permit
 from brokers.engine.scheduling.time_slice import yield_to_others

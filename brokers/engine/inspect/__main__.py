@@ -14,8 +14,8 @@ from typing import TextIO
 
 from brokers.engine.inspect.directories import DirectoryInUse, NotALogDirectory, find, lock_root
 from brokers.engine.inspect.dump import DumpSelection, rows
+from brokers.engine.inspect.findings import Printer
 from brokers.engine.inspect.recover import run as recover
-from brokers.engine.inspect.rows import Printer
 from brokers.engine.inspect.verify import run as verify
 from brokers.engine.storage.files import StorageFailed
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from brokers.engine.inspect.directories import Logs, PartitionDirectory
+from brokers.engine.inspect.findings import KIND, Row, Value, escaped
 from brokers.engine.inspect.reading import (
     TRANSACTION_ENTRY,
     Batch,
@@ -18,7 +19,6 @@ from brokers.engine.inspect.reading import (
     segment_path,
     time_entries,
 )
-from brokers.engine.inspect.rows import KIND, Row, Value, escaped
 from brokers.engine.inspect.verify import CHECKPOINTS
 from brokers.engine.records import control
 from brokers.engine.records.builder import read_records

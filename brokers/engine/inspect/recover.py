@@ -12,16 +12,15 @@ from typing import Final, NamedTuple
 
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.inspect.directories import Logs, PartitionDirectory
-from brokers.engine.inspect.findings import Emit
+from brokers.engine.inspect.findings import KIND, Emit
 from brokers.engine.inspect.reading import Unreadable, batches, segment_files, segment_path
-from brokers.engine.inspect.rows import KIND
 from brokers.engine.records.batch import LONG_MAX
 from brokers.engine.storage import checkpoints, rewriting, splitting
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
-from brokers.engine.storage.old_formats import OldFormat, old_message_at, refuse_old_message
 from brokers.engine.storage.recovery import BEYOND_ALL_OFFSETS, LogCheckpoint, first_checked, load_log
+from brokers.engine.storage.rewriting import OldFormat, old_message_at, refuse_old_message
 from brokers.engine.storage.sanity_checks import indexes_trusted, out_of_range
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,

@@ -7,9 +7,8 @@ from typing import Final
 
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.inspect.directories import Logs, PartitionDirectory
-from brokers.engine.inspect.findings import Emit, Findings
+from brokers.engine.inspect.findings import KIND, Emit, Findings
 from brokers.engine.inspect.reading import segment_files
-from brokers.engine.inspect.rows import KIND
 from brokers.engine.inspect.verify_segments import Rules, SegmentCheck
 from brokers.engine.inspect.verify_state import EpochCheck, ProducerCheck, check_topic_id, checkpoint_rows
 from brokers.engine.records.batch import LONG_MAX

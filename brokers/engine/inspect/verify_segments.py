@@ -24,7 +24,7 @@ from brokers.engine.records.walk import Malformed, check_fields
 from brokers.engine.storage import rewriting, splitting
 from brokers.engine.storage.indexes import Aborted
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX
-from brokers.engine.storage.old_formats import OldFormat, old_message_at
+from brokers.engine.storage.rewriting import OldFormat, old_message_at
 from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 
 

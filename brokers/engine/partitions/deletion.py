@@ -1,15 +1,24 @@
-"""DeleteRecords on the leader: the log start offset advances and records below it are unreadable at once (LOG-46).
+"""Early deletion of records: DeleteRecords on the leader (LOG-46), and early retention for an instance that is nearly
+full (decision 114).
 
-Followers learn the new log start from the next fetch response and confirm it with their next fetch; the request is
-answered when all in-sync replicas have confirmed it. The files are deleted by the next retention run, which drops each
-segment entirely below the log start (LOG-43).
+After a DeleteRecords the log start offset advances, and records below it are unreadable at once. Followers learn the
+new log start from the next fetch response and confirm it with their next fetch; the request is answered when all
+in-sync replicas have confirmed it, and when a crash cannot restore the records. The files are deleted by the next
+retention run, which drops each segment entirely below the log start (LOG-43).
+
+Log start offsets are written one at a time, off the event loop; all requests during a write share the next one. A
+client that deletes record by record causes one fsync after the other, but never a queue of threads.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records import error_codes
 from brokers.engine.storage.files import StorageFailed
 
@@ -17,6 +26,8 @@ UP_TO_HIGH_WATERMARK: Final = -1
 POLICY_VIOLATION: Final = 44
 # Low watermark of an error response.
 NO_LOW_WATERMARK: Final = -1
+# Delay before a write is retried that failed for lack of a free file descriptor.
+SHORTAGE_PAUSE_S: Final = 0.1
 
 
 class DeletedRecords(NamedTuple):
@@ -55,3 +66,67 @@ def delete_before(partition: Partition, offset: int) -> DeletedRecords:
         for fetch in tuple(partition.leadership.fetches):
             fetch.on_start(partition)
     return DeletedRecords(error_codes.NONE, log.log_start_offset)
+
+
+class DurableLogStartOffsets:
+    """Writer of log start offsets; `spawn` starts a task that ends with the broker."""
+
+    def __init__(self, table: PartitionTable, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
+        self._table = table
+        self._spawn = spawn
+        self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+        self._roots: set[Path] = set()
+
+    def call_when_durable(self, root: Path, callback: Callable[[], object]) -> None:
+        """Calls `callback` when the start offsets of the logs in `root` are on disk or the root is offline."""
+        self._spawn(self._call_when_durable(root, callback))
+
+    async def _call_when_durable(self, root: Path, callback: Callable[[], object]) -> None:
+        await self.wait_until_durable([root])
+        callback()
+
+    async def wait_until_durable(self, roots: Iterable[Path]) -> None:
+        """Waits until the current start offsets of the logs in `roots` are on disk or the root is offline."""
+        self._roots.update(roots)
+        if self._next is None:
+            self._next = self._spawn(self._write(self._running))
+        # other requests wait for the same write: cancelling one must not cancel it
+        await asyncio.shield(self._next)
+
+    async def _write(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._running, self._next = self._next, None
+        roots, self._roots = self._roots, set()
+        while roots:
+            batch = self._table.flusher.plan_start_offsets(roots)
+            await asyncio.to_thread(batch.run)
+            roots = set(batch.finish())
+            if roots:
+                await asyncio.sleep(SHORTAGE_PAUSE_S)
+
+
+def delete_oldest(table: PartitionTable, partition: Partition, count: int, now_ms: int) -> bool:
+    """Deletes `count` of the oldest segments of a partition led here, and notifies its followers at once.
+
+    Returns False if the disk failed.
+    """
+    try:
+        deleted_paths = partition.log.delete_oldest(count)
+    except StorageFailed as failure:
+        table.storage_failed(failure)
+        return False
+    table.remove_later(partition, deleted_paths, now_ms)
+    if partition.leadership is not None:
+        for fetch in tuple(partition.leadership.fetches):
+            fetch.on_start(partition)
+    return True
+
+
+def roll_active_segment(table: PartitionTable, partition: Partition, now_ms: int) -> None:
+    """Rolls the active segment, so that its records can be deleted."""
+    try:
+        partition.log.roll(now_ms)
+    except StorageFailed as failure:
+        table.storage_failed(failure)

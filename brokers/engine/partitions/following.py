@@ -11,9 +11,8 @@ from typing import Final
 
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.records import batch as layout
-from brokers.engine.storage.append_as_follower import FollowedBatch, append_as_follower
+from brokers.engine.storage.as_follower import FollowedBatch, append_as_follower, truncate_fully_and_start_at
 from brokers.engine.storage.files import StorageFailed
-from brokers.engine.storage.full_truncation import truncate_fully_and_start_at
 from brokers.engine.wire.checksum import crc32c
 
 _UNPACK = layout.HEADER.unpack_from

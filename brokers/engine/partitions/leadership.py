@@ -10,8 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from brokers.engine.partitions.delayed_operations import DelayedOperation, DelayedReplication
-from brokers.engine.partitions.isr import may_join
-from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress
+from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress, may_join
 
 # Number of pending produces at which ended ones are first removed; later whenever the number left has doubled.
 SWEPT_MIN: Final = 1_024

@@ -14,8 +14,8 @@ from brokers.engine.storage.directories import NO_TOPIC_ID, FoundPartition, LogR
 from brokers.engine.storage.files import OpenFiles, StorageFailed
 from brokers.engine.storage.flushing import NEVER_FLUSHED
 from brokers.engine.storage.log import NO_HOLE, Log
-from brokers.engine.storage.old_formats import OldFormat
 from brokers.engine.storage.recovery import LogCheckpoint, create_log, load_log
+from brokers.engine.storage.rewriting import OldFormat
 
 
 class RootLoader:

@@ -13,8 +13,8 @@ from brokers.contract.partitions import NO_LEADER
 from brokers.engine.capacity.room import DISK_SHORT_MESSAGE, UNBOUNDED, UNMEASURED_DISK, DiskSpace, StorageRoom
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.delayed_operations import DelayedOperation
-from brokers.engine.partitions.isr import effective_minimum
 from brokers.engine.partitions.leadership import Leadership
+from brokers.engine.partitions.progress import effective_minimum
 from brokers.engine.partitions.results import AppendResult, ReadResult
 from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.partitions.verification import NO_TXN_ID, check_transactional, duplicate_result

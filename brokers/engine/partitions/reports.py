@@ -1,4 +1,4 @@
-"""Reports of the partition table: result of a start, and state of the log directories."""
+"""Log directories of the partition table: their settings, their state, and the result of a start."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.storage.files import OPEN_FILES_MAX
 from brokers.engine.storage.sanity_checks import Damage
 
 
@@ -52,3 +53,23 @@ def directory_states(
         counts[partition.log.root] += 1
         sizes[partition.log.root] += partition.log.size_bytes
     return [DirectoryState(root, counts[root], sizes[root], offline.get(root)) for root in roots]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """Disk settings; `defaults` are topic keys that this broker sets for all topics (`topic_config.topic_defaults`).
+
+    With `keeps_min_isr` nothing is committed while fewer replicas are in sync than a topic wants (DEC-11).
+    """
+
+    roots: tuple[Path, ...]
+    broker_id: int
+    cluster_id: str
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    open_files_max: int = OPEN_FILES_MAX
+    retention_interval_ms: int = 300_000
+    keeps_min_isr: bool = False
+
+
+class NoUsableDirectory(Exception):
+    """Every root of `log.dirs` is offline, so the broker cannot store anything (LOG-3)."""

@@ -20,14 +20,19 @@ from brokers.engine.partitions.log_flusher import LogFlusher
 from brokers.engine.partitions.log_recovery import LogRecovery
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.removals import RemovalBatch, Removals
-from brokers.engine.partitions.reports import DirectoryState, RecoveryReport, directory_states
+from brokers.engine.partitions.reports import (
+    DirectoryState,
+    NoUsableDirectory,
+    RecoveryReport,
+    StorageSettings,
+    directory_states,
+)
 from brokers.engine.partitions.role import ONLY_REPLICA, PartitionRole
-from brokers.engine.partitions.storage_settings import NoUsableDirectory, StorageSettings
 from brokers.engine.partitions.topic_config import TopicConfig, parse
-from brokers.engine.storage.compaction.totals import CleanerTotals
+from brokers.engine.storage.as_follower import truncate_fully_and_start_at
+from brokers.engine.storage.compaction.job import CleanerTotals
 from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot
 from brokers.engine.storage.files import OpenFiles, StorageFailed
-from brokers.engine.storage.full_truncation import truncate_fully_and_start_at
 from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.recovery import create_log, truncate_log
 from brokers.engine.storage.segment import DamagedSegment

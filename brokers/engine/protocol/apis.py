@@ -109,7 +109,7 @@ APIS: Final[dict[int, Api]] = {
         (_K.METADATA, 12, 9, 3, "metadata"),
         (_K.OFFSET_COMMIT, 9, 8, 3, "offsets"),
         (_K.OFFSET_FETCH, 9, 6, 3, "offsets"),
-        (_K.FIND_COORDINATOR, 6, 3, 1, "coordinators"),
+        (_K.FIND_COORDINATOR, 6, 3, 1, "groups"),
         (_K.JOIN_GROUP, 9, 6, 2, "groups"),
         (_K.HEARTBEAT, 4, 4, 1, "groups"),
         (_K.LEAVE_GROUP, 5, 4, 1, "groups"),
@@ -117,7 +117,7 @@ APIS: Final[dict[int, Api]] = {
         (_K.DESCRIBE_GROUPS, 5, 5, 1, "groups"),
         (_K.LIST_GROUPS, 5, 3, 1, "groups"),
         (_K.SASL_HANDSHAKE, 1, NEVER_FLEXIBLE, NEVER, "sasl"),
-        (_K.API_VERSIONS, 4, 3, 1, "versions"),
+        (_K.API_VERSIONS, 4, 3, 1, "sasl"),
         (_K.CREATE_TOPICS, 7, 5, 2, "topics"),
         (_K.DELETE_TOPICS, 6, 4, 1, "topics"),
         (_K.DELETE_RECORDS, 2, 2, 0, "topics"),
@@ -153,11 +153,11 @@ APIS: Final[dict[int, Api]] = {
         (_K.DESCRIBE_PRODUCERS, 0, 0, 0, "producers"),
         (_K.DESCRIBE_TRANSACTIONS, 0, 0, 0, "producers"),
         (_K.LIST_TRANSACTIONS, 1, 0, 0, "producers"),
-        (_K.ALLOT_STORAGE, 1, NEVER_FLEXIBLE, NEVER, "storage"),
+        (_K.ALLOT_STORAGE, 1, NEVER_FLEXIBLE, NEVER, "broker_reports"),
         (_K.DESCRIBE_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
         (_K.ALTER_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
-        (_K.REPORT_FLOW, 0, NEVER_FLEXIBLE, NEVER, "flow"),
-        (_K.CHARGE_POOLS, 0, NEVER_FLEXIBLE, NEVER, "pools"),
+        (_K.REPORT_FLOW, 0, NEVER_FLEXIBLE, NEVER, "broker_reports"),
+        (_K.CHARGE_POOLS, 0, NEVER_FLEXIBLE, NEVER, "broker_reports"),
     )
 }
 

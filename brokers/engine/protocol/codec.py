@@ -24,8 +24,8 @@ from brokers.engine.protocol.compile_encode import (
     compile_piecewise_encoder,
 )
 from brokers.engine.protocol.errors import UnsupportedApi
+from brokers.engine.protocol.fields import message_class
 from brokers.engine.protocol.layout import item_bytes_min
-from brokers.engine.protocol.registry import message_class
 
 # Maximum number of elements of all arrays of one request together. An element may take a single byte on the wire but a
 # hundred in memory, so a limit in bytes alone would let a frame of 100 MB allocate gigabytes.

@@ -16,11 +16,12 @@ from brokers.engine.protocol.fast_codec_produce import ITEMS_MAX
 from brokers.engine.protocol.lengths import (
     NAME_BYTES_PER_ITEM,
     Buffer,
+    classic_name,
+    compact_name,
     read_varint,
     rest_of_varint,
     skip_tagged_fields,
 )
-from brokers.engine.protocol.names import classic_name, compact_name
 
 _FLEXIBLE_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13

@@ -10,8 +10,7 @@ from struct import Struct
 from typing import Final
 
 from brokers.engine.protocol.errors import MalformedRequest
-from brokers.engine.protocol.lengths import Buffer, read_varint, skip_tagged_fields
-from brokers.engine.protocol.names import classic_name, compact_name
+from brokers.engine.protocol.lengths import Buffer, classic_name, compact_name, read_varint, skip_tagged_fields
 
 _INT: Final = Struct(">i")
 

@@ -8,7 +8,7 @@
 The comment above a message lists what each version adds. The decorators make slotted dataclasses. Handlers construct
 them by keyword, generated decoders by position. `since` and `until` bound the versions with the field, `null_since` and
 `null_until` those in which it may be null. `tag` makes it a tagged field, which is written only if it differs from its
-default.
+default. The modules of messages are imported on first use, to save memory and start-up time (`message_class`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Final, Literal, TypeVar, dataclass_transform
 
-from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.apis import APIS, ApiKey
 
 # Versions above all others: `until` of a field that still exists, `null_since` of a field that is never null.
 LATEST: Final = 1 << 15
@@ -227,3 +228,12 @@ def array(
     if default is None:
         return dataclasses.field(default=None, metadata={"wire": spec})
     return dataclasses.field(default_factory=list, metadata={"wire": spec})
+
+
+def message_class(api_key: int, direction: Direction) -> type[Any]:
+    """Returns the declared class of an API's request or response. Raises KeyError for an unknown api key."""
+    result = MESSAGES.get((api_key, direction))
+    if result is None:
+        import_module(f"brokers.engine.protocol.messages.{APIS[api_key].module}")
+        result = MESSAGES[api_key, direction]
+    return result

@@ -1,10 +1,11 @@
-"""Readers shared by all decoders: compact lengths, and sections of unknown tagged fields.
+"""Readers shared by all decoders: compact lengths, names as bytes, and sections of unknown tagged fields.
 
 They may read past the `end` of the frame. Callers compare positions with it and treat IndexError as a short frame.
 """
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 from brokers.engine.protocol.errors import MalformedRequest
@@ -22,6 +23,7 @@ REPLACEMENT_BYTES: Final = 3
 # Bytes of a topic name that count as one item of a Produce or Fetch: names of topics are shorter, and responses repeat
 # them.
 NAME_BYTES_PER_ITEM: Final = 256
+_SHORT: Final = Struct(">h")
 
 
 def rest_of_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
@@ -68,3 +70,27 @@ def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
     if position > end:
         raise MalformedRequest("the frame ends inside tagged fields")
     return position
+
+
+def compact_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
+    """Reads a compact string; returns the name and the position after it.
+
+    Raises MalformedRequest, and IndexError at the end of the buffer.
+    """
+    length, position = read_varint(buffer, position)
+    stop = position + length - 1
+    if not 0 < length <= TEXT_BYTES_MAX + 1 or stop > end:
+        raise MalformedRequest("a name is null, too long or runs past the frame")
+    return bytes(buffer[position:stop]), stop
+
+
+def classic_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
+    """Reads a classic string; returns the name and the position after it.
+
+    Raises MalformedRequest, and struct.error at the end of the buffer.
+    """
+    (length,) = _SHORT.unpack_from(buffer, position)
+    stop = position + 2 + length
+    if length < 0 or stop > end:
+        raise MalformedRequest("a name is null or runs past the frame")
+    return bytes(buffer[position + 2 : stop]), stop

@@ -17,9 +17,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from brokers.engine.protocol.errors import MalformedRequest
-from brokers.engine.protocol.fields import Direction, FieldSpec, Names
+from brokers.engine.protocol.fields import Direction, FieldSpec, Names, message_class
 from brokers.engine.protocol.layout import slots_of
-from brokers.engine.protocol.registry import message_class
 
 # Kinds of fields that always name something, or have to be declared as naming nothing.
 NAMING_KINDS: Final = frozenset({"text", "uuid", "blob", "records"})

@@ -1,4 +1,5 @@
-"""Header of a v2 record batch in a buffer (REC-20): one precompiled struct, no object per record.
+"""Header of a v2 record batch in a buffer (REC-20): one precompiled struct, no object per record. Message formats 0 and
+1 are detected, so that they are refused for the right reason (REC-42, REC-48).
 
 Positions are relative to the first byte of the batch. The broker may write base offset and leader epoch freely, because
 the checksum starts after them (REC-21); after any other write it must call `write_crc`.
@@ -43,6 +44,7 @@ _RECORD_COUNT: Final = Struct(">i")
 _BASE_OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
+MAGIC_MAX: Final = MAGIC
 
 
 class BatchHeader(NamedTuple):
@@ -155,3 +157,20 @@ def scan_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHea
             return
         yield start, header
         start += size
+
+
+def first_old_entry(records: memoryview | bytes) -> tuple[int, int] | None:
+    """Returns (size with its 12-byte prefix, magic) of the first complete entry, None if there is none.
+
+    A size below the smallest message is returned as -1, and an unknown magic unchanged: both are corrupt (REC-48).
+    """
+    if len(records) < UP_TO_MAGIC_BYTES:
+        return None
+    _, length = OFFSET_AND_LENGTH.unpack_from(records)
+    magic = records[MAGIC_AT]
+    if length < ENTRY_LENGTH_MIN:
+        return -1, magic
+    size = length + LOG_OVERHEAD_BYTES
+    if magic <= MAGIC_MAX and size > len(records):
+        return None
+    return size, magic

@@ -13,18 +13,19 @@ from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, encode_record, records_block
 from brokers.engine.records.compression import DECOMPRESSED_BYTES_MAX, NONE, ZSTD, Oversized, Undecodable, compress
 from brokers.engine.records.message_set import (
+    CODEC_MAX,
     NO_TIMESTAMP,
     Corrupt,
     Invalid,
     Message,
     MessagePosition,
+    compress_old,
     encode_message,
     entries,
     is_checksum_valid,
     read_message,
     unwrap_messages,
 )
-from brokers.engine.records.old_codecs import CODEC_MAX, compress_old
 from brokers.engine.records.rejections import WRONG_TIMES, BatchRejected
 from brokers.engine.records.validation import RECORDS_PER_BATCH_MAX
 from brokers.engine.records.walk import Malformed, walk

@@ -2,6 +2,10 @@
 
 Readers are generators and keep at most one decompressed wrapper in memory. Unreadable data raises `Corrupt` (error code
 2) or `Invalid` (87).
+
+Wrappers have no zstd (REC-4), and those of format 0 a wrong LZ4 header checksum: the first LZ4 writers included the
+frame's magic number. Readers of format 0 accept any checksum, writers of format 0 write the wrong one, because old
+clients require it; from format 1 on it is right.
 """
 
 from __future__ import annotations
@@ -10,21 +14,67 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from brokers.engine.records.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES, MAGIC_AT, OFFSET_AND_LENGTH
-from brokers.engine.records.compression import NONE, Undecodable
-from brokers.engine.records.legacy import MAGIC_MAX
-from brokers.engine.records.old_codecs import decompress_old
+import lz4.frame
+from xxhash import xxh32_intdigest
+
+from brokers.engine.records.batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_AT,
+    MAGIC_MAX,
+    OFFSET_AND_LENGTH,
+)
+from brokers.engine.records.compression import LZ4, NONE, SNAPPY, Undecodable, compress, decompress
 from brokers.engine.wire.checksum import crc32
 
+CODEC_MAX: Final = LZ4
+CODECS: Final = (NONE, 1, SNAPPY, LZ4)
+
+_MAGIC_BYTES: Final = 4
+_DESCRIPTOR_BYTES_MIN: Final = 3  # flags, block descriptor, checksum
+_CONTENT_SIZE: Final = 0x08
+_DICTIONARY_ID: Final = 0x01
 NO_TIMESTAMP: Final = -1
 MESSAGE_BYTES_MIN: Final = 14  # after offset and size (REC-7)
 CHECKED_FROM: Final = 16
-
 _CRC: Final = Struct(">I")
 _LENGTH: Final = Struct(">i")
 _TIMESTAMP: Final = Struct(">q")
 _FRONT: Final = (Struct(">qiIbb"), Struct(">qiIbbq"))  # offset, size, checksum, magic, attributes, timestamp
 _KEY_AT: Final = (18, 26)
+
+
+def decompress_old(codec: int, data: bytes, magic: int) -> bytes:
+    """Returns the messages in a wrapper of format `magic`. Raises Undecodable, also for zstd, or Oversized."""
+    if not NONE < codec <= CODEC_MAX:
+        raise Undecodable(f"codec {codec} has no place in message format {magic}")
+    if codec == LZ4 and magic == 0:
+        data = _with_checksum(data, whole=False)
+    return decompress(codec, data)
+
+
+def compress_old(codec: int, data: bytes, magic: int) -> bytes:
+    """Returns `data` compressed by `codec` (1 to 3), readable by clients of format `magic`."""
+    if codec != LZ4:
+        return compress(codec, data)
+    # Without the content size: the first readers expect a header of seven bytes.
+    compressed: bytes = lz4.frame.compress(
+        data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+    )
+    return _with_checksum(compressed, whole=True) if magic == 0 else compressed
+
+
+def _with_checksum(frame: bytes, *, whole: bool) -> bytes:
+    """Returns the frame with the checksum of its descriptor, or of the `whole` header as in format 0."""
+    if len(frame) < _MAGIC_BYTES + _DESCRIPTOR_BYTES_MIN:
+        raise Undecodable("lz4 header is cut off")
+    flags = frame[_MAGIC_BYTES]
+    at = _MAGIC_BYTES + 2 + (8 if flags & _CONTENT_SIZE else 0) + (4 if flags & _DICTIONARY_ID else 0)
+    if at >= len(frame):
+        raise Undecodable("lz4 header is cut off")
+    checksum = xxh32_intdigest(frame[0 if whole else _MAGIC_BYTES : at]) >> 8 & 0xFF
+    return b"%b%c%b" % (frame[:at], checksum, frame[at + 1 :])
 
 
 class Corrupt(ValueError):

@@ -11,6 +11,7 @@ from typing import Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
+from brokers.engine.records.batch import first_old_entry
 from brokers.engine.records.builder import NO_TIMESTAMP, recompress
 from brokers.engine.records.compression import (
     DECOMPRESSED_BYTES_MAX,
@@ -22,7 +23,6 @@ from brokers.engine.records.compression import (
     decompress,
     snappy_blocks,
 )
-from brokers.engine.records.legacy import first_entry
 from brokers.engine.records.numbering import is_numbered, renumber
 from brokers.engine.records.rejections import (
     MISNUMBERED,
@@ -113,7 +113,7 @@ def check_shape(records: memoryview, produce_version: int) -> int:
             produce_version >= PRODUCE_ZSTD_FROM or not records[22] & 7
         ):
             return total  # the case of nearly every request
-    entry = first_entry(records)
+    entry = first_old_entry(records)
     if entry is None:
         raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=True)
     size, magic = entry
@@ -126,7 +126,7 @@ def check_shape(records: memoryview, produce_version: int) -> int:
     if produce_version < PRODUCE_ZSTD_FROM and records[22] & layout.CODEC_MASK == ZSTD:
         raise BatchRejected(error_codes.UNSUPPORTED_COMPRESSION_TYPE, omits_log_start=True)
     if size < total:
-        rest = first_entry(records[size:])
+        rest = first_old_entry(records[size:])
         if rest is not None:
             second_size, second_magic = rest
             corrupt = second_size < 0 or second_magic > layout.MAGIC

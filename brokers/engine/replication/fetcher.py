@@ -18,11 +18,9 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.fast_codec_replica_fetch import FetchedPartition, ReplicaFetchEncoder, decode_replica_fetch
 from brokers.engine.replication.fetch_plan import FIRST_EPOCH, FetchPlan, Key, PartitionFetchState, retry_delay_ms
-from brokers.engine.replication.fetcher_context import FetcherContext
+from brokers.engine.replication.fetcher_context import FetcherContext, FollowerThrottle, PersistedLogStartOffsets
 from brokers.engine.replication.interfaces import Link, Timer
 from brokers.engine.replication.offsets_query import OffsetsQuery
-from brokers.engine.replication.persisted_log_start_offsets import PersistedLogStartOffsets
-from brokers.engine.replication.replication_throttle import FollowerThrottle
 from brokers.engine.replication.truncation import UNDEFINED, truncation_offset
 from brokers.engine.storage.files import StorageFailed
 

@@ -13,9 +13,8 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.fetch_plan import UNKNOWN, Key
 from brokers.engine.replication.fetcher import Fetcher
-from brokers.engine.replication.fetcher_context import FetcherContext
+from brokers.engine.replication.fetcher_context import FetcherContext, PersistLogStartOffsets
 from brokers.engine.replication.interfaces import CallLater, Connect
-from brokers.engine.replication.persisted_log_start_offsets import PersistLogStartOffsets
 from brokers.engine.throttling.replication import ReplicationThrottle
 
 

@@ -19,11 +19,10 @@ from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage
 from brokers.engine.cluster.incarnations import is_same_incarnation, isr_epochs
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, out_of_sync_replicas
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.leadership_check import unconfirmed_followers
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.progress import UNKNOWN_EPOCH
+from brokers.engine.partitions.progress import REPLICA_LAG_MS_MAX, UNKNOWN_EPOCH, out_of_sync_replicas
 from brokers.engine.partitions.table import PartitionTable
 
 log = structlog.get_logger(__name__)

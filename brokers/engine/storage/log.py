@@ -367,7 +367,7 @@ class Log:
     def remove_all_segments(self) -> list[str]:
         """Removes all segments, the last one first, and returns the files to unlink.
 
-        `full_truncation.truncate_fully_and_start_at` calls it and adds a new segment.
+        `as_follower.truncate_fully_and_start_at` calls it and adds a new segment.
         """
         return self._drop(self.segments[::-1], [])
 

@@ -17,7 +17,6 @@ from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.checkpoints import LOG_START_OFFSETS
 from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
 from brokers.engine.storage.log import NO_HOLE, RELATIVE_OFFSET_MAX, Log, LogConfig
-from brokers.engine.storage.old_formats import refuse_old_message
 from brokers.engine.storage.producer_state import (
     SNAPSHOT_SUFFIX,
     begin_segment,
@@ -25,7 +24,7 @@ from brokers.engine.storage.producer_state import (
     load_newest_snapshot,
     snapshot_path,
 )
-from brokers.engine.storage.rewriting import rewrite_old_segments
+from brokers.engine.storage.rewriting import refuse_old_message, rewrite_old_segments
 from brokers.engine.storage.sanity_checks import Damage, epochs_contradicted, find_wrong_index, is_intact, out_of_range
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment
 from brokers.engine.storage.splitting import split_far_segments

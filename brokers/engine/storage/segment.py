@@ -148,7 +148,7 @@ class Segment:
         batches: list[tuple[int, int, int, int, int, int, int, int, int]],
         limits: IndexLimits,
     ) -> None:
-        """Writes the batches (`append_as_follower.FollowedBatch`) that fill `data`. Raises StorageFailed, and then
+        """Writes the batches (`as_follower.FollowedBatch`) that fill `data`. Raises StorageFailed, and then
         changes nothing.
         """
         position = self.size_bytes

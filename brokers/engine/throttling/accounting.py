@@ -6,15 +6,14 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from brokers.engine.throttling import change_rate, connections, request_time
-from brokers.engine.throttling.change_rate import ChangeRate
+from brokers.engine.throttling import refusals, request_time
 from brokers.engine.throttling.charging import AskCallback, ClientQuotas, Rule
 from brokers.engine.throttling.client_shares import ClientShares
 from brokers.engine.throttling.ledger import Ledger, Totals
 from brokers.engine.throttling.pool import NewPool, Pool, PoolOutbox
 from brokers.engine.throttling.quota_callback import SafeCallback
-from brokers.engine.throttling.refused_topics import RefusedTopics
-from brokers.engine.throttling.request_time import RequestTime
+from brokers.engine.throttling.refusals import RefusedTopics
+from brokers.engine.throttling.request_time import ChangeRate, RequestTime
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.topic_quotas import TopicQuotas
 from brokers.engine.throttling.traffic import Traffic
@@ -70,7 +69,7 @@ class InstanceAccounting:
         self.ledger.record(request_time.RULE, None, user, client_id, delay_ms, now_ms)
 
     def record_connection(self, rule: Rule, delay_ms: int, now_ms: int) -> None:
-        """Records that a connection was refused or delayed by one of the rules of `connections` (`now_ms` is wall
+        """Records that a connection was refused or delayed by one of the rules of `refusals` (`now_ms` is wall
         time).
         """
         self.ledger.record(rule, None, "", "", delay_ms, now_ms)
@@ -80,7 +79,7 @@ class InstanceAccounting:
 
         `user` is an existing user of the instance, or "".
         """
-        self.ledger.record(connections.AUTHENTICATION_RULE, None, user, "", delay_ms, now_ms)
+        self.ledger.record(refusals.AUTHENTICATION_RULE, None, user, "", delay_ms, now_ms)
 
     def record_refusals(self, rule: Rule, user: str, client_id: str, count: int, now_ms: int) -> None:
         """Records that `count` partitions of a produce were refused (`now_ms` is wall time)."""
@@ -89,7 +88,7 @@ class InstanceAccounting:
     def record_change_rate(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
         """Records a delay of a client by its instance's rate of changes in ZooKeeper (`now_ms` is wall time)."""
         self.traffic.delayed(delay_ms, now_ms)
-        self.ledger.record(change_rate.RULE, None, user, client_id, delay_ms, now_ms)
+        self.ledger.record(request_time.CHANGE_RATE_RULE, None, user, client_id, delay_ms, now_ms)
 
 
 class AccountingRegistry:

@@ -11,8 +11,8 @@ from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.compile_decode import PiecewiseDecoder, compile_piecewise_decoder
 from brokers.engine.protocol.compile_encode import PiecewiseEncoder, compile_piecewise_encoder
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
+from brokers.engine.protocol.fields import message_class
 from brokers.engine.protocol.mapping import ForeignName, ToTenant, ToUpstream, mapping_of
-from brokers.engine.protocol.registry import message_class
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter, Permit
 from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.charging import Limiter

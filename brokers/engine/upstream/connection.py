@@ -17,8 +17,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
-from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 
 CONNECT_S_MAX: Final = 10.0
 # Maximum size of a response: more than the largest requested fetch (`topic_calls.FETCH_BYTES_MAX`) and one batch.

@@ -8,7 +8,7 @@ from typing import Any, Final
 from brokers.contract.acls import ResourceType
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.mapping import NO_NODE
-from brokers.engine.protocol.messages import coordinators, groups, offsets
+from brokers.engine.protocol.messages import groups, offsets
 from brokers.engine.scheduling.time_slice import TimeSlice
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.topic_calls import TOPIC, TopicLists, forward_allowed, refuse_all, split
@@ -24,7 +24,7 @@ _INVALID_GROUP: Final = int(ErrorCode.INVALID_GROUP_ID)
 _NO_OFFSET: Final = -1
 
 
-async def find_coordinator(call: Call, request: coordinators.FindCoordinatorRequest) -> Any:
+async def find_coordinator(call: Call, request: groups.FindCoordinatorRequest) -> Any:
     """Forwards the keys that the client may describe. A coordinator without an address for the instance is reported as
     not available.
     """
@@ -32,7 +32,7 @@ async def find_coordinator(call: Call, request: coordinators.FindCoordinatorRequ
     if call.context.version < _MANY_KEYS_FROM:
         code = _INVALID_REQUEST if resource is None else call.denied(resource, request.key)
         if code:
-            return coordinators.FindCoordinatorResponse(error_code=code, error_message="", node_id=NO_NODE, port=-1)
+            return groups.FindCoordinatorResponse(error_code=code, error_message="", node_id=NO_NODE, port=-1)
         response = await call.forward(request)
         if response.node_id == NO_NODE and not response.error_code:
             response.error_code = _NOT_AVAILABLE
@@ -43,13 +43,11 @@ async def find_coordinator(call: Call, request: coordinators.FindCoordinatorRequ
         await time_slice.pause()
         code = _INVALID_REQUEST if resource is None else call.denied(resource, key)
         if code:
-            refused.append(
-                coordinators.Coordinator(key=key, node_id=NO_NODE, port=-1, error_code=code, error_message="")
-            )
+            refused.append(groups.Coordinator(key=key, node_id=NO_NODE, port=-1, error_code=code, error_message=""))
         else:
             allowed.append(key)
     if refused and not allowed:
-        return coordinators.FindCoordinatorResponse(coordinators=refused)
+        return groups.FindCoordinatorResponse(coordinators=refused)
     request.coordinator_keys = allowed
     response = await call.forward(request)
     for coordinator in response.coordinators:

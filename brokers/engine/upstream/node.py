@@ -44,7 +44,7 @@ from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.network.listener_rules import MakeSession
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.protocol.messages.versions import ApiVersion
+from brokers.engine.protocol.messages.sasl import ApiVersion
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter
 from brokers.engine.scheduling.weights import weight_of
 from brokers.engine.throttling.accounting import AccountingRegistry

@@ -37,10 +37,9 @@ from brokers.engine.protocol.codec import (
     encode_response_in_pieces,
 )
 from brokers.engine.protocol.errors import UnsupportedApi
-from brokers.engine.protocol.framing import check_frame_size
+from brokers.engine.protocol.framing import LISTS, check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
-from brokers.engine.protocol.request_limits import LISTS
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter, Permit
 from brokers.engine.scheduling.time_slice import yield_to_others

@@ -7,7 +7,7 @@ from typing import Final
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.mapping import mapping_of
-from brokers.engine.protocol.messages.versions import ApiVersion
+from brokers.engine.protocol.messages.sasl import ApiVersion
 
 Versions = Mapping[ApiKey, tuple[int, int]]
 

@@ -27,7 +27,7 @@ from brokers.contract.acls import (
 from brokers.contract.documents import PartitionStateDocument
 from brokers.contract.users import USERS_MAX, UserDocument
 from brokers.engine.cluster import legacy_offsets, user_plans
-from brokers.engine.cluster.created_topic import CreatedTopic
+from brokers.engine.cluster.in_flight_creations import CreatedTopic
 from brokers.engine.cluster.quota_image import QuotaEntity, stored_bytes_of
 from config.embedded import zookeeper_heap
 from config.embedded.java import find_java

@@ -21,7 +21,7 @@ from brokers.engine.coordinators.settings import GROUPS_TOPIC, TRANSACTIONS_TOPI
 from brokers.engine.handlers.groups.find_coordinator import GROUP, TRANSACTION
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest
 from brokers.engine.protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.protocol.messages.producers import DescribeTransactionsRequest

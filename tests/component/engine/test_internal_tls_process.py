@@ -31,7 +31,7 @@ from brokers.contract.process_identity import (
 from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.metadata import MetadataRequest
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest
 from brokers.infra.certificates import ensure_certificate
 from brokers.provisioning.publisher import Publisher
 from tests.testkit.engine import HOST, BrokerProcess, EngineCluster, TestInstance, eventually

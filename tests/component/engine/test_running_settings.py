@@ -23,8 +23,7 @@ from brokers.engine.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
-from brokers.engine.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest, JoinGroupRequestProtocol
 from brokers.engine.protocol.messages.reassignment import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

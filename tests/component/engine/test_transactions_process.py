@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest
 from brokers.engine.protocol.messages.producers import DescribeTransactionsRequest, TransactionDescription
 from tests.testkit.engine import BrokerProcess, EngineCluster, TestInstance, eventually
 from tests.testkit.wire import WireClient

@@ -17,7 +17,6 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages import (
     configs,
-    coordinators,
     fetch,
     groups,
     list_offsets,
@@ -27,7 +26,7 @@ from brokers.engine.protocol.messages import (
     topics,
     transactions,
 )
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest
 from brokers.engine.upstream.versions import REVIEWED
 from tests.component.gateway.conftest import FIRST, SECOND
 from tests.testkit.gateway import PASSWORD, GatewayProcess, Upstream
@@ -226,7 +225,7 @@ async def read(each: Tenant) -> None:
 async def find_coordinators(each: Tenant, upstream: Upstream) -> None:
     node = upstream.nodes[0]
     for key_type, name in ((0, GROUP), (1, TRANSACTION)):
-        request = coordinators.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
+        request = groups.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
         found = await each.until_ready(
             lambda request=request: each.ask(node, K.FIND_COORDINATOR, _copy(request)),
             lambda response: int(response.coordinators[0].error_code),
@@ -234,15 +233,13 @@ async def find_coordinators(each: Tenant, upstream: Upstream) -> None:
         assert found.coordinators[0].key == name
         each.coordinator_ids[key_type] = found.coordinators[0].node_id
         for low in range(key_type, 4):
-            old = coordinators.FindCoordinatorRequest(key=name, key_type=key_type)
+            old = groups.FindCoordinatorRequest(key=name, key_type=key_type)
             response = await each.ask(node, K.FIND_COORDINATOR, old, low)
             assert response.node_id == each.coordinator_ids[key_type]
 
 
-def _copy(request: coordinators.FindCoordinatorRequest) -> coordinators.FindCoordinatorRequest:
-    return coordinators.FindCoordinatorRequest(
-        key_type=request.key_type, coordinator_keys=list(request.coordinator_keys)
-    )
+def _copy(request: groups.FindCoordinatorRequest) -> groups.FindCoordinatorRequest:
+    return groups.FindCoordinatorRequest(key_type=request.key_type, coordinator_keys=list(request.coordinator_keys))
 
 
 async def commit(each: Tenant, offset: int) -> None:

@@ -19,13 +19,12 @@ from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.codec import encode_request, encode_response
-from brokers.engine.protocol.fields import FIXED, FieldSpec, Names
+from brokers.engine.protocol.fields import FIXED, FieldSpec, Names, message_class
 from brokers.engine.protocol.headers import encode_request_frame, encode_response_frame
 from brokers.engine.protocol.layout import slots_of
 from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
 from brokers.engine.protocol.messages import metadata
 from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
-from brokers.engine.protocol.registry import message_class
 from brokers.engine.upstream import settings
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import FORWARDED_APIS

@@ -7,7 +7,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.lengths import TAGGED_FIELDS_MAX, TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.metadata import MetadataRequest
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest
 from brokers.engine.wire.varints import encode_unsigned
 from tests.differential.play import Player
 

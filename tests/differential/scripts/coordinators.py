@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest
 from tests.differential.members import GROUP, TRANSACTION, begin_script
 from tests.differential.play import Player
 

@@ -6,8 +6,7 @@ It must be the first script on its broker.
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
-from brokers.engine.protocol.messages.groups import DeleteGroupsRequest, ListGroupsRequest
+from brokers.engine.protocol.messages.groups import DeleteGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
 from brokers.engine.protocol.messages.offsets import OffsetDeleteRequest
 from brokers.engine.protocol.messages.producers import DescribeTransactionsRequest, ListTransactionsRequest
 from brokers.engine.protocol.messages.transactions import InitProducerIdRequest

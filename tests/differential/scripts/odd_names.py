@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
-from brokers.engine.protocol.messages.groups import DeleteGroupsRequest, ListGroupsRequest
+from brokers.engine.protocol.messages.groups import DeleteGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
 from brokers.engine.protocol.messages.producers import DescribeTransactionsRequest
 from tests.differential.commits import Committing, fetch, offset
 from tests.differential.members import GROUP, TRANSACTION, Member, begin_script, describe

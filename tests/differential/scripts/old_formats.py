@@ -14,8 +14,14 @@ from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest,
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import read_records
-from brokers.engine.records.message_set import encode_message, entries, is_checksum_valid, read_message, unwrap_messages
-from brokers.engine.records.old_codecs import compress_old
+from brokers.engine.records.message_set import (
+    compress_old,
+    encode_message,
+    entries,
+    is_checksum_valid,
+    read_message,
+    unwrap_messages,
+)
 from tests.differential.batches import GZIP, LZ4, SNAPPY, TIME_MS, ZSTD, batch, compressed, message
 from tests.differential.normalise import RULES, normalised
 from tests.differential.play import Player

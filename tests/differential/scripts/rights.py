@@ -14,8 +14,8 @@ from brokers.contract.acls import CLUSTER_NAME, AclOperation, Permission, Resour
 from brokers.engine.handlers.api_table import API_TABLE
 from brokers.engine.handlers.served_api import DENIALS
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
+from brokers.engine.protocol.fields import message_class
 from brokers.engine.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
-from brokers.engine.protocol.registry import message_class
 from brokers.engine.records.batch import TRANSACTIONAL
 from tests.differential.members import begin_script
 from tests.differential.play import Player

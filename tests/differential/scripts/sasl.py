@@ -11,8 +11,7 @@ from typing import Any, Final
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.metadata import MetadataRequest
-from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.differential.play import CLOSED, ConnectionLost, Player
 from tests.testkit.scram import ScramClient
 

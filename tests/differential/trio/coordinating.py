@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
-from brokers.engine.protocol.messages.groups import DescribeGroupsRequest
+from brokers.engine.protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
 from brokers.engine.protocol.messages.producers import DescribeTransactionsRequest
 from brokers.engine.protocol.messages.transactions import InitProducerIdRequest
 from tests.differential.members import COORDINATOR_ERRORS, GROUP, TRANSACTION

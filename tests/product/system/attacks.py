@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
-from brokers.engine.protocol.fields import FIXED, FieldSpec, fields_of
-from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.fields import FIXED, FieldSpec, fields_of, message_class
 from brokers.engine.records import builder
 
 # Values that make a call do something instead of failing on a bad number first.

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fields import message_class
 from brokers.engine.protocol.headers import decode_response_header
-from brokers.engine.protocol.registry import message_class
 from tests.interop.clients import ConfluentKafka
 from tests.product.system.attacks import requests, versions
 from tests.product.system.wire import Wire

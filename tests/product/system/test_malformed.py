@@ -11,8 +11,8 @@ import pytest
 
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fields import message_class
 from brokers.engine.protocol.headers import encode_request_frame
-from brokers.engine.protocol.registry import message_class
 from tests.product.system.attacks import requests, versions
 from tests.product.system.wire import Wire
 from tests.testkit.stack import Stack

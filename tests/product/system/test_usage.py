@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.fields import message_class
 from brokers.engine.records import builder
 from tests.product.system.attacks import filled
 from tests.product.system.wire import Wire

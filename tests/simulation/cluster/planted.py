@@ -14,7 +14,7 @@ from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.fetch_plan import PartitionFetchState
-from brokers.engine.replication.persisted_log_start_offsets import PersistedLogStartOffsets
+from brokers.engine.replication.fetcher_context import PersistedLogStartOffsets
 
 Plant = Callable[[pytest.MonkeyPatch], object]
 

@@ -12,8 +12,8 @@ from brokers.engine.coordinators import runtime
 from brokers.engine.coordinators.groups import offsets
 from brokers.engine.coordinators.groups.checking import check_member
 from brokers.engine.coordinators.groups.machine import GroupMachine
-from brokers.engine.coordinators.loading import load
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult
+from brokers.engine.coordinators.runtime import load_shard
 from brokers.engine.coordinators.shard import Shard
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.partitions.partition import Partition
@@ -37,7 +37,7 @@ def forget_pending_offsets(patch: pytest.MonkeyPatch) -> None:
     """Drops the pending offsets of open transactions at load."""
 
     async def forgetful(shard: Shard[Any]) -> int:
-        records = await load(shard)
+        records = await load_shard(shard)
         if isinstance(shard.machine, GroupMachine):
             for held in shard.machine.offsets.by_group.values():
                 held.pending.clear()

@@ -17,13 +17,13 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.messages.metadata import MetadataResponse
 from brokers.engine.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from brokers.engine.protocol.messages.sasl import ApiVersionsResponse
 from brokers.engine.protocol.messages.topics import (
     CreatableTopicResult,
     CreateTopicsResponse,
     DeletableTopicResult,
     DeleteTopicsResponse,
 )
-from brokers.engine.protocol.messages.versions import ApiVersionsResponse
 
 CORRELATION = b"\x00\x00\x00\x01"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from brokers.engine.cluster.created_topic import encode_topic_id
+from brokers.engine.cluster.in_flight_creations import encode_topic_id
 from brokers.provisioning.topic_documents import document_of, encoded
 from instances.clients.interfaces import BrokerTopicTraffic, ClientCounter, Connection, TopicTraffic
 from instances.clients.topic_clients import (

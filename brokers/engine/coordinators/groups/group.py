@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Final
 
 from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP, GroupRecord
-from brokers.engine.coordinators.groups.limits import MEMBER_BYTES
 from brokers.engine.coordinators.groups.member import Member, metadata_bytes
+from brokers.engine.coordinators.limits import MEMBER_BYTES
 from brokers.engine.coordinators.result import NO_RECORD
 
 CONSUMER: Final = "consumer"

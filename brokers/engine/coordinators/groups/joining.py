@@ -8,7 +8,12 @@ from uuid import uuid4
 from brokers.engine.coordinators.groups import static_members
 from brokers.engine.coordinators.groups.checking import check_member
 from brokers.engine.coordinators.groups.group import Group, GroupState
-from brokers.engine.coordinators.groups.limits import (
+from brokers.engine.coordinators.groups.member import Member, metadata_bytes
+from brokers.engine.coordinators.groups.rebalancing import joined, prepare, try_to_complete
+from brokers.engine.coordinators.groups.registry import GroupRegistry
+from brokers.engine.coordinators.groups.replies import NO_MEMBER, JoinReply, JoinRequest, join_refused
+from brokers.engine.coordinators.groups.result_builder import ResultBuilder
+from brokers.engine.coordinators.limits import (
     GROUP_METADATA_BYTES_MAX,
     MEMBER_BYTES,
     MEMBER_ID_BYTES_MAX,
@@ -16,11 +21,6 @@ from brokers.engine.coordinators.groups.limits import (
     NAME_BYTES_MAX,
     PROTOCOLS_MAX,
 )
-from brokers.engine.coordinators.groups.member import Member, metadata_bytes
-from brokers.engine.coordinators.groups.rebalancing import joined, prepare, try_to_complete
-from brokers.engine.coordinators.groups.registry import GroupRegistry
-from brokers.engine.coordinators.groups.replies import NO_MEMBER, JoinReply, JoinRequest, join_refused
-from brokers.engine.coordinators.groups.result_builder import ResultBuilder
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 """State machine of one shard of the group coordinator: the groups of one partition of the offsets topic.
 
 It implements `coordinators.interfaces.StateMachine` and passes records and deadlines to the modules that decide about
-them (GRP-24, GRP-25).
+them (GRP-24, GRP-25). It describes groups (GRP-29), and removes members that leave (GRP-15, GRP-20), itself.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
-from brokers.engine.coordinators.groups import describing, heartbeats, joining, leaving, rebalancing, syncing
-from brokers.engine.coordinators.groups.checking import FATAL_ERRORS
+from brokers.engine.coordinators.groups import heartbeats, joining, rebalancing, syncing
+from brokers.engine.coordinators.groups.checking import FATAL_ERRORS, check_member
 from brokers.engine.coordinators.groups.formats import (
     GroupKey,
     UnknownFormat,
@@ -22,13 +22,18 @@ from brokers.engine.coordinators.groups.formats import (
 )
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.offsets import ShardOffsets
+from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
 from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.groups.removals import EVERYTHING_EXISTS, TIMERS, ExistingNames, OffsetRemovals
 from brokers.engine.coordinators.groups.replies import (
+    NO_MEMBER,
+    DescribedMember,
     DescribeReply,
     GroupEntry,
     JoinRequest,
     Leaver,
+    LeaveReply,
+    LeftMember,
     SyncRequest,
     join_refused,
     sync_refused,
@@ -40,6 +45,58 @@ from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
+
+
+def leave_group(
+    settings: GroupSettings, builder: ResultBuilder, group: Group | None, leavers: Sequence[Leaver]
+) -> CoordinatorResult:
+    """Removes members. The reply is a `LeaveReply` with an error code for each of `leavers`."""
+    if group is None:
+        unknown = int(ErrorCode.UNKNOWN_MEMBER_ID)
+        return builder.result(LeaveReply(0, [LeftMember(*leaver, unknown) for leaver in leavers]))
+    left = [LeftMember(*leaver, _leave_one(settings, builder, group, leaver)) for leaver in leavers]
+    try_to_complete(builder, group)
+    return builder.result(LeaveReply(0, left))
+
+
+def _leave_one(settings: GroupSettings, builder: ResultBuilder, group: Group, leaver: Leaver) -> int:
+    member_id, group_instance_id = leaver
+    if member_id == NO_MEMBER:
+        # An administrator removes the static member with this group instance id.
+        current = None if group_instance_id is None else group.static_members.get(group_instance_id)
+        if current is None:
+            return int(ErrorCode.UNKNOWN_MEMBER_ID)
+        member_id = current
+    elif member_id in group.pending:
+        group.pending.discard(member_id)
+        builder.cancel_pending_timer(group, member_id)
+        return 0
+    else:
+        code = check_member(group, member_id, group_instance_id)
+        if code:
+            return code
+    remove_and_rebalance(builder, settings, group, group.members[member_id])
+    return 0
+
+
+def describe_group(group: Group) -> DescribeReply:
+    protocol = group.protocol if group.state is GroupState.STABLE else None
+    members = [
+        DescribedMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            b"" if protocol is None else member.metadata(protocol),
+            b"" if protocol is None else member.assignment,
+        )
+        for member in group.members.values()
+    ]
+    return DescribeReply(0, group.state.value, group.protocol_type or "", protocol or "", members)
+
+
+def group_entry(group: Group) -> GroupEntry:
+    return GroupEntry(group.id, group.protocol_type or "", group.state.value)
 
 
 class LedGroupShards:
@@ -97,20 +154,20 @@ class GroupMachine:
     def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> CoordinatorResult:
         """Handles LeaveGroup; the reply is a `LeaveReply` with an error code for each of `leavers`."""
         group = self.groups.get(group_id)
-        result = leaving.leave(self.settings, ResultBuilder(now, ticket), group, leavers)
+        result = leave_group(self.settings, ResultBuilder(now, ticket), group, leavers)
         self.groups.recount(group)
         return result
 
     def describe(self, group_id: str) -> CoordinatorResult:
         """Describes a group; an unknown one is reported in state Dead, not as an error (GRP-29)."""
         group = self.groups.get(group_id)
-        reply = DescribeReply(0, GroupState.DEAD.value) if group is None else describing.describe(group)
+        reply = DescribeReply(0, GroupState.DEAD.value) if group is None else describe_group(group)
         return CoordinatorResult(reply, depends_on=self.groups.last_record_offset(group_id), is_read=True)
 
     def list_groups(self, instance_id: str | None) -> list[GroupEntry]:
         """Returns the groups of an instance, or all groups with `instance_id` None."""
         groups = self.groups if instance_id is None else self.groups.of_instance(instance_id)
-        return [describing.group_entry(group) for group in groups]
+        return [group_entry(group) for group in groups]
 
     # -- records -------------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,11 @@
-"""Requests to a group and its replies. Handlers translate them for each version of the protocol."""
+"""Requests to a group and its replies, with the error codes of replies to clients whose group record was not written
+(GRP-12, GRP-22). Handlers translate them for each version of the protocol.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -11,6 +13,17 @@ from brokers.engine.protocol.errors import ErrorCode
 NO_MEMBER = ""
 # Generation of a reply without one.
 NO_GENERATION = -1
+_CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
 
 
 class JoinRequest(NamedTuple):
@@ -121,3 +134,8 @@ def join_refused(member_id: str, code: ErrorCode | int) -> JoinReply:
 
 def sync_refused(code: ErrorCode | int) -> SyncReply:
     return SyncReply(int(code))
+
+
+def client_error(code: int) -> int:
+    """Returns the error code for a member whose call needed the record, by the error code of the append."""
+    return int(_CLIENT_ERRORS.get(code, code))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.groups.append_errors import client_error
 from brokers.engine.coordinators.groups.formats import group_key, group_value
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.member import Member
@@ -11,6 +10,7 @@ from brokers.engine.coordinators.groups.replies import (
     NO_MEMBER,
     JoinReply,
     JoinRequest,
+    client_error,
     join_refused,
     sync_refused,
 )

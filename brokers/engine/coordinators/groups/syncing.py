@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.groups.append_errors import client_error
 from brokers.engine.coordinators.groups.checking import check_generation
 from brokers.engine.coordinators.groups.formats import group_key, group_value
 from brokers.engine.coordinators.groups.group import Group, GroupState
-from brokers.engine.coordinators.groups.limits import GROUP_RECORD_BYTES_MAX
 from brokers.engine.coordinators.groups.rebalancing import fail_syncs, prepare, remove, try_to_complete
 from brokers.engine.coordinators.groups.registry import GroupRegistry
-from brokers.engine.coordinators.groups.replies import SyncReply, SyncRequest, sync_refused
+from brokers.engine.coordinators.groups.replies import SyncReply, SyncRequest, client_error, sync_refused
 from brokers.engine.coordinators.groups.result_builder import SYNC, ResultBuilder
+from brokers.engine.coordinators.limits import GROUP_RECORD_BYTES_MAX
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, StateRecord
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode

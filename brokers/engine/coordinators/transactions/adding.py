@@ -8,8 +8,8 @@ from collections.abc import Collection
 from typing import Final
 
 from brokers.contract.partitions import PartitionKey
+from brokers.engine.coordinators import limits
 from brokers.engine.coordinators.result import CoordinatorResult, Now
-from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.replies import VerificationReply, coordinator_error, fatal_refusal
 from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState

@@ -1,15 +1,16 @@
-"""EndTxn, and the completion of a transaction once every partition has its marker (TXN-10…13)."""
+"""EndTxn, and the completion of a transaction once every partition has its marker (TXN-10…13); fencing, which aborts an
+open transaction because a new producer takes over its id, or because it timed out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
 
 from brokers.contract.partitions import PartitionKey
+from brokers.engine.coordinators.limits import COMPLETION_RETRY_MS
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.entry import Entry
-from brokers.engine.coordinators.transactions.fencing import markers_effect
-from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error, fatal_refusal
@@ -23,6 +24,35 @@ _ANSWERS_AFTER_DECISION: Final[dict[tuple[TransactionState, bool], ErrorCode]] =
     (TransactionState.PREPARE_COMMIT, True): ErrorCode.CONCURRENT_TRANSACTIONS,
     (TransactionState.PREPARE_ABORT, False): ErrorCode.CONCURRENT_TRANSACTIONS,
 }
+
+
+def fence(
+    registry: TransactionRegistry, metadata: TransactionMetadata, now: Now, *, reply: Any, failed: Callable[[int], Any]
+) -> CoordinatorResult:
+    """Decides to abort the transaction under a higher epoch, in one record so that no crash can separate the two.
+
+    `failed(code)` makes the reply if the record cannot be written.
+    """
+    fenced = metadata.fenced(now.wall_ms)
+    return CoordinatorResult(
+        reply,
+        [record_of(fenced)],
+        effects=[markers_effect(registry, fenced)],
+        on_refused=lambda code: CoordinatorResult(failed(code)),
+        timeout_reply=failed,
+    )
+
+
+def markers_effect(registry: TransactionRegistry, decided: TransactionMetadata) -> SendMarkers:
+    """Returns the effect that sends a decided transaction's markers to its partitions (TXN-12)."""
+    return SendMarkers(
+        transactional_id=decided.transactional_id,
+        producer_id=decided.producer_id,
+        producer_epoch=decided.producer_epoch,
+        coordinator_epoch=registry.coordinator_epoch,
+        committed=decided.state is TransactionState.PREPARE_COMMIT,
+        partitions=decided.partitions,
+    )
 
 
 class CompletionTimer(NamedTuple):

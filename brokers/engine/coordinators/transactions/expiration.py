@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
+from brokers.engine.coordinators import limits
 from brokers.engine.coordinators.result import CoordinatorResult, Now, StateRecord
-from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.fencing import markers_effect
+from brokers.engine.coordinators.transactions.ending import markers_effect
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, deletion_of, instance_of, record_of
 from brokers.engine.coordinators.transactions.states import AT_REST

@@ -12,7 +12,7 @@ from brokers.engine.coordinators.led_shards import LedShards
 from brokers.engine.coordinators.result import NO_RECORD, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions import adding, ending, expiration, listing, producer_ids
-from brokers.engine.coordinators.transactions.fencing import markers_effect
+from brokers.engine.coordinators.transactions.ending import markers_effect
 from brokers.engine.coordinators.transactions.formats import UndecodableRecord, decode_key
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import SendMarkers

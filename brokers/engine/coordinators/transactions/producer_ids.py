@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from brokers.engine.coordinators.result import CoordinatorResult, Now
+from brokers.engine.coordinators.transactions.ending import fence
 from brokers.engine.coordinators.transactions.entry import Entry, PreviousProducer
-from brokers.engine.coordinators.transactions.fencing import fence
 from brokers.engine.coordinators.transactions.metadata import (
     EPOCH_MAX,
     NO_EPOCH,

@@ -36,7 +36,7 @@ from brokers.engine.handlers.common.long_requests import response_length_by
 from brokers.engine.handlers.configs import alter_configs, client_quotas, describe_configs
 from brokers.engine.handlers.served_api import RequiredAllowList, RequiredRights, ServedApi
 from brokers.engine.handlers.topics import metadata, topics
-from brokers.engine.protocol import request_limits as limits
+from brokers.engine.protocol import framing as limits
 from brokers.engine.protocol.apis import ApiKey
 
 _K = ApiKey

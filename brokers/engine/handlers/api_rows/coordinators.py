@@ -41,7 +41,7 @@ from brokers.engine.handlers.transactions import (
     transactions,
     write_markers,
 )
-from brokers.engine.protocol import request_limits as limits
+from brokers.engine.protocol import framing as limits
 from brokers.engine.protocol.apis import ApiKey
 
 _K = ApiKey

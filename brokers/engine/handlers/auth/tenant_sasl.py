@@ -44,8 +44,7 @@ from brokers.engine.protocol.apis import ADVERTISED_SASL, APIS, ApiKey, is_serve
 from brokers.engine.protocol.codec import decode_request
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.headers import decode_request_header
-from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
-from brokers.engine.protocol.messages.versions import ApiVersion
+from brokers.engine.protocol.messages.sasl import ApiVersion, SaslAuthenticateResponse, SaslHandshakeResponse
 from brokers.engine.scheduling.fair_queue import QueueFull
 
 # Kafka's message of a response without an error.

@@ -8,7 +8,7 @@ from typing import Final
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_SASL, ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from brokers.engine.protocol.messages.sasl import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 SOFTWARE_FROM: Final = 3
 # Penstock's own calls, unknown to Kafka tools.

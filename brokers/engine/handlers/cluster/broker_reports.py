@@ -11,9 +11,14 @@ from typing import Any
 
 from brokers.engine.handlers.common.peer_brokers import peer_error
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
-from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
-from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
+from brokers.engine.protocol.messages.broker_reports import (
+    AllotStorageRequest,
+    AllotStorageResponse,
+    ChargePoolsRequest,
+    ChargePoolsResponse,
+    ReportFlowRequest,
+    ReportFlowResponse,
+)
 
 
 def allot_storage(context: RequestContext, request: AllotStorageRequest) -> AllotStorageResponse:

@@ -23,8 +23,8 @@ async def zookeeper_change(
     context: RequestContext, cost: int, *, partitions: int = 0, wait_s: float = CHANGE_WAIT_S_MAX
 ) -> AsyncIterator[None]:
     """Waits for the instance's turn, which lasts as long as the block, and charges a change of this cost
-    (`throttling.change_rate`). `partitions` is the number of partitions that the change creates. Changes of the cluster
-    itself do not wait.
+    (`throttling.request_time`). `partitions` is the number of partitions that the change creates. Changes of the
+    cluster itself do not wait.
 
     Raises:
         TooManyChanges: no turn within `wait_s`. Nothing is charged, and nothing may be changed.

@@ -16,7 +16,6 @@ from brokers.contract.instance_limits import CONFIG_VALUE_BYTES_MAX, encoded_byt
 from brokers.contract.usage import RECORD_VERSION_SETTING
 from brokers.contract.usage import VERSION as EVENT_VERSION
 from brokers.contract.usage_columns import VERSION as COLUMNS_VERSION
-from brokers.engine.cluster.placement_strategies import STRATEGIES, STRATEGY_DEFAULT, STRATEGY_KEY
 from brokers.engine.compatibility import BYTES_PER_S_MAX, CONSUMER_DEFAULT_KEY, PRODUCER_DEFAULT_KEY, PROFILE_KEY, SEED
 from brokers.engine.config import (
     AFTER_RESPONSE,
@@ -36,6 +35,9 @@ from brokers.engine.config import (
     REPLICA_SELECTOR,
     REPLICATION_BYTES_PER_S_MAX,
     RETENTION_INTERVAL_MS,
+    STRATEGIES,
+    STRATEGY_DEFAULT,
+    STRATEGY_KEY,
 )
 from brokers.engine.handlers.services import BrokerLayers
 from brokers.engine.partitions.topic_bounds import BROKER_BOUNDS, Bound

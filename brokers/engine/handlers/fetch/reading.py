@@ -8,8 +8,8 @@ from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.fetch.read_replicas import NO_PREFERRED_REPLICA, preferred_replica, reads_by_rack
 from brokers.engine.handlers.fetch.request import UNDEFINED, FetchReadResult, FetchRequest, PartitionResult
 from brokers.engine.handlers.fetch.waits import UncachedRead
-from brokers.engine.partitions.committed import list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
+from brokers.engine.partitions.producers import list_aborted
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.fast_codec_fetch import FetchPartitionRequest, FetchTopicRequest

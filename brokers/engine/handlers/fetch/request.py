@@ -10,8 +10,8 @@ from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.context import TenantMetadataView
 from brokers.engine.handlers.fetch.waits import UncachedRead
 from brokers.engine.handlers.session import RawRequest, Session
-from brokers.engine.partitions.committed import AbortedByPartition
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.producers import AbortedByPartition
 from brokers.engine.protocol.fast_codec import FetchFrame
 from brokers.engine.throttling.charging import Limiter, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter

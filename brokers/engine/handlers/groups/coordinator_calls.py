@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
+from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now, Ticket
 from brokers.engine.coordinators.runtime import Runtime
-from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.services import AccessServices, BrokerServices
 from brokers.engine.protocol.errors import ErrorCode

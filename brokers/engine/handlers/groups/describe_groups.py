@@ -9,8 +9,8 @@ from itertools import repeat
 from typing import Any, Final
 
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
-from brokers.engine.coordinators.groups.limits import is_too_long
 from brokers.engine.coordinators.groups.replies import DescribeReply
+from brokers.engine.coordinators.limits import is_too_long
 from brokers.engine.handlers.common.long_requests import repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.groups.coordinator_calls import call_group_coordinator

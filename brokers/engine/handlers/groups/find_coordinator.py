@@ -19,11 +19,7 @@ from brokers.engine.handlers.context import Endpoint, RequestContext, TenantMeta
 from brokers.engine.handlers.served_api import DENIAL_TEXTS
 from brokers.engine.handlers.services import BrokerServices, CoordinatorServices, MetadataServices
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from brokers.engine.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 log = structlog.get_logger(__name__)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from brokers.contract.acls import ResourceType
-from brokers.engine.coordinators.groups.limits import LEAVING_MAX, is_too_long
 from brokers.engine.coordinators.groups.replies import (
     JoinReply,
     JoinRequest,
@@ -19,6 +18,7 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
+from brokers.engine.coordinators.limits import LEAVING_MAX, is_too_long
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.groups.coordinator_calls import Operation, WaitingClient, call_group_coordinator
 from brokers.engine.protocol.errors import ErrorCode

@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar, Union
 
 from brokers.contract.acls import ResourceType
-from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, FetchedOffset, TopicOffsets
+from brokers.engine.coordinators.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.handlers.common.background import parts_of
 from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, DuplicateLimit, repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext

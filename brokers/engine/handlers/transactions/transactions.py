@@ -14,8 +14,8 @@ from typing import Any
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.coordinators.limits import ID_BYTES_MAX
 from brokers.engine.coordinators.partitioning import partition_of
-from brokers.engine.coordinators.transactions.limits import ID_BYTES_MAX
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, InitProducerIdReply, coordinator_error
 from brokers.engine.handlers.context import DELETING, RequestContext
 from brokers.engine.handlers.groups import find_coordinator

@@ -3,6 +3,9 @@
 The map uses open addressing in one flat buffer: 16 bytes of MD5, 8 bytes of offset. Two keys with the same hash count
 as one, which is acceptable at 128 bits. Keys are not stored, except the latest ones in a dictionary of bounded size,
 which takes a tenth of the time. A log with fewer keys never touches the buffer.
+
+A mapped record is live if the map has its offset, so a batch of the head without such an offset has no live records and
+is removed without being decompressed (`LiveOffsetFilter`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ _LAST_WORD_AT: Final = HASH_BYTES - 4
 _INT_MIN: Final = -(2**31)
 # Number of slots that are read at a time while iterating.
 _SWEEP_SLOTS: Final = 65_536
+PLACES_MAX: Final = 8 * 1024 * 1024
 
 
 def slots_of(buffer_bytes: int) -> int:
@@ -153,3 +157,29 @@ def probe(digest: bytes, attempt: int) -> int:
     if word > -_INT_MIN - 1:
         word += 2 * _INT_MIN
     return 0 if word == _INT_MIN else abs(word)
+
+
+class LiveOffsetFilter:
+    """Live offsets of a map that was filled from `first_dirty` on; later additions to the map are not included."""
+
+    __slots__ = ("_end", "_first", "_places", "_shift")
+
+    def __init__(self, offsets: OffsetMap, first_dirty: int, places_max: int = PLACES_MAX) -> None:
+        self._first = first_dirty
+        self._end = offsets.latest_offset + 1
+        span = max(self._end - first_dirty, 0)
+        self._shift = (span // places_max).bit_length()
+        self._places = bytearray((span >> self._shift) + 1)
+        for offset in offsets.offsets():
+            if offset < self._end:  # the last batch may be mapped in part
+                self._places[(offset - first_dirty) >> self._shift] = 1
+
+    def any_of(self, base_offset: int, last_offset: int) -> bool:
+        """True if a record between the two offsets, both included, may be live; always true outside the mapped
+        range.
+        """
+        if base_offset < self._first or last_offset >= self._end:
+            return True
+        start = (base_offset - self._first) >> self._shift
+        end = ((last_offset - self._first) >> self._shift) + 1
+        return self._places.find(1, start, end) >= 0

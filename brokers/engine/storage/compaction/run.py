@@ -18,12 +18,11 @@ from brokers.engine.records.control import marker_kind
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.filtering import BatchRetention, delete_horizon_of, rewrite
-from brokers.engine.storage.compaction.grouping import SourceSegment, group
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished, Job
-from brokers.engine.storage.compaction.live_offsets import LiveOffsetFilter
-from brokers.engine.storage.compaction.offset_map import OffsetMap
+from brokers.engine.storage.compaction.offset_map import LiveOffsetFilter, OffsetMap
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.reading import Batches, batches, log_path
+from brokers.engine.storage.compaction.selection import SourceSegment, group_segments
 from brokers.engine.storage.compaction.transactions import Markers, Outcomes
 from brokers.engine.storage.compaction.writing import CleanedSegment
 from brokers.engine.storage.files import sync_directory
@@ -55,7 +54,7 @@ class Run:
         self._live_offsets = LiveOffsetFilter(self._offsets, job.first_dirty)
         sources = self._sources(end_offset)
         before = after = 0
-        for members in group(sources, job.segment_bytes, job.index_bytes):
+        for members in group_segments(sources, job.segment_bytes, job.index_bytes):
             cleaned = self._rewrite_group(members)
             before += cleaned.bytes_before
             after += cleaned.size_bytes

@@ -1,13 +1,16 @@
-"""Selection of the next log to clean, and of the range to clean (CMP-10 to CMP-14). Pure: facts in, a choice out."""
+"""Selection of the next log to clean, and of the range to clean (CMP-10 to CMP-14); grouping of adjacent segments that
+are merged, of which no result exceeds the size of a segment (CMP-19). Pure: facts in, a choice out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from brokers.engine.storage.compaction.settings import LONG_MAX, CompactionRules
 
 Key = TypeVar("Key")
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
 class CompactionFacts(NamedTuple):
@@ -103,3 +106,37 @@ def dirtiest(
     """Returns the eligible log with the greatest dirty share, None if there is none (CMP-13)."""
     eligible = [candidate for candidate in candidates if candidate[1].eligible(candidate[2])]
     return max(eligible, key=lambda candidate: candidate[1].ratio, default=None)
+
+
+class SourceSegment(NamedTuple):
+    """A closed segment on disk; `next_base` is the base offset of the segment after it."""
+
+    base_offset: int
+    next_base: int
+    size_bytes: int
+    index_bytes: int
+    time_index_bytes: int
+
+
+def group_segments(sources: Sequence[SourceSegment], segment_bytes: int, index_bytes: int) -> list[list[SourceSegment]]:
+    """Returns groups of adjacent segments that together are within the limits of one segment; a segment that exceeds
+    them alone is a group of its own.
+    """
+    groups: list[list[SourceSegment]] = []
+    for source in sources:
+        if groups and _fits_segment(groups[-1], source, segment_bytes, index_bytes):
+            groups[-1].append(source)
+        else:
+            groups.append([source])
+    return groups
+
+
+def _fits_segment(
+    members: Sequence[SourceSegment], source: SourceSegment, segment_bytes: int, index_bytes: int
+) -> bool:
+    return (
+        sum(member.size_bytes for member in members) + source.size_bytes <= segment_bytes
+        and sum(member.index_bytes for member in members) + source.index_bytes <= index_bytes
+        and sum(member.time_index_bytes for member in members) + source.time_index_bytes <= index_bytes
+        and source.next_base - 1 - members[0].base_offset <= RELATIVE_OFFSET_MAX
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.stall_detector import StallDetector
+from brokers.engine.clock import StallDetector
 
 
 def test_a_pause_is_reported_once_with_its_length() -> None:

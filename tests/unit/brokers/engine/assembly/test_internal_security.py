@@ -26,7 +26,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
 from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.metadata import MetadataRequest
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest
 from brokers.engine.replication import peer_tls
 from brokers.infra.certificates import ensure_certificate
 from tests.testkit.fake_store import FakeEnsemble

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.cluster import errors, instance_limit_checks, stored_bytes
-from brokers.engine.cluster.created_topic import CreatedTopic
 from brokers.engine.cluster.image import InstanceImage, PartitionImage, TopicImage
+from brokers.engine.cluster.in_flight_creations import CreatedTopic
 from tests.testkit.cluster import instance_document
 
 INSTANCE = "ins-aaaaaaaa"

@@ -9,7 +9,7 @@ import pytest
 
 from brokers.contract import paths
 from brokers.engine.cluster import errors
-from brokers.engine.cluster.reservations import Reservation, versions_in
+from brokers.engine.cluster.changes import Reservation, versions_in
 from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Create, Set
 from tests.testkit.cluster import Member

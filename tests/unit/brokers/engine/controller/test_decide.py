@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
-from brokers.engine.controller.decide import decide
+from brokers.engine.controller.decide import AUDIT_CONFIG, USAGE_CONFIG, decide
 from brokers.engine.controller.election import is_over, should_run_for_election
 from brokers.engine.controller.events import (
+    ControllerState,
     CreateSystemTopic,
     Deposed,
     Elected,
@@ -28,8 +29,6 @@ from brokers.engine.controller.events import (
     WriteStates,
 )
 from brokers.engine.controller.policy import UNCLEAN_KEY, Policy
-from brokers.engine.controller.state import ControllerState
-from brokers.engine.controller.system_topics import AUDIT_CONFIG, USAGE_CONFIG
 
 TERM = ControllerEpoch(broker_id=1, epoch=5, guard_version=5)
 

@@ -37,6 +37,7 @@ from brokers.engine.cluster.reassignment_plans import Assignment, state_after
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (
     BalanceDue,
+    ControllerState,
     CreateSystemTopic,
     Deposed,
     Elected,
@@ -51,7 +52,6 @@ from brokers.engine.controller.events import (
     TopicApplied,
     WriteStates,
 )
-from brokers.engine.controller.state import ControllerState
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 SEPARATOR = "----"

@@ -15,8 +15,8 @@ from brokers.engine.coordinators.result import (
     CoordinatorResult,
     Now,
     StateRecord,
+    Ticket,
 )
-from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.records.builder import read_records
 
 FAILED_APPEND = 19

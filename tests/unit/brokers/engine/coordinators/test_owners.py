@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.coordinators.groups.formats import group_key, offset_key
-from brokers.engine.coordinators.owners import bytes_by_owner, owner_of
+from brokers.engine.coordinators.partitioning import bytes_by_owner, owner_of
 from brokers.engine.coordinators.result import StateRecord
 from brokers.engine.coordinators.transactions.formats import encode_key
 

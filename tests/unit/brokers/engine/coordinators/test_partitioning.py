@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
+from brokers.engine.coordinators.limits import GROUP_ID_BYTES_MAX, ID_BYTES_MAX
 from brokers.engine.coordinators.partitioning import (
     CACHED_LENGTH_MAX,
     HASHED_LENGTH_MAX,
@@ -12,7 +12,6 @@ from brokers.engine.coordinators.partitioning import (
     java_hash,
     partition_of,
 )
-from brokers.engine.coordinators.transactions.limits import ID_BYTES_MAX
 
 
 @pytest.mark.parametrize(

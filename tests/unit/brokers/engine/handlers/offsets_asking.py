@@ -7,8 +7,7 @@ from typing import Any
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
-from brokers.engine.protocol.messages.groups import DeleteGroupsRequest
+from brokers.engine.protocol.messages.groups import DeleteGroupsRequest, FindCoordinatorRequest
 from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -209,7 +209,7 @@ async def committed(house: House, request: OffsetCommitRequest) -> int:
 
 
 def _find(group: str) -> Any:
-    from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+    from brokers.engine.protocol.messages.groups import FindCoordinatorRequest
 
     return FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[])
 

@@ -11,7 +11,7 @@ from brokers.engine.cluster.errors import TooManyChanges
 from brokers.engine.handlers import change_turns
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
 from brokers.engine.scheduling.accounts import Ownership
-from brokers.engine.throttling.change_rate import ChangeRate
+from brokers.engine.throttling.request_time import ChangeRate
 
 HOSTILE, NEIGHBOUR = "ins-aaaaaaaa", "ins-bbbbbbbb"
 

@@ -12,10 +12,9 @@ from brokers.engine.handlers.api_table import API_TABLE, FAST_CODEC_HANDLERS
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, APIS, ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fields import message_class
 from brokers.engine.protocol.messages.metadata import MetadataRequest
-from brokers.engine.protocol.messages.sasl import SaslHandshakeRequest
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
-from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest, SaslHandshakeRequest
 from tests.testkit.in_process import SECRET
 from tests.testkit.records import batch, fetch, produce
 from tests.testkit.wire import WireClient

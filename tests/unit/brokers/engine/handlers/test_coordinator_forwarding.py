@@ -12,10 +12,10 @@ import pytest
 from brokers.engine.handlers.groups import coordinator_forwarding
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
 from brokers.engine.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
+    FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupResponse,
     LeaveGroupRequest,

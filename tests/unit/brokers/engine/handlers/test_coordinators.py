@@ -11,7 +11,7 @@ from brokers.contract.process import CLUSTER_USER
 from brokers.engine.coordinators.settings import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest
 from brokers.engine.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.conftest import House

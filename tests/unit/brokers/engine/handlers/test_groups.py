@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX, LEAVING_MAX
+from brokers.engine.coordinators.limits import GROUP_ID_BYTES_MAX, LEAVING_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
 from brokers.engine.protocol.messages.groups import (
     OPERATIONS_NOT_ASKED,
     DescribeGroupsRequest,
+    FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,

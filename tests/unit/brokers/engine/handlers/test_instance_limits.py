@@ -19,7 +19,7 @@ from brokers.engine.protocol.messages.quotas import (
     QuotaOperation,
 )
 from brokers.engine.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
-from brokers.engine.throttling.change_rate import ChangeRate
+from brokers.engine.throttling.request_time import ChangeRate
 from tests.unit.brokers.engine.handlers.asking import alter, config_of, create, metadata_of, quotas_of, set_quota
 from tests.unit.brokers.engine.handlers.asking import wanted_topic as wanted
 from tests.unit.brokers.engine.handlers.conftest import MINE, House

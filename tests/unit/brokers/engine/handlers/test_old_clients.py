@@ -18,8 +18,7 @@ from brokers.engine.protocol.messages.produce import PartitionProduceData
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, read_records
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from brokers.engine.records.message_set import Message, encode_message, read_set
-from brokers.engine.records.old_codecs import compress_old
+from brokers.engine.records.message_set import Message, compress_old, encode_message, read_set
 from tests.testkit.records import NOW_MS, batch, fetch, fetch_request, produce, produce_request
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 

@@ -15,9 +15,8 @@ from brokers.contract.process_identity import ProcessIdentity, control
 from brokers.contract.process_identity import broker as broker_identity
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.flow import ReportFlowRequest
+from brokers.engine.protocol.messages.broker_reports import AllotStorageRequest, ReportFlowRequest
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from brokers.engine.protocol.messages.storage import AllotStorageRequest
 from brokers.engine.protocol.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from brokers.engine.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,

@@ -9,8 +9,7 @@ from brokers.engine.handlers.groups import find_coordinator
 from brokers.engine.handlers.transactions import describing
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
-from brokers.engine.protocol.messages.groups import DescribeGroupsRequest
+from brokers.engine.protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
 from brokers.engine.protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

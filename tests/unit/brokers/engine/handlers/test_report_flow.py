@@ -8,7 +8,7 @@ from brokers.engine.assembly import bandwidth_report
 from brokers.engine.assembly.flow_control import LINES_PER_REPORT_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.flow import FlowLine, ReportFlowRequest
+from brokers.engine.protocol.messages.broker_reports import FlowLine, ReportFlowRequest
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 BUSY_S_MAX = 0.1

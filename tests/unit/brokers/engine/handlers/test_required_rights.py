@@ -21,9 +21,9 @@ from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT,
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.cluster import DescribeClusterRequest
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
 from brokers.engine.protocol.messages.groups import (
     DescribeGroupsRequest,
+    FindCoordinatorRequest,
     HeartbeatRequest,
     ListGroupsRequest,
 )

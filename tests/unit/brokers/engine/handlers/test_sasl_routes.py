@@ -22,8 +22,7 @@ from brokers.engine.handlers.auth import tenant_sasl
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.metadata import MetadataRequest
-from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.scram import ScramClient, user
 from tests.testkit.wire import WireClient

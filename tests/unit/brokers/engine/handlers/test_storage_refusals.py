@@ -9,12 +9,12 @@ import pytest
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.broker_reports import AllotStorageRequest
 from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from brokers.engine.protocol.messages.storage import AllotStorageRequest
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

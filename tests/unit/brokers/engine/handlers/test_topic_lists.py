@@ -18,10 +18,9 @@ from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fields import UUID_ZERO
+from brokers.engine.protocol.fields import UUID_ZERO, message_class
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from brokers.engine.protocol.messages.topics import DeleteTopicsRequest
-from brokers.engine.protocol.registry import message_class
 from brokers.engine.records.batch import TRANSACTIONAL
 from tests.product.system.attacks import filled
 from tests.testkit.records import FETCH_VERSION, batch, fetch, fetch_request, produce

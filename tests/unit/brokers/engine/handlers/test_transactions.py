@@ -9,7 +9,7 @@ import time
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.coordinators.transactions import limits
+from brokers.engine.coordinators import limits
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.producers import DescribeTransactionsRequest

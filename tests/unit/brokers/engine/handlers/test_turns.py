@@ -13,7 +13,7 @@ from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, 
 from brokers.engine.handlers.served_api import ListField
 from brokers.engine.handlers.session import NETWORK_S, RECEIVED_BYTES_PER_S
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import fields_of
+from brokers.engine.protocol.fields import fields_of, message_class
 from brokers.engine.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol, ListGroupsRequest
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,
@@ -23,7 +23,6 @@ from brokers.engine.protocol.messages.topics import (
     DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
-from brokers.engine.protocol.registry import message_class
 from tests.testkit.turns import counted_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 

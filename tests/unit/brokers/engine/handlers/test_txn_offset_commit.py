@@ -9,7 +9,7 @@ import pytest
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest
 from brokers.engine.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     EndTxnRequest,

@@ -31,7 +31,7 @@ from brokers.engine.protocol.messages.users import (
     AlterUsersRequest,
     DescribeUsersRequest,
 )
-from brokers.engine.throttling.change_rate import ChangeRate
+from brokers.engine.throttling.request_time import ChangeRate
 from tests.testkit.rights import client_as
 from tests.testkit.scram import salted, verifier
 from tests.testkit.wire import WireClient

@@ -9,7 +9,7 @@ from typing import Any
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest
 from brokers.engine.protocol.messages.producers import (
     DescribeTransactionsRequest,
     ListTransactionsRequest,

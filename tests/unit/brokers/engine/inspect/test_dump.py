@@ -13,7 +13,7 @@ import pytest
 
 from brokers.engine.inspect import dump
 from brokers.engine.inspect.__main__ import main
-from brokers.engine.inspect.rows import escaped
+from brokers.engine.inspect.findings import escaped
 from brokers.native.modules import ROOT
 from tests.unit.brokers.engine.inspect.sample import BATCHES, append, build, lead, run, table
 

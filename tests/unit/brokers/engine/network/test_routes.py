@@ -14,7 +14,7 @@ from brokers.contract.documents import InstanceAck
 from brokers.contract.routes import RouteDocument
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.cluster import DescribeClusterRequest
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import FindCoordinatorRequest
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from tests.testkit.fake_store import FakeEnsemble
 from tests.testkit.in_process import InProcessBroker

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from brokers.engine.partitions.delayed_operations import LeadershipCheck
 from brokers.engine.partitions.follower_session import FollowerSession
-from brokers.engine.partitions.isr import out_of_sync_replicas
 from brokers.engine.partitions.leadership_check import LeadershipChecks, is_sole_in_sync_replica, unconfirmed_followers
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.progress import out_of_sync_replicas
 from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from tests.unit.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.partitions.isr import effective_minimum, may_join, out_of_sync_replicas
 from brokers.engine.partitions.leadership import Leadership
-from brokers.engine.partitions.progress import FollowerProgress
+from brokers.engine.partitions.progress import FollowerProgress, effective_minimum, may_join, out_of_sync_replicas
 
 
 @given(st.integers(0, 50), st.lists(st.integers(-1, 60), max_size=4))

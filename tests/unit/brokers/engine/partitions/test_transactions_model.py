@@ -14,9 +14,8 @@ from typing import Final, NamedTuple
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import READ_COMMITTED, Partition
-from brokers.engine.partitions.producers import known_producers
+from brokers.engine.partitions.producers import AbortedByPartition, known_producers, list_aborted
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch
 from tests.testkit import depth

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from brokers.engine.partitions import transactions
-from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import READ_COMMITTED, Partition
+from brokers.engine.partitions.producers import AbortedByPartition, list_aborted
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.transactions import append_marker
 from brokers.engine.records import batch as layout

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from brokers.engine.protocol.apis import APIS
-from brokers.engine.protocol.fields import OWN_TAGS_FROM, FieldSpec
+from brokers.engine.protocol.fields import OWN_TAGS_FROM, FieldSpec, message_class
 from brokers.engine.protocol.layout import slots_of
-from brokers.engine.protocol.registry import message_class
 
 Direction = Literal["request", "response"]
 Variant = Literal["full", "blank", "nulls"]

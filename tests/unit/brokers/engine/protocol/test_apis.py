@@ -15,8 +15,7 @@ from brokers.engine.protocol.apis import (
     is_served,
 )
 from brokers.engine.protocol.errors import ErrorCode, downgraded
-from brokers.engine.protocol.fields import fields_of
-from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.fields import fields_of, message_class
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from brokers.engine.protocol.headers import (
     encode_request_frame,
     encode_response_frame,
 )
-from brokers.engine.protocol.messages.versions import ApiVersion, ApiVersionsResponse
+from brokers.engine.protocol.messages.sasl import ApiVersion, ApiVersionsResponse
 
 EVERY_VERSION = [(key, version) for key, api in APIS.items() for version in range(api.version_max + 1)]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import MalformedRequest
-from brokers.engine.protocol.fields import Direction, FieldSpec, Names, int32, struct, text
+from brokers.engine.protocol.fields import Direction, FieldSpec, Names, int32, message_class, struct, text
 from brokers.engine.protocol.layout import slots_of
 from brokers.engine.protocol.mapping import (
     NAME_CHARACTERS_MAX,
@@ -26,8 +26,7 @@ from brokers.engine.protocol.mapping import (
     _struct_mapping,
     mapping_of,
 )
-from brokers.engine.protocol.messages import coordinators, groups, metadata, topics
-from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.messages import groups, metadata, topics
 from brokers.engine.upstream.versions import REVIEWED
 from tests.unit.brokers.engine.protocol.strategies import messages
 
@@ -137,7 +136,7 @@ def test_addresses_are_those_of_the_gateway_and_unknown_nodes_have_none() -> Non
 
 
 def test_a_coordinator_has_the_address_of_its_gateway() -> None:
-    response = coordinators.FindCoordinatorResponse(node_id=2, host="10.0.0.2", port=9_092)
+    response = groups.FindCoordinatorResponse(node_id=2, host="10.0.0.2", port=9_092)
     mapping_of(ApiKey.FIND_COORDINATOR, "response", 3).apply(response, TO_TENANT)
     assert (response.node_id, response.host, response.port) == (2, "gateway", 19_002)
 

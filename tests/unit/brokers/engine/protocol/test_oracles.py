@@ -8,8 +8,7 @@ import pytest
 
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import APIS
-from brokers.engine.protocol.fields import OWN_TAGS_FROM, UUID_ZERO, FieldSpec, fields_of
-from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.fields import OWN_TAGS_FROM, UUID_ZERO, FieldSpec, fields_of, message_class
 
 from . import oracles
 from .samples import VARIANTS, Direction, every_message, name_of, sample

@@ -19,6 +19,7 @@ from brokers.engine.protocol.codec import (
 )
 from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE, TEXT_BYTES_PER_ITEM
 from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.fields import message_class
 from brokers.engine.protocol.layout import item_bytes_min
 from brokers.engine.protocol.lengths import TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.topics import (
@@ -26,7 +27,6 @@ from brokers.engine.protocol.messages.topics import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from brokers.engine.protocol.registry import message_class
 
 from .samples import every_message, name_of, sample
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokers.engine.capacity.ledger import UNKNOWN
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.messages.storage import AllotStorageResponse, StorageChange
+from brokers.engine.protocol.messages.broker_reports import AllotStorageResponse, StorageChange
 
 CHANGE = StorageChange(
     instance_id="ins-aaaaaaaa",

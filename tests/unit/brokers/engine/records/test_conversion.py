@@ -17,8 +17,7 @@ from brokers.engine.records.conversion import (
     from_batches,
     to_batch,
 )
-from brokers.engine.records.message_set import encode_message, read_set
-from brokers.engine.records.old_codecs import compress_old
+from brokers.engine.records.message_set import compress_old, encode_message, read_set
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import BatchRules, check_batch
 from brokers.engine.records.walk import Malformed

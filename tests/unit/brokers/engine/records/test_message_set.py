@@ -11,8 +11,16 @@ from kafka.record.memory_records import MemoryRecords
 
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, Undecodable, compress
-from brokers.engine.records.message_set import Corrupt, Invalid, Message, encode_message, entries, read_set
-from brokers.engine.records.old_codecs import compress_old, decompress_old
+from brokers.engine.records.message_set import (
+    Corrupt,
+    Invalid,
+    Message,
+    compress_old,
+    decompress_old,
+    encode_message,
+    entries,
+    read_set,
+)
 from tests.unit.brokers.engine.records.test_vectors import VEC_2, VEC_3, VEC_4
 
 TIME_MS = 1_600_000_000_000

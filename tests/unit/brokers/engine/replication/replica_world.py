@@ -11,8 +11,8 @@ from pathlib import Path
 
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.following import append_fetched
-from brokers.engine.partitions.isr import out_of_sync_replicas
 from brokers.engine.partitions.partition import LOG_END, Partition
+from brokers.engine.partitions.progress import out_of_sync_replicas
 from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes

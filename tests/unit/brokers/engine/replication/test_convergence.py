@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from brokers.engine.cluster.image import BrokerInfo
-from brokers.engine.partitions.isr import may_join
 from brokers.engine.partitions.partition import LOG_END, Partition
+from brokers.engine.partitions.progress import may_join
 from brokers.engine.partitions.role import PartitionRole
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.protocol import codec

@@ -14,8 +14,7 @@ from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request, encode_response
 from brokers.engine.protocol.headers import encode_request_frame, encode_response_frame
-from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
-from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.protocol.messages.sasl import ApiVersionsRequest, SaslAuthenticateResponse, SaslHandshakeResponse
 from brokers.engine.replication.link import BUFFER_BYTES, IDLE_TRIMS, SocketLink
 from config.embedded.process import free_port
 from tests.testkit.in_process import SECRET, InProcessBroker

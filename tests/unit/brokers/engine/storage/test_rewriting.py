@@ -15,12 +15,11 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch, read_records
-from brokers.engine.records.message_set import encode_message
-from brokers.engine.records.old_codecs import compress_old
+from brokers.engine.records.message_set import compress_old, encode_message
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.log import Log, LogConfig
-from brokers.engine.storage.old_formats import OldFormat
 from brokers.engine.storage.recovery import LoadReport, LogCheckpoint, load_log
+from brokers.engine.storage.rewriting import OldFormat
 from tests.unit.brokers.engine.inspect.sample import run as inspect
 
 NOW_MS = 1_700_000_000_000

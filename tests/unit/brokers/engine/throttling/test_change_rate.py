@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.contract.instance_limits import CHANGES_BURST, CHANGES_PER_S_MAX
-from brokers.engine.throttling.change_rate import PAUSE_MS_MAX, UNPAUSED_TOKENS, ChangeRate
+from brokers.engine.throttling.request_time import PAUSE_MS_MAX, UNPAUSED_TOKENS, ChangeRate
 
 START_MS = 1_000_000
 

@@ -15,7 +15,7 @@ from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.mapping import ToTenant, ToUpstream
-from brokers.engine.protocol.messages import configs, coordinators, offsets, topics, transactions
+from brokers.engine.protocol.messages import configs, groups, offsets, topics, transactions
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter
 from brokers.engine.upstream import group_calls, topic_calls, transaction_calls
 from brokers.engine.upstream.call import Call
@@ -87,7 +87,7 @@ def _description() -> Any:
 
 
 def _keys() -> Any:
-    return coordinators.FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{number}" for number in range(MANY)])
+    return groups.FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{number}" for number in range(MANY)])
 
 
 def _groups() -> Any:

@@ -6,16 +6,17 @@ import pytest
 
 from brokers.contract import coordinator_limits
 from brokers.contract.coordinator_limits import GROUPS_PER_INSTANCE_MAX
-from brokers.engine.coordinators.groups import joining, limits
+from brokers.engine.coordinators import limits
+from brokers.engine.coordinators.groups import joining
 from brokers.engine.coordinators.groups.group import GroupState
-from brokers.engine.coordinators.groups.limits import (
+from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroupShards
+from brokers.engine.coordinators.groups.registry import GroupRegistry
+from brokers.engine.coordinators.limits import (
     MEMBER_ID_BYTES_MAX,
     MEMBER_METADATA_BYTES_MAX,
     NAME_BYTES_MAX,
     PROTOCOLS_MAX,
 )
-from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroupShards
-from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.settings import GroupSettings
 from tests.unit.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
 

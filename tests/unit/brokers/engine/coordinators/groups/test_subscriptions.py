@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from brokers.engine.coordinators.groups.subscriptions import decode_subscribed_topics, internal_topics
+from brokers.engine.coordinators.groups.expiry import decode_subscribed_topics, internal_topics
 from instances.naming import internal_topic
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from brokers.engine.coordinators.groups.formats import read_group_value
 from brokers.engine.coordinators.groups.group import GroupState
-from brokers.engine.coordinators.groups.limits import GROUP_RECORD_BYTES_MAX
+from brokers.engine.coordinators.limits import GROUP_RECORD_BYTES_MAX
 from tests.unit.brokers.engine.coordinators.fakes import Call
 from tests.unit.brokers.engine.coordinators.groups.members import (
     COMMIT_MS,

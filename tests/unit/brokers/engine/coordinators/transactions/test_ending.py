@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract import coordinator_limits
-from brokers.engine.coordinators.transactions import limits
+from brokers.engine.coordinators import limits
 from brokers.engine.coordinators.transactions.states import TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.fakes import Call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.engine.coordinators import limits
 from brokers.engine.coordinators.settings import TransactionSettings
-from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.states import TransactionState
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.coordinators.transactions.coordinator import A, Coordinator, brought_to

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract import coordinator_limits
+from brokers.engine.coordinators.limits import FULL_INSTANCE_EXPIRATION_MS
 from brokers.engine.coordinators.settings import TransactionSettings
-from brokers.engine.coordinators.transactions.limits import FULL_INSTANCE_EXPIRATION_MS
 from brokers.engine.coordinators.transactions.metadata import EPOCH_MAX
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, InitProducerIdReply
 from brokers.engine.coordinators.transactions.states import TransactionState

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
+from brokers.engine.coordinators.limits import COMPLETION_RETRY_MS
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.replies import InitProducerIdReply, SendMarkers
 from brokers.engine.coordinators.transactions.states import DECIDED, TransactionState, may_follow

@@ -12,11 +12,23 @@ from brokers.engine.errors import SettingsWrong
 from brokers.engine.records.builder import Record, build_batch, records_block
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.fields import read_fields, read_keys
-from brokers.engine.storage.compaction.grouping import SourceSegment, group
-from brokers.engine.storage.compaction.live_offsets import PLACES_MAX, LiveOffsetFilter
-from brokers.engine.storage.compaction.offset_map import RECENT_KEYS_MAX, OffsetMap, probe, slots_of
+from brokers.engine.storage.compaction.offset_map import (
+    PLACES_MAX,
+    RECENT_KEYS_MAX,
+    LiveOffsetFilter,
+    OffsetMap,
+    probe,
+    slots_of,
+)
 from brokers.engine.storage.compaction.pacing import Pacer
-from brokers.engine.storage.compaction.selection import CompactionFacts, dirtiest, first_dirty_offset, measure
+from brokers.engine.storage.compaction.selection import (
+    CompactionFacts,
+    SourceSegment,
+    dirtiest,
+    first_dirty_offset,
+    group_segments,
+    measure,
+)
 from brokers.engine.storage.compaction.settings import LONG_MAX, CleanerSettings, CompactionRules, from_overrides
 
 NOW_MS = 1_700_000_000_000
@@ -179,14 +191,14 @@ def test_the_log_with_the_greatest_dirty_share_is_selected() -> None:
 def test_a_group_never_outgrows_a_segment_unless_it_is_one(sizes: list[tuple[int, int]]) -> None:
     """CMP-19."""
     sources = [SourceSegment(at * 10, at * 10 + 10, size, index, index // 2) for at, (size, index) in enumerate(sizes)]
-    groups = group(sources, 100, 50)
+    groups = group_segments(sources, 100, 50)
     assert [source for members in groups for source in members] == sources
     for members in groups:
         if len(members) > 1:
             assert sum(member.size_bytes for member in members) <= 100
             assert sum(member.index_bytes for member in members) <= 50
     far = [SourceSegment(0, 10, 1, 0, 0), SourceSegment(10, 2**31 + 1, 1, 0, 0)]
-    assert len(group(far, 100, 50)) == 2, "offsets in an index are 31 bits"
+    assert len(group_segments(far, 100, 50)) == 2, "offsets in an index are 31 bits"
 
 
 def test_reads_and_writes_together_keep_to_the_limit() -> None:
