@@ -1,4 +1,4 @@
-"""Events, instructions and the state of the controller: plain values, so that a history can be recorded and replayed."""
+"""Events, instructions and state of the controller: plain values, so that a history can be recorded and replayed."""
 
 from __future__ import annotations
 

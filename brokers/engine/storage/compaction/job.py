@@ -1,4 +1,4 @@
-"""Jobs and events of cleaning runs, as JSON lines between the broker and its cleaner process, and the totals of runs."""
+"""Jobs and events of cleaning runs, as JSON lines between the broker and its cleaner process, and totals of runs."""
 
 from __future__ import annotations
 
