@@ -89,9 +89,7 @@ def dispatch(context: RequestContext, request: Any) -> Any:
 
 
 class RecordedResponse:
-    """Awaitable of a response, including the work of `_finish`. `close` closes a coroutine of the handler that has not
-    begun.
-    """
+    """Awaitable of a response and of `_finish`; `close` closes a coroutine of the handler that has not begun."""
 
     __slots__ = ("_context", "_image", "_is_audited", "_request", "_response")
 

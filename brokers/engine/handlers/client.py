@@ -114,21 +114,9 @@ class ClientContext:
     """Limiters, resolved topics and usage counters of one client id on a connection."""
 
     __slots__ = (
-        "_address",
-        "_services",
-        "accounting",
-        "charged_accounting",
-        "client_id",
-        "consume_limiters",
-        "consume_topics",
-        "metadata_version",
-        "produce_limiters",
-        "produce_topics",
-        "request_limiter",
-        "rights",
-        "user",
-        "view",
-    )
+        "_address", "_services", "accounting", "charged_accounting", "client_id", "consume_limiters", "consume_topics",
+        "metadata_version", "produce_limiters", "produce_topics", "request_limiter", "rights", "user", "view",
+    )  # fmt: skip
 
     def __init__(
         self, services: BrokerServices, view: TenantMetadataView, address: Address, client_id: str | None
@@ -235,9 +223,7 @@ class ClientContext:
     def _resolve_topic(
         self, topic: TopicImage | None, name: bytes, operation: Operation, right: AclOperation
     ) -> ResolvedTopic:
-        """Resolves a topic. `name` is the client's name of it, empty if it is unknown. Without a right the response
-        does not disclose if the topic exists.
-        """
+        """Resolves a topic by the client's `name`, or without one. A denial does not disclose if the topic exists."""
         error = decide(self.view.state, topic, operation, self._address)
         rights = self.rights
         if name and not rights.is_unrestricted:

@@ -325,7 +325,5 @@ class RequestContext:
         return topic, self.refusal(topic, name)
 
     def authorised_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """Returns the operations that the principal may do on a resource, as bits by operation number, among those that
-        apply to its kind.
-        """
+        """Returns the operations on a resource that the principal may do, as bits by operation number."""
         return self.rights.operations(resource_type, name)

@@ -37,16 +37,8 @@ class Login:
     """
 
     __slots__ = (
-        "_logins",
-        "_timer",
-        "channel",
-        "instance_id",
-        "lifetime_ms",
-        "mechanism",
-        "reauthenticated_ms",
-        "secret",
-        "terms",
-        "user",
+        "_logins", "_timer", "channel", "instance_id", "lifetime_ms", "mechanism", "reauthenticated_ms", "secret",
+        "terms", "user",
     )  # fmt: skip
 
     def __init__(
@@ -71,9 +63,7 @@ class Login:
         self.mechanism = mechanism
 
     def is_valid(self, user: UserDocument | None, now_ms: int) -> bool:
-        """True if the login is still valid. The user of a token need not exist here (None); if it does, it must not be
-        disabled or expired.
-        """
+        """True if the login is still valid. The user of a token need not exist, but must not be disabled or expired."""
         own_secret = self.secret
         if own_secret is None:
             return user is None or user.is_usable(now_ms)
@@ -165,9 +155,7 @@ class Logins:
                     self._record_expiry(instance_id, user)
 
     def expire(self, users_of: Callable[[str], Callable[[str], UserDocument | None]]) -> None:
-        """Closes the connections of expired users. `users_of` takes an instance id, and returns a function that finds a
-        user by node name.
-        """
+        """Closes connections of expired users. `users_of(id)` returns a function that finds a user by node name."""
         now_ms = self._now_ms()
         for instance_id, name in [key for key, at_ms in self._expiring.items() if at_ms <= now_ms]:
             del self._expiring[instance_id, name]

@@ -81,9 +81,7 @@ class NamedTopic(NamedTuple):
 
 
 class Forwarding(Protocol):
-    """Decides to which other brokers a request is forwarded, and joins their responses
-    (`groups.coordinator_forwarding`).
-    """
+    """Forwards parts of a request to other brokers, and joins the responses (`groups.coordinator_forwarding`)."""
 
     def needs_other_brokers(self, context: Any, request: Any) -> bool:
         """True if another broker has to handle a part of the request."""

@@ -95,9 +95,7 @@ class FastCodec(NamedTuple):
 
 
 class DispatchTable(NamedTuple):
-    """Handlers of the calls that a session answers, by api key. The session takes them as a parameter, because their
-    modules import this one.
-    """
+    """Handlers of the calls by api key; a parameter of a session, because their modules import this one."""
 
     fast_codec: Mapping[int, FastCodec]
     # The calls of `fast_codec` in older versions, whose record sets are converted.
@@ -113,31 +111,11 @@ class Session:
     """
 
     __slots__ = (
-        "_address",
-        "_advertised",
-        "_apis",
-        "_client",
-        "_dispatch",
-        "_fast_codec_handlers",
-        "_legacy_handlers",
-        "_uncharged_since_s",
-        "_view",
-        "accounting",
-        "cancel",
-        "channel",
-        "fetch_items_max",
-        "frame_bytes_max",
-        "last_client_id",
-        "login",
-        "metadata",
-        "on_next_request",
-        "principal",
-        "produce_items_max",
-        "route_name",
-        "services",
-        "software",
-        "storage",
-    )
+        "_address", "_advertised", "_apis", "_client", "_dispatch", "_fast_codec_handlers", "_legacy_handlers",
+        "_uncharged_since_s", "_view", "accounting", "cancel", "channel", "fetch_items_max", "frame_bytes_max",
+        "last_client_id", "login", "metadata", "on_next_request", "principal", "produce_items_max", "route_name",
+        "services", "software", "storage",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -290,9 +268,7 @@ class Session:
         self.accounting.loop_turns.record(context.api_key, self.principal.instance_id, ended_s - began_s)
 
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
-        """Handles a request that the fast codec does not decode. `has_codec` is False for an old version of Produce or
-        Fetch.
-        """
+        """Handles a request without the fast codec. `has_codec` is False for an old version of Produce or Fetch."""
         if not is_served(self._advertised, api_key, raw.version):
             raise UnsupportedApi(f"version {raw.version} of api key {api_key} is not served here")
         self.accounting.totals.requests[api_key] += 1
@@ -394,9 +370,7 @@ class Session:
         return self.channel.turns.turn_to_resume(self.services.loop)
 
     def _take_turn(self, context: RequestContext) -> Callable[[], Awaitable[None]] | None:
-        """Returns the coroutine function that a long request awaits before its next part; None for requests of the
-        cluster itself, which need not wait.
-        """
+        """Returns what a long request awaits before its next part; None for the cluster itself, which need not wait."""
         instance_id = self.principal.instance_id
         if instance_id is None or self.principal.internal:
             return None
@@ -435,9 +409,7 @@ class Session:
 
 
 def close_unstarted(awaitable: Any) -> None:
-    """Closes the coroutine of a response that will not be awaited. A finished coroutine is not affected, and a future
-    cannot be closed.
-    """
+    """Closes the coroutine of a response that will not be awaited, unless it has finished. A future is not affected."""
     close = getattr(awaitable, "close", None)
     if close is not None:
         close()

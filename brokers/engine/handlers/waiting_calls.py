@@ -87,9 +87,7 @@ class WaitingCalls:
                     self._spawn(self._check_until_unchanged(instance_id))
 
     async def _check_until_unchanged(self, instance_id: str) -> None:
-        """Checks the calls of an instance, and repeats that if something changed in the meantime, so that one check of
-        an instance runs at a time.
-        """
+        """Checks the calls of an instance until nothing changes meanwhile: one check of an instance runs at a time."""
         try:
             while self._needs_check[instance_id]:
                 self._needs_check[instance_id] = False

@@ -143,9 +143,7 @@ class AcceptPolicy:
         return None
 
     def throttle(self, port: Port, accepted: socket, address: str) -> bool:
-        """True if this address opens connections faster than its limit. The policy then takes over the connection: no
-        listener counts it, and it is closed when its delay is over.
-        """
+        """Takes over a connection whose address exceeds its rate, to be closed after its delay; then returns True."""
         group = port.group
         limit = None if group.is_protected else self.connections_per_s(group.name, address)
         if limit is None:
@@ -207,9 +205,7 @@ class AcceptPolicy:
     # -- by rate ------------------------------------------------------------------------------------------------------
 
     def delay_ms(self, group: ListenerGroup) -> int:
-        """Charges one accepted or refused connection to the rate limits. Returns the time in ms for which the group
-        accepts no other (QUO-51).
-        """
+        """Charges a connection to the rate limits; returns the time in ms without another of the group (QUO-51)."""
         if group.tenant is None:
             return 0
         now_ms = self._now_ms()

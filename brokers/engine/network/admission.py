@@ -108,9 +108,7 @@ class AddressLimit(NamedTuple):
 
 
 class AddressRates:
-    """Rates of new connections of one instance by client address, or network of an IPv6 client, the most recently used
-    last.
-    """
+    """Rates of new connections of one instance by client address or IPv6 network, the most recently used last."""
 
     __slots__ = ("_counters", "_others")
 

@@ -28,19 +28,9 @@ class Backlog:
     """
 
     __slots__ = (
-        "_closed",
-        "_is_queued",
-        "_loop",
-        "_on_event",
-        "_queue",
-        "_readers",
-        "_socket",
-        "_turns",
-        "_unsent",
-        "_watching",
-        "is_prefetching",
-        "memory_bytes",
-    )
+        "_closed", "_is_queued", "_loop", "_on_event", "_queue", "_readers", "_socket", "_turns", "_unsent",
+        "_watching", "is_prefetching", "memory_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -69,9 +59,7 @@ class Backlog:
         return not self._queue
 
     def add(self, outgoing: Outgoing) -> None:
-        """Queues `outgoing`, to be sent after everything before it. With an empty queue the caller has already tried to
-        send it.
-        """
+        """Queues `outgoing` to be sent after all before it; with an empty queue the caller has tried to send it."""
         self._queue.append(outgoing)
         memory_bytes = outgoing.memory_bytes
         self.memory_bytes += memory_bytes

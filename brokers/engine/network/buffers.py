@@ -48,9 +48,7 @@ FREED_AT_ONCE_BYTES_MAX = 8_388_608
 
 
 class RentedBuffer:
-    """Memory for one frame. Pages of the writable `view` use memory when they are written. `counted_bytes` are charged
-    to its owner.
-    """
+    """Memory for one frame; pages use memory when written. `counted_bytes` are charged to its owner."""
 
     __slots__ = ("_map", "counted_bytes", "size", "view")
 
@@ -62,9 +60,7 @@ class RentedBuffer:
         self.view = memoryview(self._map)
 
     def free_tail(self) -> int:
-        """Frees as much of the end of the buffer as one turn allows. Returns the number of bytes; the buffer is then
-        unusable.
-        """
+        """Frees as much of the end as one turn allows, and returns its bytes; the buffer is then unusable."""
         freed_bytes = min(FREED_AT_ONCE_BYTES_MAX, self.size)
         self.size -= freed_bytes
         begin = self.size - self.size % mmap.PAGESIZE
@@ -218,9 +214,7 @@ class FrameBuffers:
         return self._rented_by.get(owner, 0) if tenant is None else self._rented_by_tenant.get(tenant, 0)
 
     def rent(self, size: int, owner: object) -> RentedBuffer | None:
-        """Returns a buffer of at least `size` bytes, charged with the minimum until `charge_received`; None if too
-        much is rented.
-        """
+        """Returns a buffer of at least `size` bytes, charged with the minimum at first; None if too much is rented."""
         rounded = _rounded(size)
         if not self._fits(RENTED_BYTES_MIN, None, owner, self._usage(owner)):
             return None
@@ -276,9 +270,7 @@ class FrameBuffers:
         return tenant_bytes + more <= self._rented_bytes_max - total_bytes - more
 
     def charge(self, change: int, owner: object) -> None:
-        """Changes the bytes charged to an owner, for buffers and for requests in other memory; call `wake` after a
-        reduction.
-        """
+        """Changes the bytes charged to an owner, for buffers and other memory; call `wake` after a reduction."""
         self.rented_bytes += change
         remaining = self._rented_by.get(owner, 0) + change
         if remaining:
@@ -371,9 +363,7 @@ class FrameBuffers:
         return max(0, min(missing, default=0))
 
     def wake(self) -> None:
-        """Notifies waiting connections in order, as far as there is memory. A connection that then takes none calls
-        `wake` again, for the others.
-        """
+        """Notifies waiting connections in order while there is memory; one that takes none calls `wake` again."""
         total_bytes = self.rented_bytes
         granted: dict[object, int] = {}  # to owners of the same tenant that have not taken it yet
         for owner in tuple(self._waiting):

@@ -112,9 +112,7 @@ def sweep(
     deadlines: ConnectionDeadlines,
     end: Callable[[OwnedConnection, str], object],
 ) -> Iterator[None]:
-    """Checks the connections, and yields where the caller may serve other work. Frees unused buffers when the broker is
-    idle.
-    """
+    """Checks the connections, yields where others may be served, and trims the buffers of an idle broker."""
     busy = False
     for port in tuple(ports):
         is_contended = buffers.is_contended(port.group)
@@ -141,9 +139,7 @@ class Connections(Protocol):
 
 
 class MemoryRelief:
-    """Closes connections when memory for requests is short: while a connection waits for memory of other owners, the
-    peers that send slowest are closed first. Incomplete requests are not checked otherwise.
-    """
+    """Closes the connections that send slowest, while a connection waits for memory of other owners."""
 
     def __init__(self, owner: Connections, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner

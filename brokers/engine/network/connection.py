@@ -102,9 +102,7 @@ class Connection(Receiver):
         on_written: OnWritten | None = None,
         mute: Mute | None = None,
     ) -> None:
-        """Sends a response in parts, and takes over the slices. `on_written` is called once, when all bytes are sent or
-        the connection has failed.
-        """
+        """Sends parts, and takes over their slices. `on_written` is called once, when all is sent or has failed."""
         outgoing = Outgoing(parts, on_written)
         if self.closed:
             outgoing.finish()
@@ -139,9 +137,7 @@ class Connection(Receiver):
         self._resume_if_idle()
 
     def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
-        """Defers the response to the request in processing until `complete`, and processes the next ones meanwhile.
-        `on_closed` is called instead if the connection closes first.
-        """
+        """Defers the response until `complete`, or `on_closed` if the connection closes; the next ones go on."""
         pending_responses = self._pending_responses
         if pending_responses is None:
             pending_responses = self._pending_responses = PendingResponses(self._on_first_complete, self._unsent)

@@ -57,25 +57,10 @@ class ConnectionHandshake:
     """A connection before its first request (an `OwnedConnection`); it becomes a `Connection`, or is closed."""
 
     __slots__ = (
-        "_address",
-        "_closed",
-        "_continues_in_plaintext",
-        "_deadline",
-        "_fd",
-        "_handshakes",
-        "_header",
-        "_in_thread",
-        "_is_watching",
-        "_loop",
-        "_make_session",
-        "_owner",
-        "_socket",
-        "_tls",
-        "client_host",
-        "idle_ticks",
-        "inbound",
+        "_address", "_closed", "_continues_in_plaintext", "_deadline", "_fd", "_handshakes", "_header", "_in_thread",
+        "_is_watching", "_loop", "_make_session", "_owner", "_socket", "_tls", "client_host", "idle_ticks", "inbound",
         "peer_host",
-    )
+    )  # fmt: skip
 
     # A handshake has its own deadlines, so `closing` finds no reason to close it.
     is_busy: Final = True
@@ -192,9 +177,7 @@ class ConnectionHandshake:
         self._step()
 
     def _is_plaintext(self) -> bool:
-        """True if the handshake must not go on: the peer has sent nothing, or it began without TLS and was accepted or
-        refused.
-        """
+        """True if the handshake must not go on: nothing was received, or the peer began without TLS."""
         try:
             first = self._socket.recv(1, MSG_PEEK)
         except (BlockingIOError, InterruptedError):

@@ -132,9 +132,7 @@ class InstanceTurns:
         return turn
 
     def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> InlineWakeup | None:
-        """Returns an awaitable for a task to await before its next step, which then runs in the turn of the instance;
-        None if the instance need not queue.
-        """
+        """Returns what a task awaits before its next step, to run it in its turn; None if it need not queue."""
         if not self.may_have_to_queue or not self.must_queue(self.clock_s()):
             return None
         wakeup = InlineWakeup(loop)
@@ -253,9 +251,7 @@ class FairTurns:
             tenant.may_have_to_queue = True
 
     def turn_s(self, now_s: float) -> float:
-        """Returns the time in seconds that a tenant may use before it is queued, and for which the queue is then
-        served.
-        """
+        """Returns the seconds that a tenant may use before it is queued, and for which the queue is served."""
         return SHARED_TURN_S if now_s < self._shared_until_s else TURN_S
 
     def is_in_debt(self, tenant: TenantTurns) -> bool:

@@ -49,9 +49,7 @@ class OngoingHandshakes:
                 del self._by_network[network]
 
     def drop_excess(self, network: str) -> None:
-        """Drops the oldest handshake of this address if it has too many, or of the address with most if the instance
-        has too many.
-        """
+        """Drops the oldest handshake of this address, or of the one with most, if there are too many."""
         if len(self._by_network.get(network, ())) < HANDSHAKES_PER_ADDRESS_MAX:
             if self.count < HANDSHAKES_PER_INSTANCE_MAX:
                 return

@@ -15,17 +15,8 @@ class InboundFrames:
     """Received frames of one connection. `large` has its own buffer; `pending` are bytes read and not processed."""
 
     __slots__ = (
-        "_buffers",
-        "_copied_bytes",
-        "_retained",
-        "_unread",
-        "frame_ticks",
-        "frames",
-        "frames_swept",
-        "large",
-        "owner",
-        "pending",
-        "processed",
+        "_buffers", "_copied_bytes", "_retained", "_unread", "frame_ticks", "frames", "frames_swept", "large", "owner",
+        "pending", "processed",
     )  # fmt: skip
 
     def __init__(self, unread: UnreadBytes, buffers: FrameBuffers, owner: object) -> None:
@@ -106,9 +97,7 @@ class InboundFrames:
 
 
 def end_of_frame(shared: memoryview, pending_bytes: int) -> int:
-    """Returns the position in `shared` up to which the next read may go, so that it ends with the request that begins
-    in `shared[:pending_bytes]`.
-    """
+    """Returns the position at which the next read into `shared` has to end, so that it ends with this request."""
     if pending_bytes < SIZE_BYTES + API_KEY_BYTES:
         return SIZE_BYTES + API_KEY_BYTES
     (size_bytes,) = SIZE.unpack_from(shared, 0)

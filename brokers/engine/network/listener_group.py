@@ -93,22 +93,9 @@ class ListenerGroup:
     """
 
     __slots__ = (
-        "_closer",
-        "_is_relieving",
-        "address_rates",
-        "addresses",
-        "connections_max",
-        "connections_peak",
-        "entry_queue",
-        "is_protected",
-        "listeners",
-        "name",
-        "pace",
-        "tenant",
-        "turns",
-        "unread",
-        "unsent",
-    )
+        "_closer", "_is_relieving", "address_rates", "addresses", "connections_max", "connections_peak", "entry_queue",
+        "is_protected", "listeners", "name", "pace", "tenant", "turns", "unread", "unsent",
+    )  # fmt: skip
 
     entry_queue: EntryQueue
 

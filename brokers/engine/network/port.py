@@ -210,9 +210,7 @@ class Listener:
         self.group.addresses.add(client_host)
 
     def enter(self, accepted: Accepted, client_host: str, make_session: MakeSession | None = None) -> None:
-        """Starts a connection after its handshake, when its client's address is known. `make_session` is set if the
-        client is already identified.
-        """
+        """Starts a connection after its handshake. `make_session` is set if the client is already identified."""
         owner = self.owner
         if isinstance(accepted, TlsStream):
             connection = Connection(accepted.as_socket, client_host, self, owner.buffers, accepted.as_loop)

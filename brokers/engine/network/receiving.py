@@ -60,23 +60,8 @@ class Receiver(ABC):
     """Reads one socket. `Connection` adds output and closing."""
 
     __slots__ = (
-        "_buffers",
-        "_busy",
-        "_consuming",
-        "_corked",
-        "_loop",
-        "_owner",
-        "_reading",
-        "_resume_scheduled",
-        "_socket",
-        "_unread",
-        "closed",
-        "fd",
-        "idle_ticks",
-        "inbound",
-        "peer_host",
-        "session",
-        "turns",
+        "_buffers", "_busy", "_consuming", "_corked", "_loop", "_owner", "_reading", "_resume_scheduled", "_socket",
+        "_unread", "closed", "fd", "idle_ticks", "inbound", "peer_host", "session", "turns",
     )  # fmt: skip
 
     session: Session

@@ -35,9 +35,7 @@ class FileSender(Protocol):
 
 
 def join_small_slices(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
-    """Returns the parts with small cached slices turned into bytes and joined with their neighbours, and the number of
-    bytes of these slices.
-    """
+    """Returns the parts with small cached slices joined as bytes, and the number of bytes of these slices."""
     out: list[bytes | Slice] = []
     chunk: list[bytes] = []
     joined_bytes = 0
@@ -99,15 +97,9 @@ class Outgoing:
     """
 
     __slots__ = (
-        "_cached_until",
-        "_index",
-        "_joined_bytes",
-        "_on_written",
-        "_part_sent_bytes",
-        "_slice_sent_bytes",
-        "parts",
+        "_cached_until", "_index", "_joined_bytes", "_on_written", "_part_sent_bytes", "_slice_sent_bytes", "parts",
         "uncached",
-    )
+    )  # fmt: skip
 
     def __init__(self, parts: Sequence[bytes | Slice], on_written: OnWritten | None, sent_bytes: int = 0) -> None:
         self.parts, self._joined_bytes = join_small_slices(parts)

@@ -178,9 +178,7 @@ class DecodeMemoryLimiter:
         return Permit(self, instance_id, size_bytes, is_short=True)
 
     def begin_delay(self, instance_id: str, size_bytes: int) -> bool:
-        """Counts a request that begins to wait for an event. Returns False if the instance or its tenant has no room
-        for it.
-        """
+        """Counts a request that begins to wait for an event; returns False if there is no room for it."""
         delayed_bytes = self._delayed_bytes.get(instance_id, 0) + size_bytes
         if delayed_bytes > self._delayed_bytes_max:
             return False

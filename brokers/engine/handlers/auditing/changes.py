@@ -31,9 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class AuditedRequest(NamedTuple):
-    """A request with its response, None if it ended without one, for example because its client disconnected. `image`
-    is the metadata from before the request.
-    """
+    """A request with its response, None if it ended without one, and the metadata from before it."""
 
     context: RequestContext
     request: Any
@@ -123,9 +121,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dic
 
 
 def first_error(results: Iterable[Any]) -> int:
-    """Returns one error code for results that are reported together: `DONE` if any of them succeeded, else the first
-    error.
-    """
+    """Returns one error code for results reported together: `DONE` if any succeeded, else the first error."""
     error = DONE
     for number, result in enumerate(islice(results, DESCRIBED_ITEMS_MAX)):
         if not result.error_code:

@@ -173,9 +173,7 @@ async def _change(
     results_by_pattern: Mapping[ResourcePattern, Sequence[_Result]],
     write: _Write,
 ) -> None:
-    """Writes the patterns in parts, and waits until this broker's metadata has them. A failure is set in the results of
-    its part.
-    """
+    """Writes the patterns in parts, sets failures in their results, and waits until this broker's metadata has them."""
     written: list[int | None] = []
     for number, part in enumerate(split_into_transactions(changes)):
         try:

@@ -52,9 +52,7 @@ class CertificateLogin(Login):
 
 
 class CertificateRoute:
-    """State shared by the connections of a listener with client certificates. While `authorities` is None, no client is
-    accepted.
-    """
+    """State shared by a listener's connections with client certificates; none is accepted without `authorities`."""
 
     def __init__(self, services: BrokerServices, instance_id: str, name: str, dispatch_table: DispatchTable) -> None:
         self.services = services
@@ -79,9 +77,7 @@ class CertificateRoute:
             self.services.loop.call_soon(self._recheck, authorities, remaining_logins)
 
     def session(self, channel: Channel, identity: CertificateIdentity, authorities: ClientAuthorities) -> Session:
-        """Returns the session of a client identified under `authorities`, which may be replaced by now. It is closed if
-        the client may not be connected.
-        """
+        """Returns the session of a client identified under `authorities`; it is closed if it may not be connected."""
         services = self.services
         principal = Principal(identity.user, self.instance_id)
         session = Session(services, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)

@@ -143,9 +143,7 @@ class ScramMechanism:
 
 
 class OAuthBearerMechanism:
-    """OAUTHBEARER (RFC 7628). The response to an invalid token names the error, but has no error code; the response to
-    the client's confirmation has it.
-    """
+    """OAUTHBEARER (RFC 7628): the response to an invalid token has its error code after the client's confirmation."""
 
     number = OAUTHBEARER
     failure = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"

@@ -130,9 +130,7 @@ class SaslReply(NamedTuple):
 
 
 class TenantSaslSession(UnauthenticatedSession):
-    """Session during an authentication, which is replaced by a `Session` on success. `previous_session` is that of a
-    connection that re-authenticates.
-    """
+    """Session during an authentication; `previous_session` is that of a connection that re-authenticates."""
 
     def __init__(
         self, route: SaslRoute, channel: AuthenticatedChannel, previous_session: SignedInSession | None = None

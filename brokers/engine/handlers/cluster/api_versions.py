@@ -41,9 +41,7 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest | None) ->
 
 
 def build_response(version: int, request: ApiVersionsRequest | None, listed: list[ApiVersion]) -> ApiVersionsResponse:
-    """Returns the response with the `listed` calls of a listener. The request is None if its version is unsupported;
-    the response, in version 0, then lists only ApiVersions (WIRE-15).
-    """
+    """Returns the response with the `listed` calls; to an unsupported version (None) only ApiVersions (WIRE-15)."""
     if request is None:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_API_VERSIONS_ONLY)
     if version >= SOFTWARE_FROM and not (

@@ -43,9 +43,7 @@ _NO_REASSIGNMENT: _Error = (int(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS), "No part
 
 
 async def elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Elects the preferred leaders or any leaders. A request for all partitions (null) does not list those that need no
-    election.
-    """
+    """Elects preferred or any leaders. A request for all (null) does not list partitions that need no election."""
     requests_all = request.topic_partitions is None
     results = _requested_partitions(context, request)
     if context.view.instance_id is not None:

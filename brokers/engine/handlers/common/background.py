@@ -68,9 +68,7 @@ def serve_in_turns(
     client_id: str | None,
     work: Coroutine[Any, Any, None],
 ) -> None:
-    """Runs `work` like `serve_in_background`, but begins when the instance has paid for its earlier request time, and
-    charges each turn to the instance.
-    """
+    """Runs `work` in the background when earlier request time is paid, and charges each turn to the instance."""
     _start(session, _paid(session, api_key, client_id, work), work, lambda: None)
 
 

@@ -73,9 +73,7 @@ def must_read_change_log(context: RequestContext, named: Iterable[NamedTopic]) -
 
 
 async def catch_up(context: RequestContext) -> None:
-    """Reads the change log, and replaces the view of the call by one of the new metadata. If ZooKeeper does not answer
-    in time, the view stays.
-    """
+    """Reads the change log, unless that takes too long, and gives the call a view of the new metadata."""
     services, view = context.services, context.view
     with suppress(StoreUnavailable, TimeoutError):
         async with asyncio.timeout(CHANGE_LOG_READ_S_MAX):

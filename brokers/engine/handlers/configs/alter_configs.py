@@ -169,9 +169,7 @@ def _find_topic(
 
 
 def _replacement(context: RequestContext, given: Mapping[str, str | None]) -> Change:
-    """Returns the change that replaces a topic's settings by `given`; a tenant's request retains those that only the
-    operator may set.
-    """
+    """Returns the change that replaces a topic's settings; a tenant's request retains those of the operator."""
     is_operator = context.view.instance_id is None
 
     def change(current: dict[str, str]) -> dict[str, str]:

@@ -345,9 +345,7 @@ class InvalidBrokerSetting(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSetting:
-    """One setting. `fallbacks` has other keys for the same setting in another unit, each with its factor to this unit.
-    `default` is None without a default.
-    """
+    """One setting. `fallbacks` are other keys for it, each with the factor of its unit; `default` may be None."""
 
     name: str
     type: ValueType

@@ -150,9 +150,7 @@ class DelayedFetch:
 
 
 def complete(request: FetchRequest) -> None:
-    """Answers a request after its wait. A long turn is charged to its instance: the event that wakes a fetch has not
-    paid for the fetch.
-    """
+    """Answers a request after its wait; a long turn is charged, since the event that woke it has not paid for it."""
     session, began_s = request.session, perf_counter()
     session.begin_turn()
     try:

@@ -171,9 +171,7 @@ class DelayedFollowerFetch:
 
 
 def _peer_error(session: Session, version: int, frame: FetchFrame) -> int:
-    """Returns the error code if the peer is not the broker that the request names, else 0. A request that begins a
-    session is also checked for its broker epoch.
-    """
+    """Returns the error code of a peer that is not the named broker, or begins a session in another epoch, else 0."""
     if version < TOPIC_IDS_FROM or not is_named_broker(session.services, session.principal, frame.replica_id):
         return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if version < EPOCHS_FROM or frame.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):

@@ -386,9 +386,7 @@ def _convert(topics: _Topics, magic: int) -> None:
 
 
 def _skip_empty_batches(topics: _Topics) -> bool:
-    """Returns True if the records read for some partition contain nothing for an old reader. The next read begins after
-    them, since a reader that gets no records would request the same offset again forever.
-    """
+    """Skips batches without messages for an old reader, which would ask for them forever; False if there are none."""
     skipped = False
     for partition_read in _all_partitions(topics):
         if (

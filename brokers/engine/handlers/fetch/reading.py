@@ -109,9 +109,7 @@ def _redirect_to_preferred_replica(
     key: bytes,
     wanted: FetchPartitionRequest,
 ) -> bool:
-    """Returns True if the client should read the partition from another replica, and adds that replica to the result
-    (WIRE-32).
-    """
+    """Returns True if the client should read from another replica, which is added to the result (WIRE-32)."""
     index, leader_epoch, offset, _, _, _ = wanted
     epoch = leader_epoch if leader_epoch >= 0 else NO_EPOCH
     services = request.session.services

@@ -40,17 +40,8 @@ class FetchReadResult:
     """
 
     __slots__ = (
-        "aborted",
-        "diverging",
-        "metered",
-        "must_respond",
-        "preferred",
-        "readable_bytes",
-        "slices",
-        "topic_charges",
-        "topic_results",
-        "uncached_reads",
-        "watched",
+        "aborted", "diverging", "metered", "must_respond", "preferred", "readable_bytes", "slices", "topic_charges",
+        "topic_results", "uncached_reads", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:

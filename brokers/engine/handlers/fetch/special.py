@@ -39,9 +39,7 @@ async def _reject_isolation(session: Session, raw: RawRequest, frame: FetchFrame
 
 
 async def encode_rejection(version: int, correlation_id: int, error: int, frame: FetchFrame) -> bytes:
-    """Returns the response that rejects the whole request. Versions without topic ids also repeat the error for each
-    partition, of which there may be many.
-    """
+    """Returns the response that rejects the request; versions without topic ids repeat the error for each partition."""
     topics = []
     if version < TOPIC_IDS_FROM:
         time_slice = TimeSlice()

@@ -16,9 +16,7 @@ Operation = Callable[[Any, Now, Ticket], CoordinatorResult]
 
 
 class WaitingClient(NamedTuple):
-    """Client that may lose its right during its wait. `denial` returns the error code of the response in that case, 0
-    while it has the right.
-    """
+    """Client that may lose its right during its wait; `denial` returns the error code in that case, else 0."""
 
     instance_id: str | None
     denial: Callable[[], int]

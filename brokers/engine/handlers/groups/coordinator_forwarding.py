@@ -157,9 +157,7 @@ class ToAllCoordinators(NamedTuple):
         return _is_partial(context)
 
     async def forward(self, context: RequestContext, request: Any, handle_locally: HandleLocally) -> Any:
-        """Returns the results of this broker, and results of brokers outside the instance for ids that this broker
-        forwards.
-        """
+        """Adds results of brokers outside the instance, for ids that this broker forwards, to its own."""
         view = context.view
         response = await handle_locally(context, request)
         results = list(self.results.get(response))

@@ -52,9 +52,7 @@ async def commit(
 
 
 async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[tuple[str, list[FetchedOffset]]]:
-    """Returns offsets by the client's topic names. In this version a partition without a committed offset has the error
-    UNKNOWN_TOPIC_OR_PARTITION.
-    """
+    """Returns offsets by the client's topic names; a partition without one has UNKNOWN_TOPIC_OR_PARTITION."""
     if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
         return await error_for_all(wanted, int(ErrorCode.INVALID_REQUEST))
     keys, error_codes = await _readable_partitions(context, wanted)

@@ -389,9 +389,7 @@ class _OffsetLookup:
         return self._with_client_names(reply, refusals)
 
     async def _with_client_names_later(self, reply: Any, refusals: Sequence[int]) -> tuple[int, TopicResults]:
-        """Returns the result of `_with_client_names` for a reply that is awaited, or that has many topics, some of
-        which are processed at a time.
-        """
+        """Returns `_with_client_names` of a reply that is awaited, or that has many topics, some at a time."""
         if isinstance(reply, Awaitable):
             reply = await reply
         if self.wanted is not None or isinstance(reply, int):
@@ -420,9 +418,7 @@ class _OffsetLookup:
     def _with_client_names(
         self, reply: int | list[tuple[str, TopicOffsets]], refusals: Sequence[int]
     ) -> tuple[int, TopicResults]:
-        """Returns the results. `refusals` are those of `wanted` when the coordinator was asked: the reply has the
-        topics without one.
-        """
+        """Returns the results; the reply has the topics of `wanted` that had no refusal when it was asked for."""
         if isinstance(reply, int):
             return reply, []
         if self.wanted is None:
@@ -439,9 +435,7 @@ class _OffsetLookup:
         return 0, result
 
     def _rename_all(self, reply: list[tuple[str, TopicOffsets]]) -> list[tuple[str, TopicOffsets]]:
-        """Returns the results under the client's topic names. Deleted topics with a hashed internal name are omitted,
-        since their names cannot be derived from it.
-        """
+        """Returns the results by the client's topic names, without deleted topics whose internal name is hashed."""
         view = self._context.view
         result = []
         for internal, offsets in reply:

@@ -13,22 +13,9 @@ class ProduceCharges:
     """Bytes that a Produce request sent and appended, and the throttle delay that results."""
 
     __slots__ = (
-        "accepted_bytes",
-        "acks",
-        "checking_delay_ms",
-        "client_id",
-        "delay_ms",
-        "is_admitted",
-        "is_charged",
-        "is_received_charged",
-        "limiter",
-        "mute",
-        "now_ms",
-        "session",
-        "size_bytes",
-        "topic_delay_ms",
-        "topic_limiter",
-    )
+        "accepted_bytes", "acks", "checking_delay_ms", "client_id", "delay_ms", "is_admitted", "is_charged",
+        "is_received_charged", "limiter", "mute", "now_ms", "session", "size_bytes", "topic_delay_ms", "topic_limiter",
+    )  # fmt: skip
 
     def __init__(self, session: Session, client_id: str | None, size_bytes: int) -> None:
         self.session = session

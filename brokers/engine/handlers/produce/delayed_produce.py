@@ -23,15 +23,7 @@ class DelayedProduce:
     """
 
     __slots__ = (
-        "_deferred_response",
-        "_delay_ms",
-        "_frame_of",
-        "_mute",
-        "_operation",
-        "_pending",
-        "_session",
-        "_tick",
-        "_turn",
+        "_deferred_response", "_delay_ms", "_frame_of", "_mute", "_operation", "_pending", "_session", "_tick", "_turn",
     )  # fmt: skip
 
     def __init__(

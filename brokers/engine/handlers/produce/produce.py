@@ -11,9 +11,7 @@ from brokers.engine.handlers.session import RawRequest, Session
 
 
 def produce(session: Session, raw: RawRequest) -> None:
-    """Appends the records before it returns. Requests with many batches, and those that have to wait, are served by a
-    task (`async_produce.run`).
-    """
+    """Appends the records before it returns, or starts the task that serves a request that is long or has to wait."""
     request = ProduceRequest(session, raw)
     claims: TransactionClaims | None = None
     slow_batches: SlowBatches | None = None

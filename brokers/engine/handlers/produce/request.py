@@ -71,25 +71,10 @@ class ProduceRequest(ProduceCharges):
     """
 
     __slots__ = (
-        "attributes",
-        "batch_count",
-        "checked_batches",
-        "decompression_budget",
-        "detailed_results",
-        "encoded_parts",
-        "has_errors",
-        "held_frame",
-        "internal_names",
-        "is_copied",
-        "is_long",
-        "pending_appends",
-        "raw",
-        "results",
-        "timeout_ms",
-        "topics",
-        "transactional_id",
-        "verification",
-    )
+        "attributes", "batch_count", "checked_batches", "decompression_budget", "detailed_results", "encoded_parts",
+        "has_errors", "held_frame", "internal_names", "is_copied", "is_long", "pending_appends", "raw", "results",
+        "timeout_ms", "topics", "transactional_id", "verification",
+    )  # fmt: skip
 
     def __init__(self, session: Session, raw: RawRequest) -> None:
         super().__init__(session, raw.client_id, raw.end - raw.start)
@@ -158,9 +143,7 @@ class ProduceRequest(ProduceCharges):
         return self.session.client(self.raw.client_id)
 
     def retain_frame(self) -> None:
-        """Retains the frame, or copies it, for stages that run after the call that received it. The copy of a long
-        request (`is_long`) is decoded later.
-        """
+        """Retains or copies the frame for stages after the call that received it; a long copy is decoded later."""
         self.held_frame = self.session.channel.retain_frame()
         if self.held_frame is None:
             self.is_copied = True

@@ -45,9 +45,7 @@ def encode_detailed(
     detailed_results: Mapping[NamedPartition, AppendResult],
     throttle_ms: int,
 ) -> bytes:
-    """Returns a response frame with error details: the invalid records, and the current leaders. Invalid records beyond
-    `RESPONSE_RECORD_ERRORS_MAX` are omitted.
-    """
+    """Returns a response frame with the current leaders and up to `RESPONSE_RECORD_ERRORS_MAX` invalid records."""
     remaining = RESPONSE_RECORD_ERRORS_MAX
     leaders: set[int] = set()
     responses = []
@@ -98,9 +96,7 @@ def encode(
     has_errors: bool,
     delay_ms: int,
 ) -> bytes:
-    """Returns the response frame. `has_errors` is True if a result has an error; `detailed_results` are the results
-    with record errors.
-    """
+    """Returns the response frame. `detailed_results` are the results with record errors."""
     if has_errors and has_error_details(version, results, detailed_results):
         return encode_detailed(session.view(), version, correlation_id, results, detailed_results or {}, delay_ms)
     return encode_produce_response(version, correlation_id, results, delay_ms)

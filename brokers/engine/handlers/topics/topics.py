@@ -101,9 +101,7 @@ class RequestDeadline:
     async def wait_until_applied(
         self, has: Callable[[ClusterImage, Any], bool], changes: Sequence[tuple[Any, Any]]
     ) -> None:
-        """Waits until the metadata `has` all changes, which are paired with their results. The results of changes that
-        it does not have in time become REQUEST_TIMED_OUT.
-        """
+        """Waits until the metadata `has` all changes; results of those that are late become REQUEST_TIMED_OUT."""
         if not changes:
             return
         timeout_s = 0.0 if self.is_immediate else self.remaining_s
@@ -171,9 +169,7 @@ async def _create(
     pending_creations: Sequence[CreatedTopic],
     deadline: RequestDeadline | None,
 ) -> CreatedTopic:
-    """Creates a topic; without `deadline` it only validates the request. `pending_creations` are the topics that the
-    same request creates.
-    """
+    """Creates a topic, or only validates it without `deadline`. `pending_creations` are those of the same request."""
     assignment = _assignment_of(topic)
 
     async def create(config: Mapping[str, str], *, validate_only: bool) -> CreatedTopic:
@@ -257,9 +253,7 @@ def _error_result(name: str, error: ResourceError) -> CreatableTopicResult:
 def _created_result(
     context: RequestContext, name: str, created: CreatedTopic, validate_only: bool
 ) -> CreatableTopicResult:
-    """Returns the result of a created topic. After a mere validation it has no id. Without the right to describe
-    configurations it has no settings.
-    """
+    """Returns the result of a created topic: without id after a mere validation, without settings if denied."""
     topic_id = UUID_ZERO if validate_only else created.topic_id
     denied = context.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE_CONFIGS)
     if denied:
@@ -408,9 +402,7 @@ async def _add_partitions(
     pending_creations: Sequence[CreatedTopic],
     deadline: RequestDeadline | None,
 ) -> CreatedTopic:
-    """Adds partitions to a topic; without `deadline` it only validates the request. `pending_creations` are the topics
-    that the same request grows.
-    """
+    """Grows a topic, or only validates that without `deadline`. `pending_creations` are those of the same request."""
     topic, error = context.named_topic(wanted.name)
     if error:
         raise ResourceError(

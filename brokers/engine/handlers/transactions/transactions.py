@@ -60,9 +60,7 @@ def id_refusal(context: RequestContext, transactional_id: str) -> int:
 async def initialise_producer(
     context: RequestContext, request: InitProducerIdRequest, expected: tuple[int, int] | None
 ) -> InitProducerIdReply:
-    """Answers an InitProducerId with a transactional id. `expected` is the producer id and epoch that the client names,
-    None if it names none.
-    """
+    """Answers a transactional InitProducerId. `expected` is the producer id and epoch that the client names, if any."""
     assert request.transactional_id is not None, "idempotent producers have no coordinator"
     refusal = id_refusal(context, request.transactional_id)
     if not refusal and len(request.transactional_id.encode()) > ID_BYTES_MAX:
