@@ -246,7 +246,7 @@ class RequestContext:
     address: Address
     # True if the call changed something in ZooKeeper, which its instance pays for (`change_turns`).
     has_changed: bool = False
-    # Limiter of the client's changes by the controller, if the response has to wait for it (`mutation_quota`).
+    # Limiter of the client's changes by the controller, if the response has to wait for it (`zookeeper_change`).
     mutation_limiter: Limiter | None = None
     # Size of a long request; 0 for a short one.
     request_bytes: int = 0

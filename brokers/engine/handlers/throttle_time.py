@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from brokers.engine.access.authorizer import OwnerAddress
 from brokers.engine.access.principals import Principal
-from brokers.engine.handlers import mutation_quota
 from brokers.engine.handlers.client import ClientContext
+from brokers.engine.handlers.common import zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.codec import EncodedResponse
@@ -129,7 +129,7 @@ def _client_quota_throttle(session: RequestSession, context: RequestContext) -> 
     limiter = _time_limiter(session, context)
     delay_ms = 0 if limiter is None else charging.time_delay_ms(limiter, context.services.clock.monotonic_ms())
     if context.mutation_limiter is not None:
-        wait_ms = mutation_quota.wait_ms(context)
+        wait_ms = zookeeper_change.mutation_wait_ms(context)
         if wait_ms > delay_ms:
             delay_ms, limiter = wait_ms, context.mutation_limiter
     return Throttle(delay_ms, Reason.CLIENT_QUOTA, limiter)

@@ -25,13 +25,8 @@ from brokers.engine.handlers.api_rows.shared import (
 from brokers.engine.handlers.auditing import access as audit_access
 from brokers.engine.handlers.auditing import topics_and_groups as audit_topics
 from brokers.engine.handlers.auth import acls, scram_credentials, users
-from brokers.engine.handlers.cluster import (
-    api_versions,
-    broker_reports,
-    leaders_and_replicas,
-    log_dirs,
-)
-from brokers.engine.handlers.common import fresh_topics
+from brokers.engine.handlers.cluster import api_versions, leaders_and_replicas, log_dirs
+from brokers.engine.handlers.common import fresh_topics, peer_brokers
 from brokers.engine.handlers.common.long_requests import response_length_by
 from brokers.engine.handlers.configs import alter_configs, client_quotas, describe_configs
 from brokers.engine.handlers.served_api import RequiredAllowList, RequiredRights, ServedApi
@@ -253,19 +248,19 @@ ROWS: Final = (
     ),
     ServedApi(
         _K.ALLOT_STORAGE,
-        broker_reports.allot_storage,
+        peer_brokers.allot_storage,
         CLUSTER_ONLY,
         allow_list=CLUSTER_ONLY_LIST,
     ),
     ServedApi(
         _K.REPORT_FLOW,
-        broker_reports.report_flow,
+        peer_brokers.report_flow,
         CLUSTER_ONLY,
         allow_list=CLUSTER_ONLY_LIST,
     ),
     ServedApi(
         _K.CHARGE_POOLS,
-        broker_reports.charge_pools,
+        peer_brokers.charge_pools,
         CLUSTER_ONLY,
         allow_list=CLUSTER_ONLY_LIST,
     ),

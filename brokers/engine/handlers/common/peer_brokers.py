@@ -1,18 +1,31 @@
-"""Checks of requests in which a process acts as a broker of the cluster (decision 106).
+"""Requests in which a process acts as a broker of the cluster (decision 106): their checks, and the reports of a broker
+to the controller and the flow master.
 
 A report, an allotment or a follower's fetch names a broker and its epoch. The broker must be that of the peer's
 certificate, and the epoch that of the broker's registration: otherwise one process could report for another, and an
-epoch from the future would lock out the real broker.
+epoch from the future would lock out the real broker. AllotStorage reports the stored bytes of each instance, and is
+answered with the bytes that the broker may append (CKA-26); ReportFlow and ChargePools report the traffic of clients
+(CKA-22).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from brokers.contract.process_identity import ProcessRole
 from brokers.engine.access.principals import Principal
+from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.broker_reports import (
+    AllotStorageRequest,
+    AllotStorageResponse,
+    ChargePoolsRequest,
+    ChargePoolsResponse,
+    ReportFlowRequest,
+    ReportFlowResponse,
+)
 
 _UNAUTHORIZED: Final = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _STALE_EPOCH: Final = int(ErrorCode.STALE_BROKER_EPOCH)
@@ -58,3 +71,22 @@ def peer_error(services: BrokerServices, principal: Principal, broker_id: int, b
         return _UNAUTHORIZED
     broker = services.metadata.current.image.brokers.get(broker_id)
     return 0 if broker is not None and broker.epoch == broker_epoch else _STALE_EPOCH
+
+
+def allot_storage(context: RequestContext, request: AllotStorageRequest) -> AllotStorageResponse:
+    return _serve_peer(context, request, context.services.accounting.allot_storage, AllotStorageResponse)
+
+
+def report_flow(context: RequestContext, request: ReportFlowRequest) -> ReportFlowResponse:
+    return _serve_peer(context, request, context.services.accounting.report_flow, ReportFlowResponse)
+
+
+def charge_pools(context: RequestContext, request: ChargePoolsRequest) -> ChargePoolsResponse:
+    return _serve_peer(context, request, context.services.accounting.charge_pools, ChargePoolsResponse)
+
+
+def _serve_peer(
+    context: RequestContext, request: Any, serve: Callable[[Any], Any], response_type: Callable[..., Any]
+) -> Any:
+    error = peer_error(context.services, context.view.principal, request.broker_id, request.broker_epoch)
+    return response_type(error_code=error) if error else serve(request)

@@ -1,4 +1,5 @@
-"""Asynchronous path of a Fetch that has to wait for the disk or names many partitions.
+"""Asynchronous path of a Fetch that has to wait for the disk or names many partitions; and fetches that are answered
+without a read for a client: invalid requests, and those of followers.
 
 Partitions are decoded, read and encoded in parts, and other requests are served between the parts.
 """
@@ -9,19 +10,31 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from brokers.engine.handlers.common.background import parts_of, serve_in_background, serve_in_turns
+from brokers.engine.handlers.common.long_requests import encode_in_chunks
+from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower, respond_error
 from brokers.engine.handlers.fetch.reading import read
-from brokers.engine.handlers.fetch.repeats import without_repeats_in_turns
-from brokers.engine.handlers.fetch.request import NO_SESSION, READ_COMMITTED, FetchReadResult, FetchRequest
+from brokers.engine.handlers.fetch.request import (
+    NO_SESSION,
+    READ_COMMITTED,
+    TOPIC_IDS_FROM,
+    UNDEFINED,
+    FetchReadResult,
+    FetchRequest,
+    without_repeats_in_turns,
+)
 from brokers.engine.handlers.fetch.response import LEADERS_FROM, find_leaders, send
-from brokers.engine.handlers.fetch.special import serve_special
 from brokers.engine.handlers.fetch.waits import PREFETCH_ROUNDS_MAX, TurnEvent, UncachedRead, charge_long_turn, prefetch
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fast_codec import FetchDecoder, FetchFrame, FetchResponseEncoder, fetch_response_head
+from brokers.engine.protocol.headers import encode_response_frame
+from brokers.engine.protocol.messages.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from brokers.engine.scheduling.permits import Permit
-from brokers.engine.scheduling.time_slice import yield_to_others
+from brokers.engine.scheduling.time_slice import TimeSlice, free_incrementally, yield_to_others
 
+FULL_FETCH_EPOCHS: Final = (0, -1)
 # Requests of more bytes are processed in turns; this is the size of about 500 partitions.
 SYNCHRONOUS_REQUEST_BYTES_MAX: Final = 16 * 1024
 # Maximum number of topics and partitions that are decoded in one turn of the event loop.
@@ -31,6 +44,51 @@ ENCODED_AT_ONCE_MAX: Final = 1_000
 # other partitions come first in the client's next request.
 SLICES_MAX: Final = 500
 NO_LEADERS: Final[dict[tuple[bytes, int], tuple[int, int]]] = {}
+
+
+def serve_special(session: Session, raw: RawRequest, frame: FetchFrame) -> bool:
+    """Serves a follower's request or an invalid one. Returns False for all others, which `fetch.serve` serves."""
+    if not 0 <= frame.isolation <= READ_COMMITTED:
+        serve_in_turns(session, int(ApiKey.FETCH), raw.client_id, _reject_isolation(session, raw, frame))
+    elif frame.replica_id >= 0:
+        fetch_as_follower(session, raw.version, raw.correlation_id, frame)
+    elif frame.session_epoch not in FULL_FETCH_EPOCHS:
+        respond_error(session, raw.version, raw.correlation_id, int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    else:
+        return False
+    return True
+
+
+async def _reject_isolation(session: Session, raw: RawRequest, frame: FetchFrame) -> None:
+    response = await encode_rejection(raw.version, raw.correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame)
+    session.cancel = None
+    session.channel.respond(response)
+
+
+async def encode_rejection(version: int, correlation_id: int, error: int, frame: FetchFrame) -> bytes:
+    """Returns the response that rejects the request; versions without topic ids repeat the error for each partition."""
+    topics = []
+    if version < TOPIC_IDS_FROM:
+        time_slice = TimeSlice()
+        for key, wanted in frame.topics:
+            await time_slice.pause()  # a topic may be named without partitions
+            partitions = []
+            for partition in wanted:
+                await time_slice.pause()
+                partitions.append(
+                    FetchPartitionData(
+                        partition_index=partition[0],
+                        error_code=error,
+                        high_watermark=UNDEFINED,
+                        aborted_transactions=[],
+                        records=None,
+                    )
+                )
+            topics.append(FetchableTopicResponse(topic=key.decode("utf-8", "replace"), partitions=partitions))
+    response = FetchResponse(error_code=error, responses=topics)
+    body = (await encode_in_chunks(ApiKey.FETCH, version, response)).body
+    await free_incrementally(topics, lambda topic: topic.partitions)
+    return encode_response_frame(ApiKey.FETCH, version, correlation_id, body)
 
 
 def start_from_disk(request: FetchRequest, uncached_reads: Sequence[UncachedRead], *, may_delay: bool) -> None:

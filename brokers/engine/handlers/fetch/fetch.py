@@ -18,12 +18,15 @@ from time import perf_counter
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.context import QueuedWork
-from brokers.engine.handlers.fetch.async_fetch import SYNCHRONOUS_REQUEST_BYTES_MAX, start_from_disk, start_long
+from brokers.engine.handlers.fetch.async_fetch import (
+    SYNCHRONOUS_REQUEST_BYTES_MAX,
+    serve_special,
+    start_from_disk,
+    start_long,
+)
 from brokers.engine.handlers.fetch.reading import read
-from brokers.engine.handlers.fetch.repeats import without_repeats
-from brokers.engine.handlers.fetch.request import READ_COMMITTED, FetchRequest
+from brokers.engine.handlers.fetch.request import READ_COMMITTED, FetchRequest, without_repeats
 from brokers.engine.handlers.fetch.response import respond
-from brokers.engine.handlers.fetch.special import serve_special
 from brokers.engine.handlers.fetch.waits import charge_long_turn
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead

@@ -15,8 +15,7 @@ from typing import Final
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.common.background import serve_in_turns
 from brokers.engine.handlers.common.long_requests import ELEMENTS_AT_ONCE_MAX, encode_in_chunks
-from brokers.engine.handlers.fetch.repeats import without_repeats_in_legacy_request
-from brokers.engine.handlers.fetch.request import bytes_still_missing, may_be_delayed
+from brokers.engine.handlers.fetch.request import bytes_still_missing, may_be_delayed, without_repeats_in_legacy_request
 from brokers.engine.handlers.fetch.response import charge_response, meter
 from brokers.engine.handlers.fetch.waits import PREFETCH_ROUNDS_MAX, TurnEvent, UncachedRead, prefetch
 from brokers.engine.handlers.session import RawRequest, Session, decode_in_pieces

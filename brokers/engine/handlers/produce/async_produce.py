@@ -12,12 +12,12 @@ from typing import Any, Final, Protocol
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.common.background import charged_turn, parts_of, run_in_turns, serve_in_background
 from brokers.engine.handlers.produce.append import append_topics, respond
-from brokers.engine.handlers.produce.charging import ProduceCharges
 from brokers.engine.handlers.produce.recompression import SlowBatches, check_in_thread, find_slow_batches, may_be_slow
 from brokers.engine.handlers.produce.request import (
     BATCH_WEIGHT,
     DECODED_AT_ONCE_MAX,
     EncodedPart,
+    ProduceCharges,
     ProduceRequest,
     TopicResult,
 )

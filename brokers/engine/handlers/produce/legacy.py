@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from brokers.engine.handlers.client import ClientContext, ResolvedTopic
 from brokers.engine.handlers.common.background import run_in_converter_thread
 from brokers.engine.handlers.produce.async_produce import start
-from brokers.engine.handlers.produce.charging import ProduceCharges
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce, PartitionErrors
+from brokers.engine.handlers.produce.request import ProduceCharges
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult

@@ -19,9 +19,8 @@ from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX
-from brokers.engine.handlers.common.zookeeper_change import zookeeper_change
+from brokers.engine.handlers.common.zookeeper_change import try_charge_mutation, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.mutation_quota import try_charge
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.cluster import (
@@ -267,7 +266,7 @@ async def _create(context: RequestContext, name: str, internal_name: str) -> Non
                 services.metadata.current.image, TopicSpec(context.view.instance_id, name)
             )
             count = len(plan.assignment)
-            try_charge(context, count)
+            try_charge_mutation(context, count)
             async with zookeeper_change(context, count, partitions=count):
                 await services.metadata.store.create_topic(
                     services.metadata.current.image, TopicSpec(context.view.instance_id, name)

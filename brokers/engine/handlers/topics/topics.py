@@ -14,9 +14,14 @@ from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
-from brokers.engine.handlers.common.zookeeper_change import CHANGE_WAIT_S_MAX, zookeeper_change
+from brokers.engine.handlers.common.zookeeper_change import (
+    CHANGE_WAIT_S_MAX,
+    EXCEEDED,
+    STRICT_FROM,
+    try_charge_mutation,
+    zookeeper_change,
+)
 from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, try_charge
 from brokers.engine.handlers.served_api import DENIAL_TEXTS
 from brokers.engine.partitions import topic_config
 from brokers.engine.protocol.errors import ErrorCode
@@ -80,7 +85,7 @@ def check_right(context: RequestContext, kind: ResourceType = ResourceType.CLUST
 
 def charge_client(context: RequestContext, partitions: int) -> None:
     """Charges the client for a change. Raises ResourceError if it first has to pay for earlier changes (QUO-41)."""
-    if not try_charge(context, partitions):
+    if not try_charge_mutation(context, partitions):
         raise ResourceError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
 
 

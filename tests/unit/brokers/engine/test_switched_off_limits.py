@@ -10,7 +10,7 @@ import pytest
 from brokers.engine.access import acls
 from brokers.engine.assembly.admin_server import CONNECTIONS_MAX, AdminServer
 from brokers.engine.handlers.auth import mechanisms
-from brokers.engine.handlers.cluster import broker_reports
+from brokers.engine.handlers.common import peer_brokers
 from brokers.engine.network import entry_queue
 from brokers.engine.network.buffers import FrameBuffers, RentedBuffer
 from brokers.engine.network.fair_turns import FairTurns, InstanceTurns, QueuedWork, TenantTurns
@@ -136,7 +136,7 @@ async def test_without_certificates_being_asked_another_process_speaks_for_a_bro
         return test_peer_brokers.test_no_other_process_speaks_for_a_broker(cluster, getattr(Cluster, call))
 
     assert await holds(check)
-    monkeypatch.setattr(broker_reports, "peer_error", lambda services, principal, broker_id, broker_epoch: 0)
+    monkeypatch.setattr(peer_brokers, "peer_error", lambda services, principal, broker_id, broker_epoch: 0)
     assert not await holds(check)
 
 

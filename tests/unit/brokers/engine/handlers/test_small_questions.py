@@ -18,8 +18,8 @@ from brokers.engine.handlers.common.long_requests import DuplicateLimit, encode_
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.handlers.fetch import legacy, list_offsets
+from brokers.engine.handlers.fetch.async_fetch import encode_rejection
 from brokers.engine.handlers.fetch.request import DELAYED_UNCOUNTED_MAX
-from brokers.engine.handlers.fetch.special import encode_rejection
 from brokers.engine.handlers.offsets import legacy as old_offsets
 from brokers.engine.handlers.offsets import offsets
 from brokers.engine.handlers.offsets.offsets import response_length

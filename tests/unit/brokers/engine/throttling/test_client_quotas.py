@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from brokers.engine.handlers.mutation_quota import part_of_limit
+from brokers.engine.handlers.common.zookeeper_change import part_of_mutation_limit
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.charging import (
     CONSUMER_BYTE_RATE,
@@ -145,12 +145,12 @@ def test_a_quota_that_is_set_is_known_without_a_search() -> None:
 @pytest.mark.parametrize("brokers", [{1}, {1, 2}, {1, 2, 3}, set(range(1, 12))])
 @pytest.mark.parametrize("controller", [1, 2, 99, -1])
 def test_the_parts_of_all_brokers_are_the_limit_and_the_controller_has_most(brokers: set[int], controller: int) -> None:
-    parts = {broker: part_of_limit(broker, controller, brokers) for broker in brokers}
+    parts = {broker: part_of_mutation_limit(broker, controller, brokers) for broker in brokers}
 
     assert sum(parts.values()) == pytest.approx(1.0)
     shown = controller if controller in brokers else 1
     assert parts[shown] == max(parts.values()) >= 0.9
-    assert part_of_limit(1, controller, ()) == 1.0
+    assert part_of_mutation_limit(1, controller, ()) == 1.0
 
 
 def test_a_default_of_the_broker_holds_for_each_client_id_to_which_no_level_applies() -> None:
