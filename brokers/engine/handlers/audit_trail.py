@@ -244,16 +244,12 @@ class _InstanceTallies:
         self.updated_ms = now_ms
 
 
-def _reject(_instance_id: str, _value: bytes) -> bool:
-    """Rejects all events; used until the assembly sets the topic."""
-    return False
-
-
 class AuditTrail:
     """Audit events of one broker."""
 
     def __init__(self, broker_id: int, clock: Clock) -> None:
-        self.append: Append = _reject
+        # Rejects all events until the assembly sets the topic.
+        self.append: Append = lambda _instance_id, _value: False
         self.counts = AuditCounts()
         self._broker_id = broker_id
         self._clock = clock

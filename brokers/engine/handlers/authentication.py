@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -17,7 +16,7 @@ from typing import Final
 from brokers.contract import paths
 from brokers.contract.oauth import CONFIGURATION, KEY_REQUEST_INTERVAL_MS, OAuthDocument, OAuthTerms
 from brokers.contract.users import SCRAM_SHA_256, USER_NAME_BYTES_MAX, Secret, UserDocument, scram_salt
-from brokers.engine.access import passwords, scram
+from brokers.engine.access import passwords
 from brokers.engine.access.attempts import FailedAttempts
 from brokers.engine.access.authorizer import Address
 from brokers.engine.access.tokens import ProvenTokens, TokenRefused, TokenVerifier, UnknownKey, VerifiedToken
@@ -161,16 +160,11 @@ class Authentication:
         self._state_of(instance_id).attempts.succeeded(name, address, was_counted=was_counted)
 
     def record_sign_in(self, instance_id: str, name: str, secret: Secret | None) -> None:
-        """Records a sign-in; `secret` is None for a token."""
+        """Records a sign-in; `secret` is None for a token or a client certificate."""
         state = self._state_of(instance_id)
         state.counts.succeeded += 1
-        if secret is None:
-            return
-        state.last_used_ms.setdefault(name, {})[secret.id] = self.clock.now_ms()
-
-    def record_certificate_sign_in(self, instance_id: str) -> None:
-        """Counts a sign-in by client certificate."""
-        self._state_of(instance_id).counts.succeeded += 1
+        if secret is not None:
+            state.last_used_ms.setdefault(name, {})[secret.id] = self.clock.now_ms()
 
     def counts(self) -> Iterator[tuple[str, AuthenticationCounts]]:
         """Yields the counters of each instance, in the order of their ids."""
@@ -319,10 +313,6 @@ class AttemptRefused(Exception):
     def __init__(self, delay_ms: int) -> None:
         super().__init__("too many failed attempts; try again later")
         self.delay_ms = delay_ms
-
-
-def new_nonce() -> str:
-    return secrets.token_urlsafe(scram.NONCE_BYTES)
 
 
 def _lower_priority() -> None:

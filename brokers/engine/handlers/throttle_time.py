@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from enum import Enum, auto
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from brokers.engine.access.authorizer import OwnerAddress
@@ -59,6 +60,7 @@ class Throttle(NamedTuple):
     limiter: Limiter | None = None
 
 
+_DELAY_MS: Final = attrgetter("delay_ms")
 NO_THROTTLE: Final = Throttle(0, Reason.CLIENT_QUOTA)
 
 
@@ -76,7 +78,7 @@ def apply_longest(
     """Takes the longest delay of a Produce or a Fetch, and records its reason. Returns it in ms, with the mute of the
     connection if that may end earlier, when the limit is paid.
     """
-    longest = max(throttles, key=_delay_ms)
+    longest = max(throttles, key=_DELAY_MS)
     delay_ms, reason, limiter = longest
     now_ms = services.clock.now_ms()
     if limiter is not None:
@@ -108,13 +110,9 @@ def throttle_time_ms(session: RequestSession, context: RequestContext, response:
     if context.has_changed:
         throttles.append(_change_rate_throttle(context))
     throttles.append(_client_quota_throttle(session, context))
-    longest = max(throttles, key=_delay_ms)
+    longest = max(throttles, key=_DELAY_MS)
     _record(session, context, longest)
     return longest.delay_ms
-
-
-def _delay_ms(throttle: Throttle) -> int:
-    return throttle.delay_ms
 
 
 def _change_rate_throttle(context: RequestContext) -> Throttle:

@@ -37,15 +37,6 @@ class OnConnectionsHeldBack(Protocol):
     def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...
 
 
-def no_rate_limit(group: str, address: str) -> AddressLimit | None:
-    """Returns no limit, as an `AddressRateLimit`."""
-    return None
-
-
-def ignore_held_back(listener: str, cause: str | None, delay_ms: int) -> None:
-    """Does nothing; the default `OnConnectionsHeldBack` until the assembly sets one."""
-
-
 class ThrottledConnections:
     """Sockets of connections that exceeded the rate of their address, by the name of their group: open and unread until
     their delay is over, then closed (QUO-52). No listener counts them.
@@ -116,8 +107,8 @@ class AcceptPolicy:
         counters: Counters,
         reports: NetworkReports,
     ) -> None:
-        self.connections_per_s: AddressRateLimit = no_rate_limit
-        self.on_held_back: OnConnectionsHeldBack = ignore_held_back
+        self.connections_per_s: AddressRateLimit = lambda _group, _address: None
+        self.on_held_back: OnConnectionsHeldBack = lambda listener, cause, delay_ms: None
         self.throttled = ThrottledConnections(loop)
         self._loop = loop
         self._limits = limits

@@ -179,7 +179,7 @@ class FrameBuffers:
     ) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.rented_bytes = 0
-        self.on_wait: Callable[[], object] = _ignore_wait
+        self.on_wait: Callable[[], object] = lambda: None
         self._rented_bytes_max = rented_bytes_max
         self._owner_bytes_min = owner_bytes_min
         self._call_soon = call_soon
@@ -397,10 +397,6 @@ class FrameBuffers:
                 buffer.free()
         self._pool.clear()
         self._pooled_bytes = 0
-
-
-def _ignore_wait() -> None:
-    """Does nothing; the default of `FrameBuffers.on_wait`."""
 
 
 class RetainedFrame:

@@ -34,10 +34,6 @@ from brokers.engine.values import Slice
 CORKED_BYTES_MAX: Final = 16_384
 
 
-def _do_nothing() -> None:
-    """Does nothing: a response that was held back is dropped with its connection."""
-
-
 class Connection(Receiver):
     """A client's connection. `peer_host` is the textual address. Each frame needs exactly one response."""
 
@@ -224,7 +220,8 @@ class Connection(Receiver):
         on_over: Callable[[], object] = self._unmute
         is_response_delayed = frame is not None and self._owner.delays_responses
         if frame is not None and is_response_delayed:
-            on_over = partial(self._respond_and_unmute, self.defer(_do_nothing), frame)
+            # The response is dropped with its connection.
+            on_over = partial(self._respond_and_unmute, self.defer(lambda: None), frame)
         self._busy |= MUTED
         self._mute_timer = self._loop.call_later(delay_ms / 1000, on_over) if mute is None else mute.begin(on_over)
         return is_response_delayed

@@ -66,15 +66,12 @@ class EntryQueue:
         self._total.count += 1
         limit = self._exceeded_limit()
         if limit is not None:
-            network = max(self._by_address, key=self._count_of)
+            network = max(self._by_address, key=lambda network: len(self._by_address[network]))
             accepted, address, _ = self._by_address[network].pop()
             if not self._by_address[network]:
                 del self._by_address[network]
             self._leave()
             self._drop(accepted, address, limit)
-
-    def _count_of(self, network: str) -> int:
-        return len(self._by_address[network])
 
     def _leave(self) -> None:
         self.count -= 1

@@ -55,11 +55,6 @@ class TlsStream:
         self._awaited_bytes = 1
 
     @property
-    def certificate(self) -> bytes | None:
-        """Returns the peer's certificate, if one was requested."""
-        return self._tls.getpeercert(binary_form=True)
-
-    @property
     def verified_certificate(self) -> dict[str, Any]:
         """Returns the parsed certificate: subject, names and so on. Empty unless it was verified."""
         return self._tls.getpeercert() or {}

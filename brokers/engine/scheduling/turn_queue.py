@@ -24,10 +24,6 @@ TURN_MS_MAX: Final = 5
 BROKER_WORK: Final = ""
 
 
-def _no_debt(instance_id: str) -> int:
-    return 0
-
-
 class TurnQueue:
     """Queue of tasks that wait for a turn: `await queue.enqueue(instance_id)` before each part of the work.
 
@@ -39,7 +35,7 @@ class TurnQueue:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        debt_ms: Callable[[str], int] = _no_debt,
+        debt_ms: Callable[[str], int] = lambda _instance_id: 0,
         ownership: Ownership | None = None,
     ) -> None:
         self._loop = loop

@@ -75,9 +75,7 @@ ROWS: Final = (
         _K.DELETE_TOPICS,
         topics.delete_topics,
         RequiredRights(
-            {TOPIC: DELETE},
-            "a topic given by id is named in the response with DESCRIBE on it",
-            ((DESCRIBE, TOPIC),),
+            {TOPIC: DELETE}, "a topic given by id is named in the response with DESCRIBE on it", ((DESCRIBE, TOPIC),)
         ),
         allow_list=RequiredAllowList(Operation.ADMINISTER, "deletes the topic"),
         limit=limits.ADMINISTRATION,
@@ -133,18 +131,8 @@ ROWS: Final = (
         allow_list=RequiredAllowList(Operation.ADMINISTER, "shows the stored bytes"),
         response_length=element_count(log_dirs.topics_of, lambda topic: topic.partitions),
     ),
-    ServedApi(
-        _K.SASL_HANDSHAKE,
-        None,
-        BEFORE_LOGIN,
-        limit=limits.ONE,
-    ),
-    ServedApi(
-        _K.SASL_AUTHENTICATE,
-        None,
-        BEFORE_LOGIN,
-        limit=limits.ONE,
-    ),
+    ServedApi(_K.SASL_HANDSHAKE, None, BEFORE_LOGIN, limit=limits.ONE),
+    ServedApi(_K.SASL_AUTHENTICATE, None, BEFORE_LOGIN, limit=limits.ONE),
     ServedApi(
         _K.DESCRIBE_ACLS,
         acls.describe_acls,
@@ -200,22 +188,9 @@ ROWS: Final = (
         audit=audit_access.describe_user_alteration,
         response_length=result_count,
     ),
-    ServedApi(
-        _K.DESCRIBE_USERS,
-        users.describe_users,
-        CLUSTER_ONLY,
-    ),
-    ServedApi(
-        _K.ALTER_USERS,
-        users.alter_users,
-        CLUSTER_ONLY,
-    ),
-    ServedApi(
-        _K.API_VERSIONS,
-        api_versions.api_versions,
-        BEFORE_LOGIN,
-        limit=limits.ONE,
-    ),
+    ServedApi(_K.DESCRIBE_USERS, users.describe_users, CLUSTER_ONLY),
+    ServedApi(_K.ALTER_USERS, users.alter_users, CLUSTER_ONLY),
+    ServedApi(_K.API_VERSIONS, api_versions.api_versions, BEFORE_LOGIN, limit=limits.ONE),
     ServedApi(
         _K.DESCRIBE_CLUSTER,
         metadata.describe_cluster,
@@ -246,22 +221,7 @@ ROWS: Final = (
         allow_list=CLUSTER_ONLY_LIST,
         limit=limits.ADMINISTRATION,
     ),
-    ServedApi(
-        _K.ALLOT_STORAGE,
-        peer_brokers.allot_storage,
-        CLUSTER_ONLY,
-        allow_list=CLUSTER_ONLY_LIST,
-    ),
-    ServedApi(
-        _K.REPORT_FLOW,
-        peer_brokers.report_flow,
-        CLUSTER_ONLY,
-        allow_list=CLUSTER_ONLY_LIST,
-    ),
-    ServedApi(
-        _K.CHARGE_POOLS,
-        peer_brokers.charge_pools,
-        CLUSTER_ONLY,
-        allow_list=CLUSTER_ONLY_LIST,
-    ),
+    ServedApi(_K.ALLOT_STORAGE, peer_brokers.allot_storage, CLUSTER_ONLY, allow_list=CLUSTER_ONLY_LIST),
+    ServedApi(_K.REPORT_FLOW, peer_brokers.report_flow, CLUSTER_ONLY, allow_list=CLUSTER_ONLY_LIST),
+    ServedApi(_K.CHARGE_POOLS, peer_brokers.charge_pools, CLUSTER_ONLY, allow_list=CLUSTER_ONLY_LIST),
 )

@@ -35,12 +35,7 @@ from brokers.engine.handlers.groups.coordinator_forwarding import (
 )
 from brokers.engine.handlers.offsets import deletion, offsets, transactional
 from brokers.engine.handlers.served_api import ListField, RequiredAllowList, RequiredRights, ServedApi, SplitLists
-from brokers.engine.handlers.transactions import (
-    add_partitions,
-    describing,
-    transactions,
-    write_markers,
-)
+from brokers.engine.handlers.transactions import add_partitions, describing, transactions, write_markers
 from brokers.engine.protocol import framing as limits
 from brokers.engine.protocol.apis import ApiKey
 
@@ -108,11 +103,7 @@ _TRANSACTIONAL_IDS: Final = ListField(lambda message: message.transactional_ids,
 _TRANSACTION_STATES: Final = ListField(lambda message: message.transaction_states, _set_transaction_states)
 _TO_TRANSACTION: Final = ToCoordinator(find_coordinator.TRANSACTION, forwarding.transactional_id)
 _DESCRIBED_TRANSACTIONS: Final = ToEachCoordinator(
-    find_coordinator.TRANSACTION,
-    _TRANSACTIONAL_IDS,
-    str,
-    _TRANSACTION_STATES,
-    lambda state: state.transactional_id,
+    find_coordinator.TRANSACTION, _TRANSACTIONAL_IDS, str, _TRANSACTION_STATES, lambda state: state.transactional_id
 )
 
 ROWS: Final = (
@@ -142,14 +133,7 @@ ROWS: Final = (
         throttled_first=True,
         forwarding=_TO_GROUP,
     ),
-    ServedApi(
-        _K.HEARTBEAT,
-        membership.heartbeat,
-        _MEMBER,
-        allow_list=_OPAQUE,
-        limit=limits.ONE,
-        forwarding=_TO_GROUP,
-    ),
+    ServedApi(_K.HEARTBEAT, membership.heartbeat, _MEMBER, allow_list=_OPAQUE, limit=limits.ONE, forwarding=_TO_GROUP),
     ServedApi(
         _K.LEAVE_GROUP,
         membership.leave_group,
@@ -276,12 +260,7 @@ ROWS: Final = (
         throttled_first=True,
         forwarding=_TO_TRANSACTION,
     ),
-    ServedApi(
-        _K.WRITE_TXN_MARKERS,
-        write_markers.write_txn_markers,
-        CLUSTER_ONLY,
-        allow_list=CLUSTER_ONLY_LIST,
-    ),
+    ServedApi(_K.WRITE_TXN_MARKERS, write_markers.write_txn_markers, CLUSTER_ONLY, allow_list=CLUSTER_ONLY_LIST),
     ServedApi(
         _K.DESCRIBE_PRODUCERS,
         describing.describe_producers,
@@ -294,8 +273,7 @@ ROWS: Final = (
         _K.DESCRIBE_TRANSACTIONS,
         describing.describe_transactions,
         RequiredRights(
-            {TRANSACTION: DESCRIBE, TOPIC: DESCRIBE},
-            "topics of a transaction without DESCRIBE are omitted",
+            {TRANSACTION: DESCRIBE, TOPIC: DESCRIBE}, "topics of a transaction without DESCRIBE are omitted"
         ),
         allow_list=RequiredAllowList(Operation.DESCRIBE, "shows that a topic exists"),
         limit=limits.ADMINISTRATION,

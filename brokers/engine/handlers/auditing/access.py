@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from brokers.contract import paths
@@ -43,7 +43,8 @@ def describe_user_alteration(audited: AuditedRequest) -> Change | None:
     for upsertion in islice(request.upsertions, DESCRIBED_ITEMS_MAX):
         upserted.setdefault(upsertion.name, []).append(upsertion.mechanism)
     if audited.response is None:
-        names = dict.fromkeys(alteration.name for alteration in islice(_alterations(request), DESCRIBED_ITEMS_MAX))
+        alterations = chain(request.deletions, request.upsertions)
+        names = dict.fromkeys(alteration.name for alteration in islice(alterations, DESCRIBED_ITEMS_MAX))
         item_errors: Iterable[tuple[str, int]] = [(name, error_of(None)) for name in names]
     else:
         item_errors = ((result.user, result.error_code) for result in audited.response.results)
@@ -55,11 +56,6 @@ def describe_user_alteration(audited: AuditedRequest) -> Change | None:
         len(request.deletions) + len(request.upsertions) if audited.response is None else len(audited.response.results)
     )
     return Change("user.credentials_changed", USER, total, results)
-
-
-def _alterations(request: Any) -> Iterator[Any]:
-    yield from request.deletions
-    yield from request.upsertions
 
 
 def _user_altered(audited: AuditedRequest, name: str, upserted: Iterable[int], error: int) -> AuditItem:

@@ -8,6 +8,7 @@ the internal listener have an audit row already, and a forwarded call is recorde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -99,14 +100,8 @@ def outcome_of(change: Change) -> ChangeOutcome:
         else:
             item = result.item()
             if item is not None:
-                items.append(item if not result.error else _with_unknown_outcome(item))
+                items.append(replace(item, outcome=UNKNOWN) if result.error else item)
     return ChangeOutcome(items, more + max(change.total - seen, 0), failed, denied)
-
-
-def _with_unknown_outcome(item: AuditItem) -> AuditItem:
-    return AuditItem(
-        action=item.action, kind=item.kind, name=item.name, outcome=UNKNOWN, before=item.before, after=item.after
-    )
 
 
 def error_of(result: Any) -> int:

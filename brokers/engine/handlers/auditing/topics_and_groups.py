@@ -208,12 +208,9 @@ def describe_group_deletion(audited: AuditedRequest) -> Change | None:
         item_errors: Iterable[tuple[str, int]] = ((name, error_of(None)) for name in names)
     else:
         item_errors = ((result.group_id, result.error_code) for result in audited.response.results)
-    results = (ItemResult(error, name, partial(_group_deleted, name)) for name, error in item_errors)
+    item = partial(AuditItem, action="group.deleted", kind=GROUP)
+    results = (ItemResult(error, name, partial(item, name=name)) for name, error in item_errors)
     return Change("group.deleted", GROUP, len(names), results)
-
-
-def _group_deleted(name: str) -> AuditItem:
-    return AuditItem(action="group.deleted", kind=GROUP, name=name)
 
 
 def describe_offset_deletion(audited: AuditedRequest) -> Change | None:

@@ -90,7 +90,7 @@ class CertificateRoute:
         if fault is None and not login.is_valid(user, services.clock.now_ms()):
             fault = USER_SHUT_OUT
         if fault is None:
-            services.access.authentication.record_certificate_sign_in(self.instance_id)
+            services.access.authentication.record_sign_in(self.instance_id, identity.user, None)
         else:
             self._record_refusal(NOBODY if user is None else identity.user, channel.peer_host, fault)
             services.loop.call_soon(channel.close, REVOKED)  # before any request is read

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from secrets import token_urlsafe
 from typing import Final, NamedTuple, Protocol
 
 from brokers.contract.users import MECHANISM_NAMES, Secret, scram_salt
@@ -13,7 +14,7 @@ from brokers.engine.access import sasl, scram, tokens
 from brokers.engine.access.authorizer import Address
 from brokers.engine.access.sasl import SaslFailed
 from brokers.engine.access.tokens import TokenRefused, VerifiedToken
-from brokers.engine.handlers.authentication import NOBODY_YET, Authentication, new_nonce
+from brokers.engine.handlers.authentication import NOBODY_YET, Authentication
 from brokers.engine.handlers.logins import OAUTHBEARER, PLAIN
 
 PLAIN_FAILURE: Final = "Authentication failed: Invalid username or password"
@@ -130,7 +131,7 @@ class ScramMechanism:
             self.number,
             scram_salt(instance_id, first.username, self.number),
         )
-        self._exchange = scram.Exchange(self.number, first, challenge, new_nonce())
+        self._exchange = scram.Exchange(self.number, first, challenge, token_urlsafe(scram.NONCE_BYTES))
         return Outcome(self._exchange.server_first, None)
 
     def _finish(self, exchange: scram.Exchange, token: bytes) -> Outcome:

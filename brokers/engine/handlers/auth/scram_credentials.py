@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from brokers.contract import paths
-from brokers.contract.users import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NAMES, UserDocument, Verifier
+from brokers.contract.users import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NAMES, UserDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.user_plans import verifier_of, verifiers_of, with_scram_credentials
 from brokers.engine.handlers.auth.users import (
@@ -201,7 +200,7 @@ async def _alter(
             with_scram_credentials,
             name,
             deleted=frozenset(alterations.deleted),
-            upserted=_verifiers(alterations.upserted),
+            upserted=tuple(verifier_of(salted_password(upsertion)) for upsertion in alterations.upserted),
             secret_id=f"scram-{secrets.token_hex(_SECRET_ID_BYTES)}",
             now_ms=context.services.clock.now_ms(),
         )
@@ -219,11 +218,6 @@ def _check_right_to_alter(context: RequestContext, name: str) -> None:
         raise ResourceError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_RIGHT)
     if not may_set_secrets_of(context, name):
         raise ResourceError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Only superusers set the secrets of a superuser.")
-
-
-def _verifiers(upserted: Iterable[ScramCredentialUpsertion]) -> tuple[Verifier, ...]:
-    """Returns the verifiers of the credentials. Raises errors.UnacceptableCredential."""
-    return tuple(verifier_of(salted_password(upsertion)) for upsertion in upserted)
 
 
 def _result(name: str, code: ErrorCode, message: str) -> AlterUserScramCredentialsResult:

@@ -16,7 +16,6 @@ from brokers.engine.handlers.fetch.waits import UncachedRead
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.partitions.producers import list_aborted
-from brokers.engine.partitions.progress import FollowerProgress
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.fast_codec_fetch import FetchPartitionRequest, FetchTopicRequest
@@ -56,15 +55,11 @@ def preferred_replica(
         if follower is None or endpoint is None or endpoint.rack != rack or replica in leadership.unavailable_brokers:
             continue
         rank = (follower.end_offset, follower.caught_up_ms, replica)
-        if _has_offset(follower, offset) and rank > best_rank:
+        if follower.start_offset <= offset <= follower.end_offset and rank > best_rank:
             best_replica, best_rank = replica, rank
     if best_replica != NO_PREFERRED_REPLICA:
         services.storage.high_watermark_pushes.begin_or_extend(partition, best_replica, services.clock.monotonic_ms())
     return best_replica
-
-
-def _has_offset(follower: FollowerProgress, offset: int) -> bool:
-    return follower.start_offset <= offset <= follower.end_offset
 
 
 def _leader_if_lagging(services: BrokerServices, client: ClientContext, partition: Partition) -> int:
