@@ -43,7 +43,7 @@ MODULES: Final = (
     "brokers.engine.network.backlog",
     "brokers.engine.network.buffers",
     "brokers.engine.network.connection",
-    "brokers.engine.network.fair_turns",
+    "brokers.engine.scheduling.fair_turns",
     "brokers.engine.network.inbound_frames",
     "brokers.engine.network.pending_responses",
     "brokers.engine.network.receiving",

@@ -24,8 +24,7 @@ HOMONYMS = {
     # The broker: a port on a lower floor, and its implementation.
     "RetainedFrame": "a port of handlers, implemented by the network",
     "Mute": "a port of the network, implemented by throttling",
-    "LoopShare": "a port of waits, implemented by the network's fair queue",
-    "QueuedWork": "a port of waits, implemented by the network's fair queue",
+    "QueuedWork": "a port of waits, implemented by the fair queue of the event loop",
     "Session": "a port of the network, implemented by the handlers",
     # The broker: a message of the wire, and the request that handlers make of it.
     "FetchRequest": "a message, and the request that is served",

@@ -16,12 +16,12 @@ from typing import Any, Final
 from brokers.contract.process_identity import ProcessIdentity, ProcessRole, identity_in
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection_handshake import ConnectionHandshake
-from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener import listening_socket
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.tls_stream import TlsStream
+from brokers.engine.scheduling.fair_turns import InstanceTurns
 from brokers.engine.telemetry.admin_http import Handler, Reply, Request, is_authorized, response_bytes
 
 HEAD_BYTES_MAX: Final = 8_192

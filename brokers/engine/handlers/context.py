@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from brokers.engine.handlers.audit_trail import Source
 from brokers.engine.handlers.served_api import DENIALS, ServedApi
 from brokers.engine.handlers.services import BrokerServices
-from brokers.engine.scheduling.inline_wakeup import InlineWakeup
+from brokers.engine.scheduling.fair_turns import InstanceTurns
 from brokers.engine.throttling.charging import Limiter, LimitsByEntity
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.values import Slice
@@ -30,32 +29,6 @@ NO_BROKER = -1
 # Instance states that apply to the cluster itself.
 ACTIVE = "active"
 DELETING = "deleting"
-
-
-class QueuedWork(Protocol):
-    """Work that is queued for a turn of its instance; `is_over` is True once it has run or was cancelled."""
-
-    @property
-    def is_over(self) -> bool: ...
-    def cancel(self) -> None: ...
-
-
-class LoopShare(Protocol):
-    """The share of one instance in the event loop; implemented by `network.fair_turns.InstanceTurns`."""
-
-    def schedule(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
-        """Schedules `work` for a later iteration of the event loop, in the instance's turn."""
-
-    def run_or_enqueue(self, work: Callable[[], object]) -> QueuedWork:
-        """Calls `work` at once if the instance need not queue, otherwise in its turn."""
-
-    def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> InlineWakeup | None:
-        """Returns an awaitable for a task to await before its next step, which then runs in the turn of the instance;
-        None if the instance need not queue.
-        """
-
-    def charge(self, began_s: float, now_s: float) -> None:
-        """Charges the instance for work between two times of `perf_counter`."""
 
 
 class DeferredResponse(Protocol):
@@ -84,7 +57,7 @@ class Channel(Protocol):
     closed: bool
 
     @property
-    def turns(self) -> LoopShare:
+    def turns(self) -> InstanceTurns:
         """Returns the share of the event loop that belongs to the client's instance."""
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None: ...

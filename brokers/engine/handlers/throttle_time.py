@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from brokers.engine.access.authorizer import OwnerAddress
 from brokers.engine.access.principals import Principal
+from brokers.engine.handlers import zookeeper_change
 from brokers.engine.handlers.client import ClientContext
-from brokers.engine.handlers.common import zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.codec import EncodedResponse

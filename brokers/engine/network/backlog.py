@@ -11,8 +11,8 @@ from time import perf_counter
 from typing import Final
 
 from brokers.engine.network.buffers import UnsentBytes
-from brokers.engine.network.fair_turns import InstanceTurns, QueuedWork
 from brokers.engine.network.sending import Outgoing
+from brokers.engine.scheduling.fair_turns import InstanceTurns, QueuedWork
 from brokers.engine.values import Slice
 
 # Bytes that a thread reads for one connection before it serves the next: some milliseconds of a disk.

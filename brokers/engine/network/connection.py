@@ -14,7 +14,6 @@ from typing import Final
 
 from brokers.engine.network.backlog import Backlog
 from brokers.engine.network.buffers import FrameBuffers, RetainedFrame
-from brokers.engine.network.fair_turns import QueuedWork
 from brokers.engine.network.interfaces import CLOSED_SESSION, Cancellable, ConnectionOwner, Mute
 from brokers.engine.network.pending_responses import PendingResponse, PendingResponses
 from brokers.engine.network.receiving import (
@@ -28,6 +27,7 @@ from brokers.engine.network.receiving import (
 )
 from brokers.engine.network.sending import OnWritten, Outgoing, as_single_frame, merge_plain_responses
 from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.scheduling.fair_turns import QueuedWork
 from brokers.engine.values import Slice
 
 # Larger responses are sent at once, after those before them: joining them would take memory.

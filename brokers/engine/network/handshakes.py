@@ -15,8 +15,8 @@ from typing import Final, Protocol
 
 from brokers.contract.connections import HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_PER_INSTANCE_MAX
 from brokers.engine.network.entry_queue import network_of
-from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, TenantAccount
+from brokers.engine.scheduling.fair_turns import InstanceTurns
 
 HANDSHAKE_THREADS: Final = 2
 # Seconds of a thread granted to one tenant, and to one of its instances, in each round, and the minimum cost of a step.

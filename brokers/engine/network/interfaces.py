@@ -7,8 +7,8 @@ from concurrent.futures import Executor
 from typing import Final, Protocol
 
 from brokers.engine.network.buffers import UnreadBytes, UnsentBytes
-from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.inbound_frames import InboundFrames
+from brokers.engine.scheduling.fair_turns import InstanceTurns
 
 
 class Cancellable(Protocol):

@@ -17,7 +17,6 @@ from brokers.engine.network.accept_policy import AcceptPolicy
 from brokers.engine.network.admission import Limits
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.closing import ConnectionDeadlines, MemoryRelief, sweep
-from brokers.engine.network.fair_turns import FairTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import GroupSpec, ListenerGroup, TenantGroups
@@ -28,6 +27,7 @@ from brokers.engine.network.listener_rules import (
 )
 from brokers.engine.network.port import Listener
 from brokers.engine.network.reports import Counters, NetworkReports
+from brokers.engine.scheduling.fair_turns import FairTurns
 from brokers.engine.scheduling.time_slice import yield_to_others
 
 # Maximum number of connections of one port that wait in the kernel to be accepted.

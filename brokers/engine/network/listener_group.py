@@ -16,8 +16,8 @@ from brokers.engine.network.buffers import (
     UnsentBytes,
 )
 from brokers.engine.network.entry_queue import EntryQueue
-from brokers.engine.network.fair_turns import FairTurns, InstanceTurns, TenantTurns
 from brokers.engine.network.interfaces import OwnedConnection
+from brokers.engine.scheduling.fair_turns import FairTurns, InstanceTurns, TenantTurns
 
 # Number of connections of the largest listener that are examined for the longest idle one.
 CANDIDATES_MAX: Final = 64

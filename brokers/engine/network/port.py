@@ -17,13 +17,13 @@ from brokers.engine.network.admission import Limits
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes, UnsentBytes
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.connection_handshake import ConnectionHandshake
-from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import ListenerGroup
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.reports import Counters, NetworkReports
 from brokers.engine.network.tls_stream import TlsStream
+from brokers.engine.scheduling.fair_turns import InstanceTurns
 
 # Maximum number of connections that one listener accepts in one turn: some milliseconds of the event loop.
 ACCEPTED_PER_TURN_MAX: Final = 16

@@ -25,10 +25,10 @@ from time import perf_counter
 from typing import Final
 
 from brokers.engine.network.buffers import SHARED_BYTES, TINY_BYTES_MAX, FrameBuffers, LargeFrame
-from brokers.engine.network.fair_turns import TURN_S, QueuedWork
 from brokers.engine.network.inbound_frames import SIZE, InboundFrames, end_of_frame
 from brokers.engine.network.interfaces import ConnectionOwner, Session
 from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES, check_frame_size
+from brokers.engine.scheduling.fair_turns import TURN_S, QueuedWork
 
 
 class Busy(IntFlag):

@@ -14,9 +14,9 @@ from brokers.contract.process import CLUSTER_USER
 from brokers.engine.access.principals import of_internal_login
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
-from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL
 from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.scheduling.fair_turns import InstanceTurns
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.values import Slice
 from tests.simulation.cluster.clock import US_PER_MS, Handle, ProcessLoop

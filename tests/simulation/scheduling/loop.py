@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from brokers.engine.network.fair_turns import FairTurns, InstanceTurns
 from brokers.engine.network.receiving import FRAMES_PER_TURN_MAX, TURN_S
+from brokers.engine.scheduling.fair_turns import FairTurns, InstanceTurns
 
 # What a round of the loop costs beside its callbacks.
 ROUND_S = 0.000_01

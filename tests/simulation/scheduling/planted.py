@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from brokers.engine.network.fair_turns import FairTurns, InstanceLoopQueue, TenantTurns
 from brokers.engine.scheduling.fair_queue import FairQueue
+from brokers.engine.scheduling.fair_turns import FairTurns, InstanceLoopQueue, TenantTurns
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

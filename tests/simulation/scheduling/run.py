@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from brokers.engine.network.fair_turns import SLICE_S, TURN_S, InstanceTurns, TenantTurns
+from brokers.engine.scheduling.fair_turns import SLICE_S, TURN_S, InstanceTurns, TenantTurns
 from tests.simulation.scheduling.loop import SimulatedLoop, Socket
 
 TENANTS_MAX, INSTANCES_MAX, SOCKETS = 5, 8, 4

@@ -25,9 +25,9 @@ from brokers.contract.acls import (
 from brokers.engine.access.acl_filters import AclFilter, in_order
 from brokers.engine.cluster.acl_writes import split_into_transactions
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError, check_right
+from brokers.engine.handlers.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.messages.acls import (
     AclCreation,

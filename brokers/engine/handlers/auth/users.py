@@ -25,9 +25,9 @@ from brokers.engine.cluster.user_plans import (
     UserAlteration,
     altered,
 )
-from brokers.engine.handlers.common.zookeeper_change import APPLIED_S_MAX, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError
+from brokers.engine.handlers.zookeeper_change import APPLIED_S_MAX, zookeeper_change
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.users import (
     AddedUserSecret,

@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.errors import SettingsWrong
-from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.configs import broker_settings
 from brokers.engine.handlers.configs.broker_settings import SETTINGS as BROKER_SETTINGS
 from brokers.engine.handlers.configs.broker_settings import InvalidBrokerSetting
@@ -38,6 +37,7 @@ from brokers.engine.handlers.topics.topics import (
     ResourceError,
     message_bytes_max,
 )
+from brokers.engine.handlers.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.partitions import topic_config
 from brokers.engine.partitions.topic_settings import SETTINGS, ValueType
 from brokers.engine.protocol.errors import ErrorCode

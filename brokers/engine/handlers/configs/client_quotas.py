@@ -8,9 +8,9 @@ from typing import Final
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaImage
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
-from brokers.engine.handlers.common.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.topics.topics import ResourceError, check_right
+from brokers.engine.handlers.zookeeper_change import wait_until_applied, zookeeper_change
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.quotas import (
     AlterClientQuotasRequest,

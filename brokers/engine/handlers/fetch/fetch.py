@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from brokers.contract.acls import AclOperation, ResourceType
-from brokers.engine.handlers.context import QueuedWork
 from brokers.engine.handlers.fetch.async_fetch import (
     SYNCHRONOUS_REQUEST_BYTES_MAX,
     serve_special,
@@ -32,6 +31,7 @@ from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.fast_codec import decode_fetch
+from brokers.engine.scheduling.fair_turns import QueuedWork
 
 
 def fetch(session: Session, raw: RawRequest) -> None:

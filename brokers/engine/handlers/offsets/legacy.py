@@ -11,8 +11,8 @@ from typing import Final
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, FetchedOffset
-from brokers.engine.handlers.common.zookeeper_change import zookeeper_change
 from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.zookeeper_change import zookeeper_change
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import OffsetCommitRequestPartition
 from brokers.engine.scheduling.time_slice import TimeSlice

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.engine.handlers.context import DeferredResponse, QueuedWork
+from brokers.engine.handlers.context import DeferredResponse
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.scheduling.fair_turns import QueuedWork
 from brokers.engine.throttling.waits import Mute
 
 # Error codes of the partitions that failed, by internal topic name and partition index.

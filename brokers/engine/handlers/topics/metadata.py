@@ -19,8 +19,8 @@ from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX
-from brokers.engine.handlers.common.zookeeper_change import try_charge_mutation, zookeeper_change
 from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.zookeeper_change import try_charge_mutation, zookeeper_change
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.cluster import (

@@ -14,15 +14,15 @@ from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
-from brokers.engine.handlers.common.zookeeper_change import (
+from brokers.engine.handlers.context import RequestContext
+from brokers.engine.handlers.served_api import DENIAL_TEXTS
+from brokers.engine.handlers.zookeeper_change import (
     CHANGE_WAIT_S_MAX,
     EXCEEDED,
     STRICT_FROM,
     try_charge_mutation,
     zookeeper_change,
 )
-from brokers.engine.handlers.context import RequestContext
-from brokers.engine.handlers.served_api import DENIAL_TEXTS
 from brokers.engine.partitions import topic_config
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO

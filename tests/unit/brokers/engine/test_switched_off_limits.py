@@ -13,8 +13,8 @@ from brokers.engine.handlers.auth import mechanisms
 from brokers.engine.handlers.common import peer_brokers
 from brokers.engine.network import entry_queue
 from brokers.engine.network.buffers import FrameBuffers, RentedBuffer
-from brokers.engine.network.fair_turns import FairTurns, InstanceTurns, QueuedWork, TenantTurns
 from brokers.engine.partitions import topic_bounds
+from brokers.engine.scheduling.fair_turns import FairTurns, InstanceTurns, QueuedWork, TenantTurns
 from brokers.native import finder
 from tests.unit.brokers.engine.access import test_acls
 from tests.unit.brokers.engine.handlers import test_peer_brokers, test_sasl_routes

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.pending_responses import PENDING_RESPONSES_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -26,6 +25,7 @@ from brokers.engine.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from brokers.engine.scheduling.fair_turns import InstanceTurns
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.records import PRODUCE_VERSION, batch, produce_request
 from tests.testkit.wire import WireClient

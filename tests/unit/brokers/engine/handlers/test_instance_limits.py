@@ -8,7 +8,7 @@ import pytest
 
 from brokers.contract import instance_limits
 from brokers.engine.cluster import in_flight_quotas
-from brokers.engine.handlers.common import zookeeper_change
+from brokers.engine.handlers import zookeeper_change
 from brokers.engine.handlers.topics import metadata
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode

@@ -8,8 +8,8 @@ import pytest
 
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.common import zookeeper_change
-from brokers.engine.handlers.common.zookeeper_change import wait_until_applied
+from brokers.engine.handlers import zookeeper_change
+from brokers.engine.handlers.zookeeper_change import wait_until_applied
 
 
 def cluster_image(config_change: int) -> ClusterImage:

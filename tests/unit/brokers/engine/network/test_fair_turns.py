@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.contract.loop_weights import TENANT_WEIGHT_MAX
-from brokers.engine.network.fair_turns import SHARED_S, SHARED_TURN_S, SLICE_S, TURN_S, FairTurns, InstanceTurns
+from brokers.engine.scheduling.fair_turns import SHARED_S, SHARED_TURN_S, SLICE_S, TURN_S, FairTurns, InstanceTurns
 from brokers.engine.scheduling.weights import INSTANCE_WEIGHT_MAX, INSTANCE_WEIGHT_MIN
 
 # Time without use after which used time has decayed.

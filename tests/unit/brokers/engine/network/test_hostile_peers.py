@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 from brokers.contract import paths
 from brokers.contract.documents import change_to_json
 from brokers.engine.cluster.tree import Create, Delete
-from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.reports import LINES_PER_SECOND_MAX, NetworkReports
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
@@ -25,6 +24,7 @@ from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from brokers.engine.scheduling.fair_turns import InstanceTurns
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.records import batch, fetch_request, produce, produce_request
 from tests.testkit.wire import WireClient

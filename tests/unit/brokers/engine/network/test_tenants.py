@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from brokers.contract.loop_weights import TENANT_WEIGHT_MAX
-from brokers.engine.network.fair_turns import TURN_S, InstanceTurns
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.metadata import MetadataRequest
+from brokers.engine.scheduling.fair_turns import TURN_S, InstanceTurns
 from brokers.engine.scheduling.weights import INSTANCE_WEIGHT_MAX, INSTANCE_WEIGHT_MIN, weight_of
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.records import PRODUCE_VERSION, batch, fetch_request, produce_request

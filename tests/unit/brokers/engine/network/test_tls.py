@@ -18,12 +18,12 @@ from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.connections import HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_PER_INSTANCE_MAX
 from brokers.contract.routes import RouteDocument
 from brokers.engine.network import handshakes
-from brokers.engine.network.fair_turns import InstanceTurns, TenantTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
 from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.metadata import MetadataRequest
+from brokers.engine.scheduling.fair_turns import InstanceTurns, TenantTurns
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.ports import unused_port
 from tests.testkit.records import batch, fetch_request, produce, produce_request

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from brokers.engine.handlers.common.zookeeper_change import part_of_mutation_limit
+from brokers.engine.handlers.zookeeper_change import part_of_mutation_limit
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.charging import (
     CONSUMER_BYTE_RATE,
