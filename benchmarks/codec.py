@@ -10,8 +10,11 @@ import time
 import timeit
 from collections.abc import Callable
 
-from brokers.engine.protocol import codec, fast_codec
+from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fast_codec_fetch import decode_fetch
+from brokers.engine.protocol.fast_codec_fetch_response import encode_fetch_response
+from brokers.engine.protocol.fast_codec_produce import decode_produce, encode_produce_response
 from brokers.engine.protocol.headers import decode_request_header, encode_request_frame
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.protocol.messages.metadata import (
@@ -54,7 +57,7 @@ def _produce() -> None:
         end = len(frame)
         _show(f"request header, produce v{version}", lambda: decode_request_header(frame, 4, end))  # noqa: B023
         at = decode_request_header(frame, 4, end)[4]
-        _show(f"produce v{version} decode, by hand", lambda: fast_codec.decode_produce(frame, at, end, version))  # noqa: B023
+        _show(f"produce v{version} decode, by hand", lambda: decode_produce(frame, at, end, version))  # noqa: B023
         _show(
             f"produce v{version} decode, compiled",
             lambda: codec.decode_request(ApiKey.PRODUCE, version, frame, at, end),  # noqa: B023
@@ -62,7 +65,7 @@ def _produce() -> None:
         topics = [(b"orders", [(0, 0, 10**9, -1, 0, None)])]
         _show(
             f"produce v{version} answer, by hand",
-            lambda: fast_codec.encode_produce_response(version, 5, topics, 0),  # noqa: B023
+            lambda: encode_produce_response(version, 5, topics, 0),  # noqa: B023
         )
         _show(
             f"produce v{version} answer, compiled, objects built",
@@ -93,13 +96,13 @@ def _fetch() -> None:
             body = codec.encode_request(ApiKey.FETCH, version, request)
             _show(
                 f"fetch v{version} decode, {count} partitions, by hand",
-                lambda: fast_codec.decode_fetch(body, 0, len(body), version),  # noqa: B023
+                lambda: decode_fetch(body, 0, len(body), version),  # noqa: B023
             )
             name = bytes(range(16)) if version >= 13 else b"orders"
             responses = [(index, 0, 10**9, 10**9, 0, 16_384, RECORDS) for index in range(count)]
             _show(
                 f"fetch v{version} answer, {count} partitions, by hand",
-                lambda: fast_codec.encode_fetch_response(version, 5, 0, 0, 0, [(name, responses)]),  # noqa: B023
+                lambda: encode_fetch_response(version, 5, 0, 0, 0, [(name, responses)]),  # noqa: B023
             )
 
 

@@ -377,12 +377,7 @@ class AuditTrail:
         self._write(replace(event, requests=tally.requests))
 
     def _event(
-        self,
-        instance_id: str,
-        source: Source,
-        items: tuple[AuditItem, ...],
-        at_ms: int,
-        until_ms: int,
+        self, instance_id: str, source: Source, items: tuple[AuditItem, ...], at_ms: int, until_ms: int
     ) -> AuditEvent:
         return AuditEvent(
             id=secrets.token_hex(_ID_BYTES),
@@ -390,10 +385,7 @@ class AuditTrail:
             instance_id=instance_id,
             at_ms=at_ms,
             until_ms=until_ms,
-            user=source.user,
-            address=source.address,
-            client_id=source.client_id,
-            route=source.route,
+            **source._asdict(),
             items=items,
         )
 

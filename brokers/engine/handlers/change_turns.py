@@ -35,10 +35,10 @@ ALL_CHANGE_LOG_READS_PER_S: Final = 20
 INSTANCES_REMEMBERED_MAX: Final = 1_000
 
 
-class _InstanceChanges:
-    """Requests of one instance that change ZooKeeper: one of them holds `lock`, `waiting` is the number of all."""
+class WriteQueue:
+    """Writing requests of one instance: one of them holds `lock`, `waiting` is the number of all."""
 
-    __slots__ = ("lock", "waiting")
+    __slots__ = ("__weakref__", "lock", "waiting")
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -49,7 +49,7 @@ class ChangeTurns:
     """Turns of instances to change ZooKeeper through one broker."""
 
     def __init__(self, ownership: Ownership | None = None) -> None:
-        self._instances: dict[str, _InstanceChanges] = {}
+        self._instances: dict[str, WriteQueue] = {}
         self._permits = Permits(CHANGES_AT_ONCE_MAX, ownership)
 
     @asynccontextmanager
@@ -70,7 +70,7 @@ class ChangeTurns:
         """
         changes = self._instances.get(instance_id)
         if changes is None:
-            changes = self._instances[instance_id] = _InstanceChanges()
+            changes = self._instances[instance_id] = WriteQueue()
         if changes.waiting >= REQUESTS_WAITING_MAX:
             raise too_many(0)
         changes.waiting += 1

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from brokers.engine.access.authorizer import OwnerAddress
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers import zookeeper_change
+from brokers.engine.handlers.change_turns import WriteQueue
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.services import BrokerServices
@@ -194,16 +195,6 @@ def is_in_debt(context: RequestContext) -> bool:
     """True if the request has to wait until its instance has paid for earlier writes."""
     shares = _shares(context)
     return shares is not None and shares.state_debt_ms(context.services.clock.monotonic_ms()) > DEBT_MS_MAX
-
-
-class WriteQueue:
-    """Waiting requests of one instance; `waiting` is their number."""
-
-    __slots__ = ("__weakref__", "lock", "waiting")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.waiting = 0
 
 
 def _queue(context: RequestContext) -> WriteQueue:

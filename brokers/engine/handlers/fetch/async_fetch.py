@@ -28,7 +28,8 @@ from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import FetchDecoder, FetchFrame, FetchResponseEncoder, fetch_response_head
+from brokers.engine.protocol.fast_codec_fetch import FetchDecoder, FetchFrame
+from brokers.engine.protocol.fast_codec_fetch_response import FetchResponseEncoder, fetch_response_head
 from brokers.engine.protocol.headers import encode_response_frame
 from brokers.engine.protocol.messages.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
 from brokers.engine.scheduling.permits import Permit

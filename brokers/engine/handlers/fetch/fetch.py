@@ -30,7 +30,7 @@ from brokers.engine.handlers.fetch.waits import charge_long_turn
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.protocol.fast_codec import decode_fetch
+from brokers.engine.protocol.fast_codec_fetch import decode_fetch
 from brokers.engine.scheduling.fair_turns import QueuedWork
 
 

@@ -16,9 +16,9 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import (
+from brokers.engine.protocol.fast_codec_fetch import FetchFrame
+from brokers.engine.protocol.fast_codec_fetch_response import (
     FetchExtras,
-    FetchFrame,
     encode_fetch_response,
     encode_full_fetch_response,
 )

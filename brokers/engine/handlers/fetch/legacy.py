@@ -76,40 +76,28 @@ def _all_partitions(topics: _Topics) -> Iterator[_PartitionRead]:
 
 def fetch_old(session: Session, raw: RawRequest) -> None:
     """Serves a Fetch of versions 0 to 3 in a task."""
+    request: FetchRequest | None = None
     if raw.size_bytes > DECODED_AT_ONCE_BYTES_MAX:
         session.channel.charge_request_copy(raw.size_bytes)
-        serve_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_long(session, raw.copy()))
-        return
-    request: FetchRequest = decode_request(
-        ApiKey.FETCH, raw.version, raw.buffer, raw.body, raw.end, session.fetch_items_max
-    )
-    instance_id = session.principal.instance_id
-    memory = session.services.accounting.decode_memory
-    permit = None if instance_id is None else memory.short_permit(instance_id, raw.size_bytes)
-    fetch = _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request, permit)
-    serve_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_short(fetch))
+        raw = raw.copy()
+    else:
+        request = decode_request(ApiKey.FETCH, raw.version, raw.buffer, raw.body, raw.end, session.fetch_items_max)
+    serve_in_turns(session, int(ApiKey.FETCH), raw.client_id, _serve(session, raw, request))
 
 
-async def _fetch_short(fetch: _OldFetch) -> None:
+async def _serve(session: Session, raw: RawRequest, request: FetchRequest | None) -> None:
+    """Serves a request; a long one (None) is first decoded from its copy."""
+    instance_id, memory, permit = session.principal.instance_id, session.services.accounting.decode_memory, None
+    if instance_id is not None and request is not None:
+        permit = memory.short_permit(instance_id, raw.size_bytes)
+    elif instance_id is not None:
+        # The decoded request and its response take far more memory than the request has bytes.
+        permit = await memory.acquire(instance_id, raw.size_bytes)
     try:
-        await fetch.run()
-    finally:
-        if fetch.permit is not None:
-            fetch.permit.release()
-
-
-async def _fetch_long(session: Session, raw: RawRequest) -> None:
-    instance_id = session.principal.instance_id
-    # The decoded request and its response take far more memory than the request has bytes.
-    permit = (
-        None
-        if instance_id is None
-        else await session.services.accounting.decode_memory.acquire(instance_id, raw.size_bytes)
-    )
-    try:
-        request = await decode_in_pieces(ApiKey.FETCH, raw, session.fetch_items_max)
-        session.channel.release_request_copy()
-        await _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request, permit).run()
+        if request is None:
+            request = await decode_in_pieces(ApiKey.FETCH, raw, session.fetch_items_max)
+            session.channel.release_request_copy()
+        await _OldFetch(session, raw, request, permit).run()
     finally:
         if permit is not None:
             permit.release()
@@ -118,19 +106,11 @@ async def _fetch_long(session: Session, raw: RawRequest) -> None:
 class _OldFetch:
     """A Fetch of an old version. Its `permit` counts its memory; only internal requests have none."""
 
-    def __init__(
-        self,
-        session: Session,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        request: FetchRequest,
-        permit: Permit | None = None,
-    ) -> None:
+    def __init__(self, session: Session, raw: RawRequest, request: FetchRequest, permit: Permit | None) -> None:
         self.session = session
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
+        self.version = raw.version
+        self.correlation_id = raw.correlation_id
+        self.client_id = raw.client_id
         self.request = request
         self.permit = permit
         self.must_respond = False

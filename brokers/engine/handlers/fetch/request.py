@@ -16,8 +16,7 @@ from brokers.engine.handlers.fetch.waits import UncachedRead
 from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.producers import AbortedByPartition
-from brokers.engine.protocol.fast_codec import FetchFrame
-from brokers.engine.protocol.fast_codec_fetch import FetchPartitionRequest, FetchTopicRequest
+from brokers.engine.protocol.fast_codec_fetch import FetchFrame, FetchPartitionRequest, FetchTopicRequest
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchTopic
 from brokers.engine.protocol.messages.fetch import FetchRequest as LegacyFetchRequest
 from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others

@@ -19,7 +19,11 @@ from brokers.engine.handlers.throttle_time import Reason, Throttle, apply_longes
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import FetchExtras, encode_fetch_response, encode_full_fetch_response
+from brokers.engine.protocol.fast_codec_fetch_response import (
+    FetchExtras,
+    encode_fetch_response,
+    encode_full_fetch_response,
+)
 from brokers.engine.protocol.messages.fetch import FetchNodeEndpoint, FetchResponse
 from brokers.engine.throttling.charging import Limiter, charge_fetch
 from brokers.engine.throttling.usage import UsageCounter

@@ -87,18 +87,7 @@ def respond(request: ProduceRequest, client: ClientContext) -> None:
         else:
             session.channel.finish_without_response(delay_ms, request.mute)
     elif request.pending_appends:
-        # The delayed response must not refer to the request, which holds its frame.
-        response = DelayedProduceResponse(
-            session,
-            raw.version,
-            raw.correlation_id,
-            request.results,
-            delay_ms,
-            request.internal_names,
-            detailed_results=request.detailed_results,
-            has_errors=request.has_errors,
-            encoded_parts=request.encoded_parts,
-        )
+        response = DelayedProduceResponse(request, delay_ms)
         # The throttle delay begins with the response (QUO-30): no further request is processed before it is sent.
         DelayedProduce(
             session, request.pending_appends, request.timeout_ms, response.frame_of, delay_ms, request.mute,

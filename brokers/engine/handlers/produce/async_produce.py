@@ -25,8 +25,7 @@ from brokers.engine.handlers.produce.response import is_long
 from brokers.engine.handlers.produce.transaction_verification import TransactionClaims, gather_claims
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fast_codec import ProduceDecoder, encode_produced_topics
-from brokers.engine.protocol.fast_codec_produce import ProducePartition
+from brokers.engine.protocol.fast_codec_produce import ProduceDecoder, ProducePartition, encode_produced_topics
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.time_slice import free_incrementally, yield_to_others
 from brokers.engine.throttling.charging import Limiter, in_debt

@@ -98,27 +98,19 @@ def produce_old(session: Session, raw: RawRequest) -> None:
     """Handles a Produce of versions 0 to 2. Raises FrameTooLarge."""
     check_frame_size(raw.size_bytes, REQUEST_BYTES_MAX)
     request: ProduceRequest = decode_request(ApiKey.PRODUCE, raw.version, raw.buffer, raw.body, raw.end, ITEMS_MAX)
-    start(_OldProduce(session, raw.version, raw.correlation_id, raw.client_id, request, raw.size_bytes))
+    start(_OldProduce(session, raw, request))
 
 
 class _OldProduce:
     """Stages of a Produce with message sets (`async_produce.Stages`)."""
 
-    def __init__(
-        self,
-        session: Session,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        request: ProduceRequest,
-        size_bytes: int,
-    ) -> None:
+    def __init__(self, session: Session, raw: RawRequest, request: ProduceRequest) -> None:
         self.session = session
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
+        self.version = raw.version
+        self.correlation_id = raw.correlation_id
+        self.client_id = raw.client_id
         self.request = request
-        self.charges = ProduceCharges(session, client_id, size_bytes)
+        self.charges = ProduceCharges(session, raw.client_id, raw.size_bytes)
         self.charges.acks = request.acks
         self.topics: list[tuple[str, list[_MessageSet]]] = []
 

@@ -14,8 +14,7 @@ from brokers.engine.handlers.throttle_time import Reason, Throttle, apply_longes
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import OPEN
-from brokers.engine.protocol.fast_codec import ProduceDecoder, ProduceFrame, decode_produce
-from brokers.engine.protocol.fast_codec_produce import ProduceTopic
+from brokers.engine.protocol.fast_codec_produce import ProduceDecoder, ProduceFrame, ProduceTopic, decode_produce
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
 from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, DecompressionBudget, Prechecked
 from brokers.engine.throttling.charging import Limiter, charge, in_debt

@@ -7,13 +7,17 @@ from typing import Final
 
 from brokers.engine.handlers.context import TenantMetadataView
 from brokers.engine.handlers.produce.delayed_produce import PartitionErrors
-from brokers.engine.handlers.produce.request import EncodedPart, NamedPartition, TopicResult
+from brokers.engine.handlers.produce.request import EncodedPart, NamedPartition, ProduceRequest, TopicResult
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import encode_produce_response, encode_produced_topics, produce_response_frame
+from brokers.engine.protocol.fast_codec_produce import (
+    encode_produce_response,
+    encode_produced_topics,
+    produce_response_frame,
+)
 from brokers.engine.protocol.headers import encode_response_frame
 from brokers.engine.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -152,33 +156,19 @@ class DelayedProduceResponse:
         "_results", "_session", "_version",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        session: Session,
-        version: int,
-        correlation_id: int,
-        results: list[TopicResult],
-        delay_ms: int,
-        internal_names: Mapping[bytes, str],
-        *,
-        detailed_results: Mapping[NamedPartition, AppendResult] | None = None,
-        has_errors: bool = False,
-        encoded_parts: list[EncodedPart] | None = None,
-    ) -> None:
-        """Creates the response. `internal_names` are those of the topics that wait, by the client's name;
-        `detailed_results` and `has_errors` are as in `encode`, before the wait.
-        """
-        self._session = session
-        self._version = version
-        self._correlation_id = correlation_id
-        self._results = results
+    def __init__(self, request: ProduceRequest, delay_ms: int) -> None:
+        # Not the request itself, which holds its frame.
+        self._session = request.session
+        self._version = version = request.raw.version
+        self._correlation_id = request.raw.correlation_id
+        self._results = results = request.results
         self._delay_ms = delay_ms
-        self._internal_names = internal_names
-        self._detailed_results = (
-            None if detailed_results is None else _details_to_keep(version, results, detailed_results)
-        )
-        self._has_errors = has_errors
-        self._encoded_parts = encoded_parts
+        # Internal names of the topics that wait, by the client's name.
+        self._internal_names = request.internal_names
+        details = request.detailed_results
+        self._detailed_results = None if details is None else _details_to_keep(version, results, details)
+        self._has_errors = request.has_errors
+        self._encoded_parts = request.encoded_parts
 
     def frame_of(self, partition_errors: PartitionErrors) -> bytes:
         if self._encoded_parts is not None:

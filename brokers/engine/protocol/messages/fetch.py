@@ -1,4 +1,4 @@
-"""Fetch. The broker uses `protocol.fast_codec`, which tests compare with the codec of these declarations."""
+"""Fetch. The broker uses `protocol.fast_codec_fetch`, which tests compare with the codec of these declarations."""
 
 from __future__ import annotations
 

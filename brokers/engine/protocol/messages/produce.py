@@ -1,4 +1,4 @@
-"""Produce. The broker uses `protocol.fast_codec`, which tests compare with the codec of these declarations."""
+"""Produce. The broker uses `protocol.fast_codec_produce`, which tests compare with the codec of these declarations."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from brokers.engine.handlers.fetch.async_fetch import SYNCHRONOUS_REQUEST_BYTES_
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import FetchResponseEncoder
+from brokers.engine.protocol.fast_codec_fetch_response import FetchResponseEncoder
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

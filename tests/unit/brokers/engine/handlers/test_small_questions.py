@@ -24,16 +24,17 @@ from brokers.engine.handlers.offsets import legacy as old_offsets
 from brokers.engine.handlers.offsets import offsets
 from brokers.engine.handlers.offsets.offsets import response_length
 from brokers.engine.handlers.produce import async_produce
+from brokers.engine.handlers.produce.request import ProduceRequest as ServedProduce
 from brokers.engine.handlers.produce.request import TopicResult
 from brokers.engine.handlers.produce.response import DelayedProduceResponse
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.session import RawRequest, Session
 from brokers.engine.handlers.topics import metadata, topics
 from brokers.engine.handlers.transactions import add_partitions, describing
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
-from brokers.engine.protocol.codec import decode_response
+from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import FetchFrame, encode_produced_topics
-from brokers.engine.protocol.fast_codec_fetch import FetchTopicRequest
+from brokers.engine.protocol.fast_codec_fetch import FetchFrame, FetchTopicRequest
+from brokers.engine.protocol.fast_codec_produce import encode_produced_topics
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -311,7 +312,13 @@ async def test_only_parts_of_an_answer_with_failures_are_encoded_again(house: Ho
     ]
     parts = [(part, encode_produced_topics(9, part)) for part in results]
     untouched = parts[1]
-    delayed = DelayedProduceResponse(session, 9, 1, results, 0, {b"orders": internal}, encoded_parts=parts)
+    message = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1_000, topic_data=[])
+    body = memoryview(bytearray(encode_request(ApiKey.PRODUCE, 9, message)))
+    request = ServedProduce(session, RawRequest(9, 1, None, body, 0, 0, len(body)))
+    request.results = [topic for part in results for topic in part]
+    request.internal_names = {b"orders": internal}
+    request.encoded_parts = parts
+    delayed = DelayedProduceResponse(request, 0)
 
     frame = delayed.frame_of({(internal, 0): int(ErrorCode.REQUEST_TIMED_OUT)})
 

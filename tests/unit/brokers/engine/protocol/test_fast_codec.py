@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokers.engine.protocol import codec, fast_codec
+from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fast_codec_fetch import FetchDecoder, FetchFrame, decode_fetch
+from brokers.engine.protocol.fast_codec_fetch_response import (
+    FetchExtras,
+    encode_fetch_response,
+    encode_full_fetch_response,
+)
+from brokers.engine.protocol.fast_codec_produce import ProduceDecoder, decode_produce, encode_produce_response
 from brokers.engine.protocol.headers import decode_response_header, encode_response_frame
 from brokers.engine.protocol.messages.fetch import (
     AbortedTransaction,
@@ -58,7 +65,7 @@ def test_a_produce_is_read_as_the_compiled_codec_reads_it(version: int, data: st
     request = data.draw(messages(ProduceRequest, version))
     body = codec.encode_request(ApiKey.PRODUCE, version, request)
     buffer = memoryview(b"before" + body + b"behind")
-    frame = fast_codec.decode_produce(buffer, 6, 6 + len(body), version)
+    frame = decode_produce(buffer, 6, 6 + len(body), version)
     assert (frame.transactional_id, frame.acks, frame.timeout_ms) == (
         request.transactional_id,
         request.acks,
@@ -75,23 +82,23 @@ def test_a_produce_is_read_as_the_compiled_codec_reads_it(version: int, data: st
 @given(st.sampled_from(PRODUCE_VERSIONS), st.integers(1, 5), st.data())
 def test_a_produce_read_in_pieces_is_the_one_read_at_once(version: int, lines: int, data: st.DataObject) -> None:
     body = codec.encode_request(ApiKey.PRODUCE, version, data.draw(messages(ProduceRequest, version)))
-    decoder = fast_codec.ProduceDecoder(body, 0, len(body), version, ITEMS_MAX)
-    assert _pieces(decoder, lines, decoder.frame) == fast_codec.decode_produce(body, 0, len(body), version)
+    decoder = ProduceDecoder(body, 0, len(body), version, ITEMS_MAX)
+    assert _pieces(decoder, lines, decoder.frame) == decode_produce(body, 0, len(body), version)
 
 
 @settings(max_examples=depth.examples(200))
 @given(st.sampled_from(FETCH_VERSIONS), st.integers(1, 5), st.data())
 def test_a_fetch_read_in_pieces_is_the_one_read_at_once(version: int, lines: int, data: st.DataObject) -> None:
     body = codec.encode_request(ApiKey.FETCH, version, data.draw(messages(FetchRequest, version)))
-    decoder = fast_codec.FetchDecoder(body, 0, len(body), version, ITEMS_MAX)
-    assert _pieces(decoder, lines, decoder.frame) == fast_codec.decode_fetch(body, 0, len(body), version)
+    decoder = FetchDecoder(body, 0, len(body), version, ITEMS_MAX)
+    assert _pieces(decoder, lines, decoder.frame) == decode_fetch(body, 0, len(body), version)
 
 
 def test_topics_that_a_fetch_forgets_count_as_lines_of_a_piece() -> None:
     forgotten = [ForgottenTopic(topic=f"t-{number}", partitions=[0, 1]) for number in range(30)]
     for version in (7, 12):
         body = codec.encode_request(ApiKey.FETCH, version, FetchRequest(forgotten_topics_data=forgotten))
-        decoder = fast_codec.FetchDecoder(body, 0, len(body), version, ITEMS_MAX)
+        decoder = FetchDecoder(body, 0, len(body), version, ITEMS_MAX)
         pieces = [decoder.advance(4) for _ in range(23)]
         assert pieces == [False] * 22 + [True]
         assert decoder.advance(4)
@@ -152,7 +159,7 @@ def test_a_produce_is_answered_in_the_bytes_of_the_compiled_codec(
     expected = encode_response_frame(
         ApiKey.PRODUCE, version, correlation_id, codec.encode_response(ApiKey.PRODUCE, version, response)
     )
-    written = fast_codec.encode_produce_response(
+    written = encode_produce_response(
         version, correlation_id, [(name.encode(), partitions) for name, partitions in topics], throttle_time_ms
     )
     assert written == expected
@@ -164,12 +171,12 @@ def test_a_fetch_is_read_as_the_compiled_codec_reads_it(version: int, data: st.D
     request = data.draw(messages(FetchRequest, version))
     body = codec.encode_request(ApiKey.FETCH, version, request)
     buffer = b"before" + body + b"behind"
-    frame = fast_codec.decode_fetch(buffer, 6, 6 + len(body), version)
+    frame = decode_fetch(buffer, 6, 6 + len(body), version)
 
     def key(topic: Any) -> bytes:
         return topic.topic_id if version >= 13 else topic.topic.encode()
 
-    assert frame == fast_codec.FetchFrame(
+    assert frame == FetchFrame(
         replica_id=request.replica_state.replica_id if version >= 15 else request.replica_id,
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
@@ -269,9 +276,9 @@ def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
     expected = encode_response_frame(
         ApiKey.FETCH, version, correlation_id, codec.encode_response(ApiKey.FETCH, version, response)
     )
-    extras = fast_codec.FetchExtras(read_committed, aborted)
-    encode = partial(fast_codec.encode_full_fetch_response, extras=extras)
-    pieces = (encode if aborted else partial(fast_codec.encode_fetch_response, read_committed=read_committed))(
+    extras = FetchExtras(read_committed, aborted)
+    encode = partial(encode_full_fetch_response, extras=extras)
+    pieces = (encode if aborted else partial(encode_fetch_response, read_committed=read_committed))(
         version,
         correlation_id,
         77,
@@ -295,7 +302,7 @@ def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
 def test_the_records_of_a_fetch_go_out_as_the_callers_own_object(version: int) -> None:
     slice_object = object()
     name = bytes(16) if version >= 13 else b"orders"
-    pieces = fast_codec.encode_fetch_response(version, 1, 0, 0, 0, [(name, [(0, 0, 9, 9, 0, 70_000, slice_object)])])
+    pieces = encode_fetch_response(version, 1, 0, 0, 0, [(name, [(0, 0, 9, 9, 0, 70_000, slice_object)])])
     assert pieces.count(slice_object) == 1
     around = [piece for piece in pieces if isinstance(piece, bytes)]
     frame_bytes = int.from_bytes(around[0][:4], "big")
@@ -308,8 +315,8 @@ def test_a_current_leader_elsewhere_is_encoded_beside_the_records(version: int) 
     endpoints = [FetchNodeEndpoint(node_id=7, host="h", port=9092, rack=None)]
     tagged = codec.encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))[11:]
     topics = [(here, [(0, 0, 9, 9, 0, 4, [b"data"])]), (elsewhere, [(2, 6, -1, -1, -1, 0, None)])]
-    extras = fast_codec.FetchExtras(leaders={(elsewhere, 2): (7, 3)}, tagged=tagged)
-    pieces = fast_codec.encode_full_fetch_response(version, 1, 0, 0, 0, topics, extras)
+    extras = FetchExtras(leaders={(elsewhere, 2): (7, 3)}, tagged=tagged)
+    pieces = encode_full_fetch_response(version, 1, 0, 0, 0, topics, extras)
     frame = b"".join(piece[0] if isinstance(piece, list) else piece for piece in pieces)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))
@@ -326,8 +333,8 @@ def test_the_replica_to_read_from_stands_beside_its_partition(version: int, read
     """A partition with an error names none. In the others' lists of aborted transactions nothing changes."""
     key = bytes(range(16)) if version >= 13 else b"orders"
     topics = [(key, [(0, 0, 9, 9, 0, 4, [b"data"]), (1, 0, 9, 9, 0, 0, None), (2, 6, -1, -1, -1, 0, None)])]
-    extras = fast_codec.FetchExtras(read_committed, preferred={(key, 1): 7, (key, 2): 7})
-    pieces = fast_codec.encode_full_fetch_response(version, 1, 0, 0, 0, topics, extras)
+    extras = FetchExtras(read_committed, preferred={(key, 1): 7, (key, 2): 7})
+    pieces = encode_full_fetch_response(version, 1, 0, 0, 0, topics, extras)
     frame = b"".join(piece[0] if isinstance(piece, list) else piece for piece in pieces)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))
@@ -342,8 +349,8 @@ def test_the_replica_to_read_from_stands_beside_its_partition(version: int, read
 def test_where_logs_part_stands_beside_the_partition_and_no_records_go_out(version: int) -> None:
     key = bytes(range(16)) if version >= 13 else b"orders"
     topics = [(key, [(0, 0, 9, 9, 0, 4, [b"data"]), (1, 0, 9, 9, 0, 0, None)]), (key, [(5, 3, -1, -1, -1, 0, None)])]
-    extras = fast_codec.FetchExtras(diverging={(key, 1): (3, 2**40)})
-    pieces = fast_codec.encode_full_fetch_response(version, 1, 0, 0, 7, topics, extras)
+    extras = FetchExtras(diverging={(key, 1): (3, 2**40)})
+    pieces = encode_full_fetch_response(version, 1, 0, 0, 7, topics, extras)
     frame = b"".join(cast("list[bytes]", pieces))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))
@@ -360,14 +367,12 @@ def test_tagged_fields_in_a_produce_are_skipped(version: int) -> None:
     value = sample(ApiKey.PRODUCE, version, "request", "full")
     body = codec.encode_request(ApiKey.PRODUCE, version, value)
     tagged = body[:-1] + b"\x01\x07\x03abc"
-    assert fast_codec.decode_produce(tagged, 0, len(tagged), version) == fast_codec.decode_produce(
-        body, 0, len(body), version
-    )
+    assert decode_produce(tagged, 0, len(tagged), version) == decode_produce(body, 0, len(body), version)
 
 
 @pytest.mark.parametrize("version", [9, 11])
 def test_a_produce_answer_is_read_back_by_the_codec(version: int) -> None:
-    frame = fast_codec.encode_produce_response(version, 5, [(b"t", [(0, 0, 10, -1, 0, None)])], 3)
+    frame = encode_produce_response(version, 5, [(b"t", [(0, 0, 10, -1, 0, None)])], 3)
     correlation_id, position = decode_response_header(ApiKey.PRODUCE, version, frame, 4, len(frame))
     answer = codec.decode_response(ApiKey.PRODUCE, version, frame, position, len(frame))
     assert correlation_id == 5

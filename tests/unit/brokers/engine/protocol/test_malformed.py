@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokers.engine.protocol import codec, fast_codec
+from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.errors import MalformedRequest, UnsupportedApi
-from brokers.engine.protocol.fast_codec_produce import ITEMS_MAX
+from brokers.engine.protocol.fast_codec_fetch import decode_fetch
+from brokers.engine.protocol.fast_codec_produce import ITEMS_MAX, decode_produce
 from brokers.engine.protocol.headers import decode_request_header
 from brokers.engine.protocol.lengths import TAGGED_FIELDS_MAX, TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
@@ -114,13 +115,11 @@ READERS = {
     "a header": lambda tags, _: decode_request_header(
         *_whole(bytes.fromhex("0003 0009 00000001 0001 63") + tags + bytes(9))
     ),
-    "the end of a produce": lambda tags, text: fast_codec.decode_produce(*_whole(_produce(text, tags=tags)), 9),
-    "an id in a produce": lambda _, text: fast_codec.decode_produce(*_whole(_produce("t", transactional_id=text)), 9),
-    "a topic of a fetch": lambda tags, text: fast_codec.decode_fetch(*_whole(_fetch(text, tags=tags)), 12),
-    "what a fetch forgets": lambda tags, text: fast_codec.decode_fetch(*_whole(_fetch("t", text, tags=tags)), 12),
-    "the rack of a fetch": lambda tags, text: fast_codec.decode_fetch(
-        *_whole(_fetch("t", rack_id=text, tags=tags)), 12
-    ),
+    "the end of a produce": lambda tags, text: decode_produce(*_whole(_produce(text, tags=tags)), 9),
+    "an id in a produce": lambda _, text: decode_produce(*_whole(_produce("t", transactional_id=text)), 9),
+    "a topic of a fetch": lambda tags, text: decode_fetch(*_whole(_fetch(text, tags=tags)), 12),
+    "what a fetch forgets": lambda tags, text: decode_fetch(*_whole(_fetch("t", text, tags=tags)), 12),
+    "the rack of a fetch": lambda tags, text: decode_fetch(*_whole(_fetch("t", rack_id=text, tags=tags)), 12),
 }
 
 
@@ -185,12 +184,12 @@ def test_long_names_count_as_items_of_a_produce_and_of_a_fetch(version: int) -> 
     wanted = FetchRequest(topics=[FetchTopic(topic=topic.name, partitions=[]) for topic in topics])
     fetched = codec.encode_request(ApiKey.FETCH, version + 3, wanted)
     for read in (
-        lambda: fast_codec.decode_produce(*_whole(produced), version, 25_000),
-        lambda: fast_codec.decode_fetch(*_whole(fetched), version + 3, 25_000),
+        lambda: decode_produce(*_whole(produced), version, 25_000),
+        lambda: decode_fetch(*_whole(fetched), version + 3, 25_000),
     ):
         with pytest.raises(MalformedRequest, match="names too long"):
             read()
-    assert len(fast_codec.decode_produce(*_whole(produced), version, 26_000).topics) == 220
+    assert len(decode_produce(*_whole(produced), version, 26_000).topics) == 220
 
 
 def test_a_known_tagged_field_must_fill_its_size() -> None:
@@ -216,7 +215,7 @@ def test_a_huge_count_costs_no_memory(version: int) -> None:
             if read:
                 read(ApiKey.PRODUCE, version, body, 0, len(body))
             else:
-                fast_codec.decode_produce(body, 0, len(body), version)
+                decode_produce(body, 0, len(body), version)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < 2_000_000
@@ -237,7 +236,7 @@ def test_a_produce_full_of_empty_topics_is_refused_before_it_fills_the_memory(ve
     else:
         body = b"\x00" + bytes(6) + encode_unsigned(count + 1) + b"\x01\x01\x00" * count + b"\x00"
     with pytest.raises(MalformedRequest, match="too many"):
-        fast_codec.decode_produce(body, 0, len(body), version)
+        decode_produce(body, 0, len(body), version)
 
 
 def test_versions_outside_the_table_are_refused() -> None:
@@ -278,9 +277,9 @@ def test_a_mutated_message_is_read_or_refused_and_nothing_else(case: tuple[Messa
     if direction == "request":
         readers.append(lambda: decode_request_header(body, 0, len(body)))
         if api_key == ApiKey.PRODUCE and version >= 3:
-            readers.append(lambda: fast_codec.decode_produce(body, 0, len(body), version))
+            readers.append(lambda: decode_produce(body, 0, len(body), version))
         if api_key == ApiKey.FETCH and version >= 4:
-            readers.append(lambda: fast_codec.decode_fetch(body, 0, len(body), version))
+            readers.append(lambda: decode_fetch(body, 0, len(body), version))
     for read in readers:
         started = time.thread_time()
         with contextlib.suppress(MalformedRequest):
@@ -308,7 +307,7 @@ def test_the_hand_written_decoders_refuse_what_the_compiled_ones_refuse(api_key:
     outcomes = []
     for read in (
         lambda: codec.decode_request(ApiKey.PRODUCE, version, body, 0, len(body)),
-        lambda: fast_codec.decode_produce(body, 0, len(body), version),
+        lambda: decode_produce(body, 0, len(body), version),
     ):
         try:
             read()

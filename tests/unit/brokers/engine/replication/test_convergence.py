@@ -23,7 +23,7 @@ from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import decode_fetch
+from brokers.engine.protocol.fast_codec_fetch import decode_fetch
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication.fetchers import Fetchers
