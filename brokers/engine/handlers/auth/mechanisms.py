@@ -64,17 +64,21 @@ class Mechanism(Protocol):
         """
 
 
-class PlainMechanism:
-    """PLAIN (RFC 4616). A password proven before is accepted at once; any other is checked in a thread."""
-
-    number = PLAIN
-    failure = PLAIN_FAILURE
+class _Exchange:
+    """State that the exchanges of all mechanisms have."""
 
     def __init__(self, authentication: Authentication, instance_id: str, address: Address) -> None:
         self._authentication = authentication
         self._instance_id = instance_id
         self._address = address
         self.username = ""
+
+
+class PlainMechanism(_Exchange):
+    """PLAIN (RFC 4616). A password proven before is accepted at once; any other is checked in a thread."""
+
+    number = PLAIN
+    failure = PLAIN_FAILURE
 
     def process_token(self, token: bytes) -> Outcome | SlowProof:
         parsed = sasl.parse_kafka_plain(token)
@@ -98,19 +102,16 @@ class PlainMechanism:
         return Outcome(b"", Proof(parsed.username, secret))
 
 
-class ScramMechanism:
+class ScramMechanism(_Exchange):
     """SCRAM (RFC 5802). The client does the hashing; the rest takes microseconds."""
 
     def __init__(self, number: int, authentication: Authentication, instance_id: str, address: Address) -> None:
+        super().__init__(authentication, instance_id, address)
         self.number = number
         self.failure = (
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{MECHANISM_NAMES[number]}"
         )
-        self.username = ""
-        self._authentication = authentication
-        self._instance_id = instance_id
-        self._address = address
         self._exchange: scram.Exchange | None = None
 
     def process_token(self, token: bytes) -> Outcome:
@@ -143,19 +144,16 @@ class ScramMechanism:
         return Outcome(proven.answer, Proof(name, proven.candidate.secret))
 
 
-class OAuthBearerMechanism:
+class OAuthBearerMechanism(_Exchange):
     """OAUTHBEARER (RFC 7628): the response to an invalid token has its error code after the client's confirmation."""
 
     number = OAUTHBEARER
     failure = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
 
     def __init__(self, authentication: Authentication, instance_id: str, address: Address) -> None:
-        self._authentication = authentication
+        super().__init__(authentication, instance_id, address)
         self._tokens = authentication.tokens
-        self._instance_id = instance_id
-        self._address = address
         self._refusal = ""
-        self.username = ""
 
     def process_token(self, token: bytes) -> Outcome | SlowProof:
         refusal, self._refusal = self._refusal, ""

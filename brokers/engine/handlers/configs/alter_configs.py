@@ -90,7 +90,7 @@ async def incremental_alter_configs(
         lacks_value = any(config.value is None and config.config_operation != DELETE for config in resource.configs)
         _check(context, resource, lacks_value=lacks_value)
         if resource.resource_type == BROKER:
-            changed = partial(_apply_all_to_broker, context, resource.configs)
+            changed = partial(_apply_to_broker, context, resource.configs)
             return await _write_broker(context, resource.resource_name, changed, validate_only=request.validate_only)
         topic = _find_topic(context, resource)
 
@@ -277,40 +277,33 @@ def edit_list(current: str, change: IncrementalAlterableConfig) -> str:
     return ",".join(elements)
 
 
-def _apply_all_to_broker(
+def _apply_to_broker(
     context: RequestContext,
     changes: Sequence[IncrementalAlterableConfig],
     broker_id: int | None,
     current: dict[str, str],
 ) -> dict[str, str]:
-    after = dict(current)
-    for change in changes:
-        _apply_to_broker(context, broker_id, after, change)
-    return after
-
-
-def _apply_to_broker(
-    context: RequestContext, broker_id: int | None, after: dict[str, str], change: IncrementalAlterableConfig
-) -> None:
-    """Applies one change to `after`. A missing or unknown key can be deleted.
+    """Returns `current` after `changes`. A missing or unknown key can be deleted.
 
     Raises ResourceError, InvalidBrokerSetting.
     """
-    name, operation = change.name, change.config_operation
-    if operation == DELETE:
-        after.pop(name, None)
-    elif operation == SET:
-        after[name] = broker_settings.check(name, change.value or "")
-    elif operation in (APPEND, SUBTRACT):
-        setting = BROKER_SETTINGS.get(name)
-        if setting is None or setting.type is not ValueType.LIST:
-            raise ResourceError(ErrorCode.INVALID_CONFIG, f"{name} is not a list.")
-        layers = context.services.metadata.broker_layers
-        inherited_origins = origins_of(layers, setting, broker_id)
-        inherited = inherited_origins[0].value if inherited_origins else setting.default or ""
-        after[name] = broker_settings.check(name, edit_list(after.get(name, inherited), change))
-    else:
-        raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+    after = dict(current)
+    for change in changes:
+        name, operation = change.name, change.config_operation
+        if operation == DELETE:
+            after.pop(name, None)
+        elif operation == SET:
+            after[name] = broker_settings.check(name, change.value or "")
+        elif operation in (APPEND, SUBTRACT):
+            setting = BROKER_SETTINGS.get(name)
+            if setting is None or setting.type is not ValueType.LIST:
+                raise ResourceError(ErrorCode.INVALID_CONFIG, f"{name} is not a list.")
+            origins = origins_of(context.services.metadata.broker_layers, setting, broker_id)
+            inherited = origins[0].value if origins else setting.default or ""
+            after[name] = broker_settings.check(name, edit_list(after.get(name, inherited), change))
+        else:
+            raise ResourceError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+    return after
 
 
 async def _write_broker(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import thread_time
-from typing import Final, NamedTuple
+from typing import Final
 
 from brokers.engine.handlers.client import ClientContext, ResolvedTopic
 from brokers.engine.handlers.common.background import run_in_converter_thread
@@ -55,14 +55,8 @@ ACKS: Final = (-1, 0, 1)
 ACKS_ALL: Final = -1
 
 PartitionResult = PartitionProduceResponse
-
-
-class _PendingResult(NamedTuple):
-    """Result of a message set that is appended and not yet committed."""
-
-    result: PartitionResult
-    partition: Partition
-    last_offset: int
+# Result of a message set that is appended and not yet committed, its partition and its last offset.
+_PendingResult = tuple[PartitionResult, Partition, int]
 
 
 @dataclass(slots=True)
@@ -217,7 +211,7 @@ class _OldProduce:
                     charges.charge_topic(resolved_topic.limiter, result.appended_bytes)
                 partition = record_set.partition
                 if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
-                    pending.append(_PendingResult(partition_result, partition, result.last_offset))
+                    pending.append((partition_result, partition, result.last_offset))
             topic_responses.append(TopicProduceResponse(name=name, partition_responses=partition_results))
         delay_ms = charges.charge_appended(client)
         client.record_refusals(refusals, now_ms)

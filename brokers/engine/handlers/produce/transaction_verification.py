@@ -5,7 +5,7 @@ order.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.produce.request import (
@@ -135,22 +135,14 @@ class TransactionClaims:
                 self._verification.refuse(named_partition, *refusal(code, request.raw.version))
 
 
-class _Claim(NamedTuple):
-    """Producer of a batch that claims to be part of a transaction."""
-
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-
-
-def _read_claim(buffer: memoryview, start: int, end: int) -> _Claim | None:
-    """Returns the claim of a batch, None if it has none. Bytes that are no batch are rejected by the append."""
+def _read_claim(buffer: memoryview, start: int, end: int) -> layout.BatchHeader | None:
+    """Returns the header of a batch that claims to be part of a transaction, else None. Bytes that are no batch are
+    rejected by the append.
+    """
     if start < 0 or end - start < layout.HEADER_BYTES or buffer[start + layout.MAGIC_AT] != layout.MAGIC:
         return None
     header = layout.read_header(buffer, start)
-    if not header.is_transactional or header.producer_id < 0:
-        return None
-    return _Claim(header.producer_id, header.producer_epoch, header.base_sequence)
+    return header if header.is_transactional and header.producer_id >= 0 else None
 
 
 def refusal(code: int, version: int) -> tuple[int, str | None]:
