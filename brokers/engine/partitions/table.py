@@ -76,9 +76,9 @@ class PartitionTable:
         # Logs that have no topic id because of a power cut.
         self._unidentified: set[PartitionKey] = set()
         # Called with each follower partition whose log start was advanced by local retention.
-        self.on_log_start_advanced: Callable[[Partition], object] = _ignore
+        self.on_log_start_advanced: Callable[[Partition], object] = lambda _partition: None
         # Called with each partition whose log was truncated or restarted.
-        self.on_truncated: Callable[[Partition], object] = _ignore
+        self.on_truncated: Callable[[Partition], object] = lambda _partition: None
         self.unavailable_brokers: frozenset[int] = frozenset()
         self.room_of: Callable[[str], StorageRoom] = unbounded  # storage limit of the instance of a topic
         self.disks = {path: DiskSpace() for path in settings.roots}
@@ -498,7 +498,3 @@ def _report_damage(log: Log, offset: int) -> None:
         log.position_of(offset)
     except DamagedSegment as met:
         damage.report(log, met, offset)
-
-
-def _ignore(_: Partition) -> None:
-    """Does nothing: the default callback before replication or cleaning is set up."""
