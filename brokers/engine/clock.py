@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-# Interval of `check`.
-CHECK_INTERVAL_S: Final = 0.2
+# Interval of `StallDetector.check`.
+STALL_CHECK_INTERVAL_S: Final = 0.2
 
 
 class Clock(Protocol):
@@ -63,7 +63,7 @@ class StallDetector:
         self._on_pause.append(on_pause)
 
     def check(self, now_ms: int) -> None:
-        """Checks for a pause: every CHECK_INTERVAL_S, and wherever `now_ms - checked_ms > pause_ms_max`."""
+        """Checks for a pause: every STALL_CHECK_INTERVAL_S, and wherever `now_ms - checked_ms > pause_ms_max`."""
         paused_ms = now_ms - self.checked_ms
         self.checked_ms = now_ms
         if paused_ms > self.pause_ms_max:

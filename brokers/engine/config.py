@@ -65,6 +65,7 @@ BEFORE_RESPONSE = "before_response"
 QUOTA_CALLBACK = "client.quota.callback.class"
 QUOTA_WINDOWS = "quota.window"
 CONTROLLER_QUOTA_WINDOWS = "controller.quota.window"
+# The strategies by which replicas are assigned to brokers (ASG-4).
 Strategy = Literal["random_shift", "round_robin"]
 STRATEGIES: Final = frozenset(get_args(Strategy))
 STRATEGY_KEY: Final = "replica.assignment.strategy"

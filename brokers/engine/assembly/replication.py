@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from brokers.engine.clock import CHECK_INTERVAL_S, StallDetector
+from brokers.engine.clock import STALL_CHECK_INTERVAL_S, StallDetector
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.config import EngineConfig
@@ -138,7 +138,7 @@ class Replication:
     def start_periodic(self, periodic: Periodic) -> None:
         periodic.spawn(self._create_pending_logs())
         periodic.spawn(self._forget_deleted())
-        periodic.every(CHECK_INTERVAL_S, self._check)
+        periodic.every(STALL_CHECK_INTERVAL_S, self._check)
         periodic.spawn(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)
         periodic.every(CHECK_INTERVAL_MS / 1000, self.fetchers.check)

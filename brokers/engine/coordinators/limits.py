@@ -1,5 +1,5 @@
-"""Limits of one group, of one transactional id and of one transaction. Kafka has none of groups; the comment of each
-names the error code of a call that exceeds it.
+"""Limits of one group, of one transactional id and of one transaction. Those of groups, which Kafka does not have, are
+commented with the error code of a call that exceeds them.
 
 Limits per instance are in `brokers.contract.coordinator_limits`, settings of operators in `coordinators.settings`.
 """
@@ -8,21 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# Length of a transactional id without the prefix of its instance, and with any prefix.
-ID_BYTES_MAX: Final = 1_024
-INTERNAL_ID_BYTES_MAX: Final = ID_BYTES_MAX + 64
-# Each change rewrites and re-reads all partitions of the transaction, which takes some milliseconds at this number.
-PARTITIONS_PER_TRANSACTION_MAX: Final = 4_000
-# Size of the record of a transaction; a batch of the state topic holds up to 1,048,588 bytes.
-TRANSACTION_BYTES_MAX: Final = 900_000
-# Age at which unused ids expire in an instance that has reached its limit of ids. Partitions have forgotten the
-# producers of these ids by then as well (`producer.id.expiration.ms`).
-FULL_INSTANCE_EXPIRATION_MS: Final = 86_400_000
-# Size of one batch of time-driven decisions (aborts, deletions); the rest follows in the next batch at once.
-RECORDS_PER_ROUND_MAX: Final = 100
-ROUND_BYTES_MAX: Final = TRANSACTION_BYTES_MAX
-# Delay before the final record of a transaction is appended again after a failure.
-COMPLETION_RETRY_MS: Final = 200
+# -- groups ----------------------------------------------------------------------------------------------------------
+
 # Length of an internal group id, which is in the key of each of its records. INVALID_GROUP_ID.
 GROUP_ID_BYTES_MAX: Final = 1_024
 # Length of each string that names a member: client id, group instance id, protocol. INVALID_REQUEST.
@@ -42,6 +29,25 @@ MEMBER_BYTES: Final = 2_048
 GROUP_RECORD_BYTES_MAX: Final = 1_000_000
 # Members in one LeaveGroup call. INVALID_REQUEST.
 LEAVING_MAX: Final = 2_500
+
+# -- transactions ----------------------------------------------------------------------------------------------------
+
+# Length of a transactional id without the prefix of its instance, and with any prefix.
+TRANSACTIONAL_ID_BYTES_MAX: Final = 1_024
+INTERNAL_ID_BYTES_MAX: Final = TRANSACTIONAL_ID_BYTES_MAX + 64
+# Each change rewrites and re-reads all partitions of the transaction, which takes some milliseconds at this number.
+PARTITIONS_PER_TRANSACTION_MAX: Final = 4_000
+# Size of the record of a transaction; a batch of the state topic holds up to 1,048,588 bytes.
+TRANSACTION_BYTES_MAX: Final = 900_000
+# Age at which unused ids expire in an instance that has reached its limit of ids. Partitions have forgotten the
+# producers of these ids by then as well (`producer.id.expiration.ms`).
+FULL_INSTANCE_EXPIRATION_MS: Final = 86_400_000
+# Size of one batch of time-driven decisions (aborts, deletions); the rest follows in the next batch at once.
+RECORDS_PER_ROUND_MAX: Final = 100
+ROUND_BYTES_MAX: Final = TRANSACTION_BYTES_MAX
+# Delay before the final record of a transaction is appended again after a failure.
+COMPLETION_RETRY_MS: Final = 200
+
 _BYTES_PER_CHARACTER_MAX: Final = 4
 
 

@@ -66,7 +66,7 @@ class InstanceAccounting:
     def record_request_time(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
         """Records a delay of a client by the request time of its instance (`now_ms` is wall time)."""
         self.traffic.delayed(delay_ms, now_ms)
-        self.ledger.record(request_time.RULE, None, user, client_id, delay_ms, now_ms)
+        self.ledger.record(request_time.REQUEST_TIME_RULE, None, user, client_id, delay_ms, now_ms)
 
     def record_connection(self, rule: Rule, delay_ms: int, now_ms: int) -> None:
         """Records that a connection was refused or delayed by one of the rules of `refusals` (`now_ms` is wall

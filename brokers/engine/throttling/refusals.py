@@ -18,8 +18,8 @@ STORAGE_RULE: Final = Rule("capacity", "storage", None, None)
 DISK_RULE: Final = Rule("capacity", "disk_space", None, None)
 # The instance's owner or an operator has stopped produces.
 FROZEN_RULE: Final = Rule("frozen", "frozen", None, None)
+# Topics whose automatic creation was refused; each is shown for this long after its last request.
 TOPIC_NAMES_MAX: Final = 20
-# A refusal is shown for this long after its last request.
 TOPICS_SHOWN_MS: Final = 3_600_000
 # Closed at once: the instance or the address has reached its number of connections.
 CONNECTION_LIMIT_RULE: Final = Rule("connection_limit", "connection_limit", None, None)

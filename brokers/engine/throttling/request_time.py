@@ -19,7 +19,7 @@ from brokers.engine.throttling.charging import Rule
 from quotas.pacing import Pace
 from quotas.token_bucket import TokenBucket
 
-RULE: Final = Rule("request_time", "request_time", None, None)
+REQUEST_TIME_RULE: Final = Rule("request_time", "request_time", None, None)
 US_PER_S: Final = 1_000_000
 # Percentage of one broker's event loop that an instance may use.
 REQUEST_TIME_PERCENT: Final = 25

@@ -14,7 +14,7 @@ from typing import Any
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.coordinators.limits import ID_BYTES_MAX
+from brokers.engine.coordinators.limits import TRANSACTIONAL_ID_BYTES_MAX
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, InitProducerIdReply, coordinator_error
 from brokers.engine.handlers.context import DELETING, RequestContext
@@ -63,7 +63,7 @@ async def initialise_producer(
     """Answers a transactional InitProducerId. `expected` is the producer id and epoch that the client names, if any."""
     assert request.transactional_id is not None, "idempotent producers have no coordinator"
     refusal = id_refusal(context, request.transactional_id)
-    if not refusal and len(request.transactional_id.encode()) > ID_BYTES_MAX:
+    if not refusal and len(request.transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
         refusal = int(ErrorCode.INVALID_REQUEST)
     if refusal:
         return InitProducerIdReply(refusal)

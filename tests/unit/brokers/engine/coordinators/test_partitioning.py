@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.coordinators.limits import GROUP_ID_BYTES_MAX, ID_BYTES_MAX
+from brokers.engine.coordinators.limits import GROUP_ID_BYTES_MAX, TRANSACTIONAL_ID_BYTES_MAX
 from brokers.engine.coordinators.partitioning import (
     CACHED_LENGTH_MAX,
     HASHED_LENGTH_MAX,
@@ -24,7 +24,7 @@ def test_an_id_lives_in_the_partition_kafka_puts_it_in(id: str, partition: int) 
 
 def test_no_more_of_an_id_is_hashed_than_one_that_is_kept_can_have() -> None:
     """A request may name a thousand ids of thirty kilobytes."""
-    assert max(GROUP_ID_BYTES_MAX, ID_BYTES_MAX) <= HASHED_LENGTH_MAX
+    assert max(GROUP_ID_BYTES_MAX, TRANSACTIONAL_ID_BYTES_MAX) <= HASHED_LENGTH_MAX
     kept = "x" * HASHED_LENGTH_MAX
     assert partition_of(kept + "y", 50) == partition_of(kept, 50) == abs(java_hash(kept)) % 50
 

@@ -144,9 +144,9 @@ async def test_a_timeout_out_of_bounds_is_refused(house: House, timeout_ms: int)
 async def test_an_empty_name_and_one_that_is_too_long_are_refused(house: House) -> None:
     await coordinated(house.mine, "tx")
 
-    for name in ("", "x" * (limits.ID_BYTES_MAX + 1)):
+    for name in ("", "x" * (limits.TRANSACTIONAL_ID_BYTES_MAX + 1)):
         assert (await initialise(house.mine, name)).error_code == ErrorCode.INVALID_REQUEST
-    assert (await initialise(house.mine, "x" * limits.ID_BYTES_MAX)).error_code == NONE
+    assert (await initialise(house.mine, "x" * limits.TRANSACTIONAL_ID_BYTES_MAX)).error_code == NONE
     producer = Transactional(house.mine, "", 1, 0)
     await house.topic()
     assert await producer.end(True) == ErrorCode.INVALID_REQUEST
