@@ -43,7 +43,7 @@ def forget_pending_offsets(patch: pytest.MonkeyPatch) -> None:
                 held.pending.clear()
         return records
 
-    patch.setattr(runtime, "load", forgetful)
+    patch.setattr(runtime, "load_shard", forgetful)
 
 
 def take_markers_of_zombies(patch: pytest.MonkeyPatch) -> None:
