@@ -16,7 +16,7 @@ from billing.lake.address import open_lake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from billing.pipeline.cluster import Cluster
+    from billing.pipeline.cluster import UsageSource
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ def process_all_clusters() -> None:
         raise first_failure
 
 
-def _process_backlog(cluster: Cluster) -> None:
+def _process_backlog(cluster: UsageSource) -> None:
     from billing.pipeline import job
 
     spark_from_records = settings.SPARK_FROM_RECORDS

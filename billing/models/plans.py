@@ -110,7 +110,7 @@ class Price(models.Model):
         """Returns the price list with measured meters. The caller prefetches `components`."""
         return self._price_list(component.as_component() for component in self.components.all())
 
-    def of_sizes(self) -> PriceList:
+    def size_price_list(self) -> PriceList:
         """Returns the price list without measured meters, which suffices for a quote."""
         return self._price_list(())
 

@@ -15,7 +15,7 @@ import structlog
 from billing.lake import files
 from billing.lake.address import Lake
 from billing.pipeline import rounds, sink
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 from billing.pipeline.consuming import UsageConsumer
 from billing.pipeline.doubts import ClockBounds, Problem
 from billing.pipeline.read_ahead import ReadAhead, ReadRange
@@ -85,7 +85,7 @@ def lost(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) ->
     ]
 
 
-def skip_lost(cluster: Cluster, dsn: str) -> dict[int, tuple[int, int]]:
+def skip_lost(cluster: UsageSource, dsn: str) -> dict[int, tuple[int, int]]:
     """Resets stored offsets outside their partitions' logs to the log start offset.
 
     Returns the old and the new offset by partition. Reports that are read again count once, because counters are stored
@@ -103,7 +103,7 @@ def skip_lost(cluster: Cluster, dsn: str) -> dict[int, tuple[int, int]]:
     return moved
 
 
-def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:
+def available_offsets(cluster: UsageSource) -> dict[int, tuple[int, int]]:
     """Returns (log start offset, high watermark) of each usage partition that has a leader."""
     with UsageConsumer(cluster.bootstrap, cluster.login) as consumer:
         return consumer.available()
@@ -111,7 +111,7 @@ def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:
 
 def run(
     make_session: Callable[[], SparkSession],
-    cluster: Cluster,
+    cluster: UsageSource,
     dsn: str,
     *,
     lake: Lake | None = None,
@@ -137,7 +137,7 @@ class Runs:
     def __init__(
         self,
         make_session: Callable[[], SparkSession],
-        cluster: Cluster,
+        cluster: UsageSource,
         dsn: str,
         *,
         lake: Lake | None = None,
@@ -248,7 +248,7 @@ def _read_ranges(ranges: Mapping[int, tuple[int, int]]) -> list[ReadRange]:
 
 def _planned(
     connection: psycopg.Connection[Any],
-    cluster: Cluster,
+    cluster: UsageSource,
     offsets: Mapping[int, tuple[int, int]],
     looked_at: datetime,
 ) -> list[PlannedRange]:
@@ -261,7 +261,7 @@ def _planned(
     ]
 
 
-def _log_problems(cluster: Cluster, problems: Sequence[Problem]) -> None:
+def _log_problems(cluster: UsageSource, problems: Sequence[Problem]) -> None:
     for problem in problems:
         log.error(
             "usage.problem",

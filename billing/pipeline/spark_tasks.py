@@ -20,7 +20,7 @@ from billing.lake.address import Lake
 from billing.lake.counters import array_of, is_run_start
 from billing.pipeline import differences
 from billing.pipeline.checking import Checked, check
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 from billing.pipeline.consuming import UsageConsumer
 from billing.pipeline.doubts import Incarnation
 from billing.pipeline.rounds import PlannedRange, Round, StoredCounters, build_round, require_all_read
@@ -38,7 +38,7 @@ _LAKE_PREFIX = "AWS_"
 class RangeTask:
     """Range with everything its task needs to read, validate and store it."""
 
-    cluster: Cluster
+    cluster: UsageSource
     planned: PlannedRange
     known: Sequence[Incarnation]
     bytes_max: int
@@ -93,7 +93,7 @@ def added_up(checked: Checked) -> tuple[RangeResult, pa.Table]:
 
 def on_executors(
     spark: SparkSession,
-    cluster: Cluster,
+    cluster: UsageSource,
     planned: Sequence[PlannedRange],
     known: Sequence[Incarnation],
     stored: StoredCounters,

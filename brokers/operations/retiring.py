@@ -24,7 +24,7 @@ from brokers.dataplane.scatter import targets
 from brokers.infra import zookeeper
 from brokers.models import AuditOffset, Broker, Cluster, FleetOperation
 from brokers.operations import fleet_operations, membership
-from brokers.operations.interfaces import usage_read_to
+from brokers.operations.interfaces import next_usage_offsets
 from brokers.provisioning.forget_cluster import delete_tree
 from tenants import audit
 from tenants.actors import system_actor
@@ -70,7 +70,7 @@ def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
             return False
         fleet_operations.mark_waiting(operation, step, "Waits for the pipeline.", ends=ends)
     audit_read_to = AuditOffset.objects.filter(cluster=operation.cluster_id).values_list("partition", "next_offset")
-    read = {USAGE_TOPIC: usage_read_to.it(operation.cluster_id), AUDIT_TOPIC: dict(audit_read_to)}
+    read = {USAGE_TOPIC: next_usage_offsets.it(operation.cluster_id), AUDIT_TOPIC: dict(audit_read_to)}
     missing = unread_records(ends, read)
     if missing:
         topic, count = next(iter(missing.items()))
