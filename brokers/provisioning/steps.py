@@ -22,7 +22,7 @@ from instances.lifecycle.conditions import observed_only
 from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation, RouteCertificates
 from instances.services.common import set_phase
-from instances.services.ending import suspend_instance
+from instances.services.suspending import suspend_instance
 from instances.services.tenant_suspension import reason_of
 from tenants import audit
 from tenants.actors import Actor
