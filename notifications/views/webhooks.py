@@ -140,7 +140,7 @@ def delete_webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
         messages.success(request, _("The webhook is deleted."))
         return redirect("page-webhooks")
     counts = notifications_access.delivery_counts(webhook)
-    context = {"webhook": webhook, "waiting": counts.pending, "over": counts.over}
+    context = {"webhook": webhook, "pending": counts.pending, "finished": counts.finished}
     return render_page(
         request,
         "notifications/webhook_delete.html",
