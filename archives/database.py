@@ -36,7 +36,7 @@ REASON_CHARS_MAX: Final = 300
 OFFSET_MAX: Final = 2**62
 MS_PER_S: Final = 1_000
 # Authentication that does not reveal the password, required where the server's certificate is not verified.
-_PASSWORD_HIDDEN: Final = "scram-sha-256"
+_SAFE_METHOD: Final = "scram-sha-256"
 _ANY_METHOD: Final = "scram-sha-256,md5,password,none"
 _ORDINARY_TABLES: Final = ("r", "p")
 _UNLOGGED: Final = "u"
@@ -112,7 +112,7 @@ def _parameters(database: Database, port: int, within_s: float) -> dict[str, Any
     return {
         "host": address.host, "hostaddr": "127.0.0.1", "port": port, "dbname": address.database,
         "user": database.user, "password": database.password, "sslmode": address.ssl_mode,
-        "require_auth": _ANY_METHOD if is_verified else _PASSWORD_HIDDEN, "connect_timeout": int(within_s),
+        "require_auth": _ANY_METHOD if is_verified else _SAFE_METHOD, "connect_timeout": int(within_s),
         "application_name": APPLICATION, "client_encoding": "utf8", "passfile": os.devnull, "sslcertmode": "disable",
         "gssencmode": "disable", "autocommit": True, "prepare_threshold": None, **(verified if is_verified else {}),
     }  # fmt: skip

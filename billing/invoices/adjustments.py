@@ -163,6 +163,6 @@ def adjustments_due(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
 
 def _charged_lines(invoice: Invoice) -> list[InvoiceLine]:
     """Returns the invoice's own lines and later corrections of it, without its corrections of other invoices."""
-    own = InvoiceLine.objects.filter(invoice=invoice).exclude(kind="adjustment")
-    later = InvoiceLine.objects.filter(corrects=invoice, kind="adjustment")
-    return [*own, *later]
+    own_lines = InvoiceLine.objects.filter(invoice=invoice).exclude(kind="adjustment")
+    corrections = InvoiceLine.objects.filter(corrects=invoice, kind="adjustment")
+    return [*own_lines, *corrections]

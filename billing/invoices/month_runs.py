@@ -212,8 +212,8 @@ def _compute_late_usage(run_: MonthRun, period: Period) -> MonthRun:
     return replace(run_, done=count, total=count, named=_first_entries(findings), named_in_all=len(findings))
 
 
-def _first_entries(named: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(islice(named.items(), NAMED_MAX))
+def _first_entries(findings: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(islice(findings.items(), NAMED_MAX))
 
 
 class _ProgressRecorder:

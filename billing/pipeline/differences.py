@@ -54,8 +54,8 @@ def distinct(events: pa.Table) -> pa.Table:
     sums = sums.sort_by([("counter", "ascending"), ("sequence", "ascending")])
     reports = reports.filter(is_first)
     for name, _ in largest:
-        place = reports.schema.get_field_index(name)
-        reports = reports.set_column(place, reports.field(place), sums.column(f"{name}_max"))
+        index = reports.schema.get_field_index(name)
+        reports = reports.set_column(index, reports.field(index), sums.column(f"{name}_max"))
     return reports.combine_chunks()
 
 
@@ -65,9 +65,9 @@ def _encoded(column: pa.ChunkedArray) -> pa.Array:
 
 def plain(table: pa.Table) -> pa.Table:
     """Returns the table with names as strings."""
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
+            table = table.set_column(index, field.name, table.column(index).cast(field.type.value_type))
     return table
 
 
@@ -129,9 +129,9 @@ def minutes(rows: pa.Table) -> pa.Table:
     of_counters = pa.table({"counter": rows.column("counter"), "minute_ms": minute, **increments_})
     sums = _summed(of_counters, ("counter", "minute_ms"))
     first = rows.filter(is_run_start(array_of(rows, "counter")))
-    place = pc.index_in(array_of(sums, "counter"), value_set=array_of(first, "counter"))
+    indexes = pc.index_in(array_of(sums, "counter"), value_set=array_of(first, "counter"))
     names = [name for name in MINUTE_KEY if name != "minute_ms"]
-    of_minute = plain(first.select(names)).take(place)
+    of_minute = plain(first.select(names)).take(indexes)
     for name in ("minute_ms", *COUNTED):
         of_minute = of_minute.append_column(name, sums.column(name))
     return summed(of_minute)

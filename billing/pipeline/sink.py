@@ -123,8 +123,8 @@ def stored_counters(connection: psycopg.Connection[Any], cluster_id: str, keys: 
         read_options=csv.ReadOptions(use_threads=False, column_names=names),
         convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64())),
     ).combine_chunks()
-    place = pc.index_in(numbers, value_set=values.column("number").combine_chunks())
-    return values.select(LAST.names).take(place).combine_chunks()
+    indexes = pc.index_in(numbers, value_set=values.column("number").combine_chunks())
+    return values.select(LAST.names).take(indexes).combine_chunks()
 
 
 def commit(

@@ -66,7 +66,7 @@ class ClusterSummary:
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Returns the context of the panel's first page."""
     now = timezone.now()
-    needs = list(interfaces.money_needs.it(now)) if request.user.has_perm(MAY_SEE_MONEY) else []
+    needs = list(interfaces.money_needs.implementation(now)) if request.user.has_perm(MAY_SEE_MONEY) else []
     summaries: list[ClusterSummary] | None = None
     more_clusters = 0
     if request.user.has_perm("brokers.view_cluster"):
@@ -124,7 +124,7 @@ def overview(
     items += _of_hosts(now)
     items += _of_work()
     if with_usage:
-        items += interfaces.usage_needs.it(NEEDS_OF_A_KIND_MAX)
+        items += interfaces.usage_needs.implementation(NEEDS_OF_A_KIND_MAX)
     if with_instances:
         items += _of_instances(now)
     return summaries[:OVERVIEW_CLUSTERS_MAX], sorted(items, key=lambda need: not need.is_now)

@@ -70,7 +70,7 @@ def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
             return False
         fleet_operations.mark_waiting(operation, step, "Waits for the pipeline.", ends=ends)
     audit_read_to = AuditOffset.objects.filter(cluster=operation.cluster_id).values_list("partition", "next_offset")
-    read = {USAGE_TOPIC: next_usage_offsets.it(operation.cluster_id), AUDIT_TOPIC: dict(audit_read_to)}
+    read = {USAGE_TOPIC: next_usage_offsets.implementation(operation.cluster_id), AUDIT_TOPIC: dict(audit_read_to)}
     missing = unread_records(ends, read)
     if missing:
         topic, count = next(iter(missing.items()))
@@ -128,10 +128,10 @@ def _remove_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
     fleet_operations.mark_done(operation, FleetStep.BROKERS_REMOVED, "Their logs stay on the hosts' disks.")
     cluster = operation.cluster
     forgotten = delete_tree(zookeeper.session(cluster), cluster.chroot)
-    if forgotten.kept:
-        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=forgotten.kept)
+    if forgotten.undeletable:
+        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=forgotten.undeletable)
     fact = f"{forgotten.deleted:,} documents"
-    fleet_operations.mark_done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=forgotten.kept)
+    fleet_operations.mark_done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=forgotten.undeletable)
     return _finish(operation)
 
 

@@ -410,8 +410,8 @@ class Publisher:
         parent = path.rpartition("/")[0]
         if parent:
             self._ensure_node(parent)
-        own = zookeeper.identity()
-        acl = zookeeper.kazoo_acl(own.access.absolute_acl(path)) if own else None
+        identity = zookeeper.identity()
+        acl = zookeeper.kazoo_acl(identity.access.absolute_acl(path)) if identity else None
         try:
             self._client.create(path, acl=acl)
         except NodeExistsError:
@@ -425,8 +425,8 @@ class Publisher:
 
 
 def _acl(relative: str) -> list[ACL] | None:
-    own = zookeeper.identity()
-    return zookeeper.kazoo_acl(own.access.acl(relative)) if own else None
+    identity = zookeeper.identity()
+    return zookeeper.kazoo_acl(identity.access.acl(relative)) if identity else None
 
 
 def _change(path: str) -> bytes:

@@ -294,7 +294,7 @@ def _without_deleted_topics(
 
 def _is_deleted(reassignment: PartitionReassignment, view: ClusterView) -> bool:
     """True if the planned topic is gone. A new topic of the same name has its own replicas."""
-    return reassignment.topic in view.gone or reassignment.topic_id not in (
+    return reassignment.topic in view.missing_topics or reassignment.topic_id not in (
         "",
         view.topic_ids.get(reassignment.topic, reassignment.topic_id),
     )

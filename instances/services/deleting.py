@@ -43,7 +43,7 @@ def delete_instance(
     fields = ["deleted_at", "restorable_until", *bump_generation(instance)]
     fields += set_phase(instance, Phase.DELETING, Reason.DELETED_FOR_GOOD if is_permanent else Reason.DELETED_BY_USER)
     instance.save_changes(fields)
-    interfaces.capacity.it.release_bandwidth(instance)
+    interfaces.capacity.implementation.release_bandwidth(instance)
     operations.supersede(instance, "superseded", "The instance was deleted.")
     operation = operations.begin(
         acting,
@@ -75,7 +75,7 @@ def has_no_visible_topic(instance: Instance) -> bool:
     if instance.current_phase not in REACHABLE:
         return False
     try:
-        return not interfaces.data_plane.it.topics(instance.pk)
+        return not interfaces.data_plane.implementation.topics(instance.pk)
     except DomainError:
         return False
 
@@ -122,7 +122,7 @@ def restore_instance(*, acting: Actor, instance: Instance, dry_run: bool = False
         raise Conflict("The time in which the instance could be restored is over.", code="not_restorable")
     size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
     require_within_unverified_limits(instance.tenant, **size, resized=instance)
-    interfaces.capacity.it.reserve(instance, **size)
+    interfaces.capacity.implementation.reserve(instance, **size)
     instance.deleted_at = instance.restorable_until = None
     restored_phase = Phase.SUSPENDED if instance.is_suspended else Phase.UPDATING
     fields = [

@@ -151,7 +151,7 @@ def read_page(
         literals=() if masks else record_filter.literals,
     )
     with turns.turn(instance.tenant_id), not_ready_if_pending(instance, topic):
-        page = message_admin_client.it.read(instance.pk, topic, request)
+        page = message_admin_client.implementation.read(instance.pk, topic, request)
     return _shown(page, rendering, positions, binding), bool(masks)
 
 
@@ -199,7 +199,7 @@ def send_messages(
     sent = {"count": len(messages), "bytes": size_bytes}
     entry = audit.record(acting, "messages.sent", topic_ref(instance, topic), None, sent, tenant=instance.tenant)
     with audit.in_doubt(entry), not_ready_if_pending(instance, topic):
-        results = message_admin_client.it.send(instance.pk, topic, messages)
+        results = message_admin_client.implementation.send(instance.pk, topic, messages)
         errors = [result.error for result in results if result.error is not None]
         if errors and len(errors) == len(results):
             raise _worst(errors)

@@ -131,7 +131,7 @@ def set_masks(*, acting: Actor, instance: Instance, topic: str, masks: Sequence[
     require_reachable(instance)
     lock_topic(instance, topic)
     if masks:
-        interfaces.data_plane.it.topic(instance.pk, topic)
+        interfaces.data_plane.implementation.topic(instance.pk, topic)
     paths = sorted({(mask.part, str(mask.path)) for mask in masks})
     rows = TopicMask.objects.filter(instance=instance, topic=topic)
     before = sorted(rows.values_list("part", "path"))
@@ -167,7 +167,7 @@ def _require_changeable(acting: Actor, instance: Instance, topic: str) -> None:
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     lock_topic(instance, topic)
-    interfaces.data_plane.it.topic(instance.pk, topic)
+    interfaces.data_plane.implementation.topic(instance.pk, topic)
     require_unmasked(acting, instance, topic)
 
 

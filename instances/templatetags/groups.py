@@ -96,8 +96,8 @@ def behind(value: TimeLag | None) -> str:
     """Returns the age of the next message to be read: `4 s`, `over 15 min`, or a dash if it is unknown."""
     if value is None:
         return formatting.UNKNOWN
-    words = formatting.span(round(value.age_s))
-    return _("over %(span)s") % {"span": words} if value.at_least else words
+    age_text = formatting.span(round(value.age_s))
+    return _("over %(span)s") % {"span": age_text} if value.at_least else age_text
 
 
 @register.filter

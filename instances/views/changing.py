@@ -118,10 +118,12 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             text = _("%(name)s is being deleted for good. It had no topic, so there is nothing to restore.")
             messages.success(request, text % {"name": instance.name})
             return redirect("page-instances")
-        words = {"name": instance.name, "until": clock(instance.restorable_until)}
+        text_values = {"name": instance.name, "until": clock(instance.restorable_until)}
         restore = reverse("page-instance-restore", args=[instance.pk])
         messages.info(
-            request, _("%(name)s is being deleted. Restorable until %(until)s.") % words, extra_tags=f"undo {restore}"
+            request,
+            _("%(name)s is being deleted. Restorable until %(until)s.") % text_values,
+            extra_tags=f"undo {restore}",
         )
         return redirect("page-instances")
     try:

@@ -168,5 +168,5 @@ def _own_page(request: HttpRequest, webhook: WebhookEndpoint, *, secret: str | N
 
 
 def _crumbs(webhook: WebhookEndpoint, *more: Crumb) -> list[Crumb]:
-    own = reverse("page-webhook", args=[webhook.pk]) if more else None
-    return [(_("Webhooks"), reverse("page-webhooks")), (webhook.pk, own), *more]
+    own_url = reverse("page-webhook", args=[webhook.pk]) if more else None
+    return [(_("Webhooks"), reverse("page-webhooks")), (webhook.pk, own_url), *more]

@@ -220,10 +220,10 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
         title = _("Suspended")
     crumbs: list[Crumb] = [(title, None)]
     if instance is not None:
-        own = reverse(INSTANCE_PAGE, args=[instance.pk])
-        is_that_page = request.path == own
-        context["back"] = "" if is_that_page else own
-        crumbs = [(_("Instances"), reverse("page-instances")), (instance.name, own), *crumbs]
+        instance_url = reverse(INSTANCE_PAGE, args=[instance.pk])
+        is_that_page = request.path == instance_url
+        context["back"] = "" if is_that_page else instance_url
+        crumbs = [(_("Instances"), reverse("page-instances")), (instance.name, instance_url), *crumbs]
     return render_page(request, "console/error.html", context, crumbs=crumbs, status=error.http_status)
 
 
@@ -257,7 +257,7 @@ def _instance_of(request: HttpRequest) -> interfaces.PageInstance | None:
     if match is None or acting is None or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return None
     try:
-        return interfaces.page_instance.it(acting, match[1])
+        return interfaces.page_instance.implementation(acting, match[1])
     except DomainError:
         return None
 

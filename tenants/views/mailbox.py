@@ -74,7 +74,7 @@ def _verify(request: HttpRequest, user: User) -> HttpResponse:
 
 def _is_password_right(request: HttpRequest, user: User, password: str) -> bool:
     holder = password_holder(
-        request, LoginScope.CONSOLE, user.email, password, may_enter=lambda found: found.pk == user.pk
+        request, LoginScope.CONSOLE, user.email, password, may_enter=lambda candidate: candidate.pk == user.pk
     )
     return holder is not None
 

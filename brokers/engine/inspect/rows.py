@@ -30,8 +30,8 @@ class Printer:
         if self._as_json:
             self._out.write(json.dumps(row) + "\n")
         else:
-            named = (f"{name}={_text(value)}" for name, value in row.items() if name != KIND and value is not None)
-            self._out.write(f"{row[KIND]}: {' '.join(named)}\n")
+            fields = (f"{name}={_text(value)}" for name, value in row.items() if name != KIND and value is not None)
+            self._out.write(f"{row[KIND]}: {' '.join(fields)}\n")
 
 
 def _text(value: Value) -> str:

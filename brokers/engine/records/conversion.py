@@ -250,8 +250,8 @@ def _as_messages(
     """Returns a batch as messages, one per record, or as one compressed wrapper."""
     codec = header.codec
     block = records_block(batch)
-    stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
-    flags = layout.LOG_APPEND_TIME if stamped and magic else 0
+    is_append_time = bool(header.attributes & layout.LOG_APPEND_TIME)
+    flags = layout.LOG_APPEND_TIME if is_append_time and magic else 0
     out = bytearray()
     base_offset = -1
     last_offset = -1
@@ -266,7 +266,7 @@ def _as_messages(
         header_bytes += record.end - record.headers_at - 1
         last_offset = offset
         created_ms = layout.wrap_to_int64(header.base_timestamp + record.timestamp_delta)
-        timestamp_ms = header.max_timestamp if stamped else created_ms
+        timestamp_ms = header.max_timestamp if is_append_time else created_ms
         max_ms = max(max_ms, timestamp_ms)
         key = None if record.key is None else block[record.key[0] : record.key[1]]
         value = None if record.value is None else block[record.value[0] : record.value[1]]
