@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 TASK: Final = "billing.replay_invoice"
 LOCK: Final = "replay of an invoice"
-# A result is cached for `CACHE_TTL_S`. An invoice can be replayed again `REPEAT_INTERVAL_MIN` its last replay.
+# A result is cached for `CACHE_TTL_S`. An invoice can be replayed again `REPEAT_INTERVAL_MIN` after its last replay.
 CACHE_TTL_S: Final = 24 * 3_600
 REPEAT_INTERVAL_MIN: Final = timedelta(minutes=10)
 # A replay without progress for this long is taken to be dead.

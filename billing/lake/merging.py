@@ -80,7 +80,7 @@ def merge(
     """Merges several files of a cluster and day into one. The caller replaces their rows and deletes the old files.
 
     Raises:
-        Differs: a file does not match its row.
+        FileMismatch: a file does not match its row.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -116,7 +116,7 @@ def batches_of(
     """Yields the rows of a file in batches, in order. With `instance_ids` row groups without them are skipped.
 
     Raises:
-        Differs: the file has other rows than were written.
+        FileMismatch: the file has other rows than were written.
         OSError, ValueError: the file cannot be read.
     """
     import pyarrow as pa
