@@ -96,7 +96,7 @@ def stop_idle_spark() -> None:
     """Stops Spark and its JVM after they were idle for `SPARK_KEPT_MINUTES`."""
     from billing.pipeline import spark
 
-    if spark.give_back_after(settings.SPARK_KEPT_MINUTES * SECONDS_PER_MINUTE):
+    if spark.stop_session_after(settings.SPARK_KEPT_MINUTES * SECONDS_PER_MINUTE):
         log.info("spark.given_back")
 
 

@@ -20,8 +20,8 @@ from brokers.contract.usage import COUNTED, COUNTER_KEY
 MS_PER_MINUTE: Final = 60_000
 # Maximum of one minute, so that sums of reported values fit into 64 bits.
 MINUTE_MAX: Final = 2**62
-# Between `MINUTE_MAX` and the maximum of 64 bits: integer sums are exact below, float sums detect values above.
-_SURELY_MORE: Final = 6e18
+# A float sum above this number is above `MINUTE_MAX`; below it, the integer sum is exact, because it fits into 64 bits.
+_ABOVE_MINUTE_MAX: Final = 6e18
 _NUMBER_MAX: Final = 2**62
 
 REPORTS: Final = schema.arrow(schema.columns((*COUNTER_KEY, "sequence", "at_ms", *COUNTED)))
@@ -147,7 +147,7 @@ def summed(of_minutes: pa.Table) -> pa.Table:
 def _summed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Sums the counts of rows with the same key, up to `MINUTE_MAX`."""
     floats = {name: rows.column(name).cast(pa.float64(), safe=False) for name in COUNTED}
-    if all((pc.sum(column).as_py() or 0.0) <= _SURELY_MORE for column in floats.values()):
+    if all((pc.sum(column).as_py() or 0.0) <= _ABOVE_MINUTE_MAX for column in floats.values()):
         sums = rows.group_by(list(key), use_threads=False).aggregate([(name, "sum") for name in COUNTED])
         sums = sums.rename_columns([name.removesuffix("_sum") for name in sums.column_names])
     else:
@@ -156,7 +156,7 @@ def _summed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
         wanted = [(name, "sum") for count in COUNTED for name in (count, f"{count}_about")]
         sums = rows.group_by(list(key), use_threads=False).aggregate(wanted)
         for name in COUNTED:
-            is_more = pc.greater(sums.column(f"{name}_about_sum"), _SURELY_MORE)
+            is_more = pc.greater(sums.column(f"{name}_about_sum"), _ABOVE_MINUTE_MAX)
             sums = sums.append_column(name, pc.if_else(is_more, MINUTE_MAX, sums.column(f"{name}_sum")))
     for name in COUNTED:
         capped = pc.min_element_wise(sums.column(name), MINUTE_MAX)

@@ -167,11 +167,11 @@ class Runs:
         """
         connection, cluster = self._connection, self._cluster
         self._ahead.finish()
-        looked_at, offsets = datetime.now(UTC), self._consumer.available()
+        read_at, offsets = datetime.now(UTC), self._consumer.available()
         ends = {partition: high for partition, (_, high) in offsets.items()}
-        planned = _planned(connection, cluster, offsets, looked_at)
+        planned = _planned(connection, cluster, offsets, read_at)
         if not planned:
-            sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
+            sink.record_read_times(connection, cluster.cluster_id, ends, read_at)
             return RunReport(records=0, values=0, minute_rows=0, left_out=0, caught_up=True)
         self._reached("planned")
         backlog = sum(ends[range_.partition] - range_.start for range_ in planned)
@@ -183,7 +183,7 @@ class Runs:
             self._ahead.begin(_read_ranges(plan(stops, {partition: offsets[partition] for partition in stops})))
         self._write(result, stops)
         applied = {partition: high for partition, high in ends.items() if stops.get(partition, high) == high}
-        sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
+        sink.record_read_times(connection, cluster.cluster_id, applied, read_at)
         _log_problems(cluster, result.problems)
         return RunReport(
             records=result.records,
@@ -250,13 +250,15 @@ def _planned(
     connection: psycopg.Connection[Any],
     cluster: UsageSource,
     offsets: Mapping[int, tuple[int, int]],
-    looked_at: datetime,
+    read_at: datetime,
 ) -> list[PlannedRange]:
     """Returns the ranges of a run that starts now. Raises `UsageLost`."""
     ranges = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets)
-    looks = sink.last_looks(connection, cluster.cluster_id) if ranges else {}
+    last_read_times = sink.last_read_times(connection, cluster.cluster_id) if ranges else {}
     return [
-        PlannedRange(partition=partition, start=start, stop=stop, bounds=_bounds(looks.get(partition), looked_at))
+        PlannedRange(
+            partition=partition, start=start, stop=stop, bounds=_bounds(last_read_times.get(partition), read_at)
+        )
         for partition, (start, stop) in ranges.items()
     ]
 
@@ -274,8 +276,8 @@ def _log_problems(cluster: UsageSource, problems: Sequence[Problem]) -> None:
         )
 
 
-def _bounds(last_look: datetime | None, looked_at: datetime) -> ClockBounds:
-    return ClockBounds(None if last_look is None else _ms(last_look), _ms(looked_at))
+def _bounds(last_read_at: datetime | None, read_at: datetime) -> ClockBounds:
+    return ClockBounds(None if last_read_at is None else _ms(last_read_at), _ms(read_at))
 
 
 def _ms(instant: datetime) -> int:

@@ -69,7 +69,7 @@ def stored_offsets(connection: psycopg.Connection[Any], cluster_id: str) -> dict
     return dict(rows.fetchall())
 
 
-def last_looks(connection: psycopg.Connection[Any], cluster_id: str) -> dict[int, datetime]:
+def last_read_times(connection: psycopg.Connection[Any], cluster_id: str) -> dict[int, datetime]:
     """Returns the time when each partition was last read to its end; partitions that never were are absent."""
     rows = connection.execute(
         "SELECT partition, updated_at FROM billing_usageoffset"
@@ -186,17 +186,17 @@ def move_offsets(connection: psycopg.Connection[Any], cluster_id: str, offsets: 
         )
 
 
-def note_complete(
-    connection: psycopg.Connection[Any], cluster_id: str, ends: Mapping[int, int], looked_at: datetime
+def record_read_times(
+    connection: psycopg.Connection[Any], cluster_id: str, ends: Mapping[int, int], read_at: datetime
 ) -> None:
-    """Stores `looked_at` as the time of the last read to the end, for partitions that are read up to `ends`."""
+    """Stores `read_at` as the time of the last read to the end, for partitions that are read up to `ends`."""
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO billing_usageoffset (cluster_id, topic, partition, next_offset, updated_at)"
             " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (cluster_id, topic, partition)"
             " DO UPDATE SET updated_at = greatest(billing_usageoffset.updated_at, excluded.updated_at)"
             " WHERE billing_usageoffset.next_offset >= excluded.next_offset",
-            [(cluster_id, USAGE_TOPIC, partition, offset, looked_at) for partition, offset in ends.items()],
+            [(cluster_id, USAGE_TOPIC, partition, offset, read_at) for partition, offset in ends.items()],
         )
 
 

@@ -20,7 +20,7 @@ from django.utils import timezone
 from brokers import services
 from brokers.agent import broker_certificates, check_rules
 from brokers.agent.check_rules import Check
-from brokers.agent.control_plane import ControlPlaneAway, HostFacts, WantedHost
+from brokers.agent.control_plane import ControlPlaneUnavailable, HostFacts, WantedHost
 from brokers.agent.defaults import cluster_defaults
 from brokers.contract.agent_channel import AGENT_CHANNEL
 from brokers.contract.process import BrokerProcessSettings
@@ -35,12 +35,12 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def _translated_errors() -> Iterator[None]:
-    """Translates errors of the database to `ControlPlaneAway`."""
+    """Translates errors of the database to `ControlPlaneUnavailable`."""
     try:
         yield
     except DatabaseError as error:
         log.warning("agent.no_database", reason=type(error).__name__)
-        raise ControlPlaneAway(type(error).__name__) from error
+        raise ControlPlaneUnavailable(type(error).__name__) from error
 
 
 class DatabaseFacts:

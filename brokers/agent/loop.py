@@ -24,7 +24,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from brokers.agent.compiling import Compiling
-from brokers.agent.control_plane import ControlPlane, ControlPlaneAway
+from brokers.agent.control_plane import ControlPlane, ControlPlaneUnavailable
 from brokers.agent.database import DatabaseControlPlane
 from brokers.agent.host_checks import HostChecks
 from brokers.agent.process import BeforeExec, BrokerProcess
@@ -121,7 +121,7 @@ class Agent:
 
     def reconcile_once(self) -> None:
         """Reconciles all brokers of this host once."""
-        with suppress(ControlPlaneAway):
+        with suppress(ControlPlaneUnavailable):
             self._read_wanted()
         self._control_plane.renew_certificates(list(self._wanted.values()), self._clock())
         for broker in self._wanted.values():
@@ -239,7 +239,7 @@ class Agent:
             else:
                 _end_successor(managed)
                 managed.process.start()
-        except (OSError, ControlPlaneAway) as error:
+        except (OSError, ControlPlaneUnavailable) as error:
             self._record_failed_start(broker, managed, f"cannot be started: {error}")
             return
         managed.started_at_s = self._clock()
@@ -262,7 +262,7 @@ class Agent:
         try:
             applied = self._control_plane.settings_of(broker)
             applied.write(file)
-        except ControlPlaneAway:
+        except ControlPlaneUnavailable:
             if not file.exists():
                 raise
             applied = BrokerProcessSettings.read(file)
@@ -316,7 +316,7 @@ class Agent:
             return
         managed.failures = failures_after_end(managed.failures, managed.ended_at_s - managed.started_at_s)
         log.warning("broker.ended", broker_id=broker.number, code=code, last_line=last_line)
-        with suppress(ControlPlaneAway):
+        with suppress(ControlPlaneUnavailable):
             self._control_plane.count_restart(broker.pk)
         self._record_state(broker.pk, managed, ProcessState.BACKING_OFF, process_pid=None, process_error=last_line)
 
@@ -333,7 +333,7 @@ class Agent:
     def _report_state(self, broker_id: str, managed: ManagedBroker) -> None:
         if not managed.unreported:
             return
-        with suppress(ControlPlaneAway):
+        with suppress(ControlPlaneUnavailable):
             self._control_plane.store_process_state(broker_id, managed.unreported)
             managed.unreported = {}
 

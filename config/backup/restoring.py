@@ -37,7 +37,7 @@ ZOOKEEPER: Final = "zookeeper"
 # Key of the note in the state directory.
 IS_CHECKED: Final = "is_checked"
 
-Say = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class RestoreOrder:
     before_undo: Callable[[], None] = lambda: None
 
 
-def restore(order: RestoreOrder, say: Say) -> Manifest:
+def restore(order: RestoreOrder, report: ReportProgress) -> Manifest:
     """Restores a stopped product to the state of a backup.
 
     Raises:
@@ -63,7 +63,7 @@ def restore(order: RestoreOrder, say: Say) -> Manifest:
     archive = BackupDirectory(order.backup)
     manifest = archive.verified(order.sha256)
     _refuse_newer(manifest, order.known_migrations)
-    say(f"The backup of {manifest.made_at} is whole: {len(manifest.files)} files")
+    report(f"The backup of {manifest.made_at} is whole: {len(manifest.files)} files")
     state = StateDirectory(order.state_dir)
     state.prepare()
     with state.lock():
@@ -72,7 +72,7 @@ def restore(order: RestoreOrder, say: Say) -> Manifest:
         is_allowed = order.replace or bool(state.restore_note().get(IS_CHECKED))
         _refuse_other_state(archive, manifest, state, replace=is_allowed)
         with _Target(state, archive, manifest, replace=is_allowed, before_undo=order.before_undo) as target:
-            target.restore(say)
+            target.restore(report)
     return manifest
 
 
@@ -131,7 +131,7 @@ class _Target:
         finally:
             self._stack.close()
 
-    def restore(self, say: Say) -> None:
+    def restore(self, report: ReportProgress) -> None:
         state = self._state
         self._note(is_checked=False)
         self._place_state_files()
@@ -149,11 +149,11 @@ class _Target:
             self._note(is_checked=True)
             self._undo.callback(database.revert_load, address)
             database.load(address, self._archive.directory / DATABASE_FILE, made_by=self._manifest.postgresql)
-            say("PostgreSQL is restored")
+            report("PostgreSQL is restored")
             tree.empty()
             with (self._archive.directory / TREE_FILE).open("rb") as stream:
                 count = tree.write(map(moved_ahead, read_nodes(stream)))
-            say(f"ZooKeeper is restored: {count} documents")
+            report(f"ZooKeeper is restored: {count} documents")
         self._undo.pop_all()
         database.commit_load(address)
         for name in (SECRETS, ZOOKEEPER):

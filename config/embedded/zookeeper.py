@@ -12,7 +12,7 @@ from config.embedded import zookeeper_heap
 from config.embedded.java import Java
 from config.embedded.process import Child, StartFailed
 from config.embedded.sockets import make_private
-from config.embedded.zookeeper_acls import Guard
+from config.embedded.zookeeper_acls import OwnEnsembleAcls
 
 HEAP_MB = zookeeper_heap.heap_mb()
 TICK_MS = 500
@@ -54,7 +54,7 @@ class EmbeddedZooKeeper:
         port: int,
         java: Java,
         log_file: Path,
-        guard: Guard | None = None,
+        guard: OwnEnsembleAcls | None = None,
         heap_mb: int = HEAP_MB,
         options: Sequence[str] = (),
     ) -> None:

@@ -47,7 +47,7 @@ BACK_FIELD = "question_back"  # field of the form that answers a question (`tena
 TENANT_FIELD = "in_tenant"  # field of forms whose URL contains nothing of the tenant: `{% in_tenant %}`
 
 
-def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
+def frame_context(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
     """Returns the context of the frame around a page."""
     result: dict[str, Any] = {"actor": acting}
     if acting is None or acting.user is None:
@@ -77,7 +77,7 @@ def render_page(
 ) -> HttpResponse:
     """Renders a page inside the frame. `crumbs` follow the tenant; the last one is text."""
     acting: Actor | None = getattr(request, "actor", None)
-    values = {**shell(request, acting), "section": section, "crumbs": crumbs, **(context or {})}
+    values = {**frame_context(request, acting), "section": section, "crumbs": crumbs, **(context or {})}
     return render(request, template, values, status=status)
 
 

@@ -33,9 +33,9 @@ from brokers.engine.records.walk import Malformed, walk
 CHUNK_BYTES: Final = 128 * 1024
 
 # The cost of a conversion is proportional to the decompressed bytes. A kilobyte can decompress to very many messages
-# and headers, so each of them counts for the bytes that are converted in the same time.
-MESSAGE_COUNTS_BYTES: Final = 128
-HEADER_BYTE_COUNTS_BYTES: Final = 64
+# and headers, so each of them costs as many bytes as are converted in the same time.
+MESSAGE_COST_BYTES: Final = 128
+HEADER_BYTE_COST_BYTES: Final = 64
 
 # Maximum timestamp for which every difference of two timestamps, one of which may be -1, fits into 64 bits.
 TIMESTAMP_MAX: Final = 2**63 - 1
@@ -69,7 +69,7 @@ class ConversionBudget:
 
     def spend(self, decompressed_bytes: int, messages: int, header_bytes: int = 0) -> None:
         self.remaining_bytes -= max(
-            decompressed_bytes, messages * MESSAGE_COUNTS_BYTES, header_bytes * HEADER_BYTE_COUNTS_BYTES
+            decompressed_bytes, messages * MESSAGE_COST_BYTES, header_bytes * HEADER_BYTE_COST_BYTES
         )
 
 

@@ -85,8 +85,8 @@ def test_a_look_that_finds_nothing_further_makes_an_idle_cluster_complete(monkey
 @pytest.mark.django_db(transaction=True)
 def test_a_partition_with_more_than_was_applied_stays_as_it_was_known() -> None:
     with sink.exclusive(dsn.conninfo(), "cl-aaaaaaaa") as opened:
-        sink.note_complete(opened, "cl-aaaaaaaa", {0: 5}, NOON)
-        sink.note_complete(opened, "cl-aaaaaaaa", {0: 9}, NOON + timedelta(minutes=1))
-        sink.note_complete(opened, "cl-aaaaaaaa", {0: 5}, NOON - timedelta(minutes=1))
+        sink.record_read_times(opened, "cl-aaaaaaaa", {0: 5}, NOON)
+        sink.record_read_times(opened, "cl-aaaaaaaa", {0: 9}, NOON + timedelta(minutes=1))
+        sink.record_read_times(opened, "cl-aaaaaaaa", {0: 5}, NOON - timedelta(minutes=1))
     assert UsageOffset.objects.get().updated_at == NOON
     assert not connection.in_atomic_block
