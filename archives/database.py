@@ -227,7 +227,7 @@ def _require_tables(connection: psycopg.Connection[Any], address: DatabaseAddres
         )
 
 
-def _fits(connection: psycopg.Connection[Any], schema: str, table: str, wanted: Mapping[str, str]) -> bool:
+def _fits(connection: psycopg.Connection[Any], schema: str, table: str, expected_columns: Mapping[str, str]) -> bool:
     """Returns True if the table exists, False if it does not. Raises `DatabaseFailed` if it cannot store records."""
     name = f"{schema}.{table}"
     kind = connection.execute(
@@ -246,14 +246,14 @@ def _fits(connection: psycopg.Connection[Any], schema: str, table: str, wanted: 
         (schema, table),
     ).fetchall()
     types = {column: kind for column, kind, _ in columns}
-    for column, type_ in wanted.items():
+    for column, type_ in expected_columns.items():
         if types.get(column) != type_:
             raise DatabaseFailed(
                 f'The table {name} does not fit: column "{column}" must be {type_},'
                 f" and is {str(types.get(column, 'missing'))[:REASON_CHARS_MAX]}. Change it, or name another table."
             )
     for column, _, is_required in columns:
-        if column not in wanted and is_required:
+        if column not in expected_columns and is_required:
             raise DatabaseFailed(
                 f'The table {name} does not fit: column "{str(column)[:REASON_CHARS_MAX]}" needs a value that a record'
                 " does not have. Give it a default, or name another table."

@@ -116,7 +116,7 @@ class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         self.request.settimeout(IDLE_S)
         with contextlib.suppress(OSError, ValueError):
-            host, port = self._wanted()
+            host, port = self._requested_address()
             try:
                 outside = self.server.tunnel.connected(host, port)
             except OSError:
@@ -126,17 +126,17 @@ class _Connection(socketserver.BaseRequestHandler):
                 self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
                 _pump(self.request, outside, self.server.tunnel)
 
-    def _wanted(self) -> tuple[str, int]:
+    def _requested_address(self) -> tuple[str, int]:
         head = b""
         while b"\r\n\r\n" not in head:
             part = self.request.recv(HEAD_BYTES_MAX)
             head += part
             if not part or len(head) > HEAD_BYTES_MAX:
                 raise ValueError("no request")
-        method, place, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
+        method, target, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
         if method != "CONNECT":
             raise ValueError("another method")
-        host, _, port = place.rpartition(":")
+        host, _, port = target.rpartition(":")
         return host.strip("[]").lower(), int(port)
 
 

@@ -55,10 +55,10 @@ def set_quota(
     _require_short_names(user=user, client_id=client_id)
     _require_limits(limits)
     existing = selectors.quota_list(instance)
-    old = next((quota for quota in existing if (quota.user, quota.client_id) == (user, client_id)), None)
-    if old is None:
+    existing_quota = next((quota for quota in existing if (quota.user, quota.client_id) == (user, client_id)), None)
+    if existing_quota is None:
         _require_free_quota(len(existing) + len(selectors.address_quota_list(instance)))
-    before = dict(old.limits) if old else {}
+    before = dict(existing_quota.limits) if existing_quota else {}
     changes = {key: limits.get(key) for key in LIMITS_MAX if key in before or limits.get(key) is not None}
     after = {key: value for key, value in changes.items() if value is not None}
     if before == after:
@@ -85,12 +85,12 @@ def delete_quota(
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.implementation(instance)
     _require_entity(user, client_id)
-    old = selectors.quota_of(instance, user, client_id)
-    if old is None:
+    existing_quota = selectors.quota_of(instance, user, client_id)
+    if existing_quota is None:
         raise NotFound
     ref = quota_ref(instance, user, client_id)
-    entry = audit.record(acting, "quota.removed", ref, dict(old.limits), None, tenant=instance.tenant)
-    removal: dict[str, float | None] = dict.fromkeys(old.limits)
+    entry = audit.record(acting, "quota.removed", ref, dict(existing_quota.limits), None, tenant=instance.tenant)
+    removal: dict[str, float | None] = dict.fromkeys(existing_quota.limits)
     with audit.in_doubt(entry):
         interfaces.client_quotas.implementation.alter(instance.pk, user, client_id, removal, validate_only=dry_run)
 

@@ -153,8 +153,8 @@ def _summed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     else:
         for name, column in floats.items():
             rows = rows.append_column(f"{name}_about", column)
-        wanted = [(name, "sum") for count in COUNTED for name in (count, f"{count}_about")]
-        sums = rows.group_by(list(key), use_threads=False).aggregate(wanted)
+        aggregations = [(name, "sum") for count in COUNTED for name in (count, f"{count}_about")]
+        sums = rows.group_by(list(key), use_threads=False).aggregate(aggregations)
         for name in COUNTED:
             is_more = pc.greater(sums.column(f"{name}_about_sum"), _ABOVE_MINUTE_MAX)
             sums = sums.append_column(name, pc.if_else(is_more, MINUTE_MAX, sums.column(f"{name}_sum")))

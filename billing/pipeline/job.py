@@ -210,8 +210,8 @@ class Runs:
             result = spark_tasks.on_executors(session, cluster, planned, known, stored, bytes_max, self._lake)
         if result is not None:
             return result
-        wanted = _read_ranges({range_.partition: (range_.start, range_.stop) for range_ in planned})
-        by_partition = {range_.partition: range_ for range_ in wanted}
+        read_ranges = _read_ranges({range_.partition: (range_.start, range_.stop) for range_ in planned})
+        by_partition = {range_.partition: range_ for range_ in read_ranges}
         return rounds.aggregate_in_process(
             lambda range_: self._ahead.read(by_partition[range_.partition]), planned, known, stored
         )
@@ -219,7 +219,9 @@ class Runs:
     def _write(self, result: Round, stops: Mapping[int, int]) -> None:
         """Writes the reports to the lake, and commits the rows with the offsets."""
         cluster = self._cluster
-        kept = [] if self._lake is None else files.write(self._lake, cluster.cluster_id, result.ranges, result.reports)
+        lake_files = (
+            [] if self._lake is None else files.write(self._lake, cluster.cluster_id, result.ranges, result.reports)
+        )
         self._reached("kept")
         sink.commit(
             self._connection,
@@ -229,7 +231,7 @@ class Runs:
             minutes=result.minutes,
             counters=result.counters,
             # The order matters: first reports of a counter must precede the others when the lake is replayed.
-            lake_files=[*kept, *result.written_files],
+            lake_files=[*lake_files, *result.written_files],
             problems=result.problems,
             incarnations=result.incarnations,
             before_commit=lambda: self._reached("written"),

@@ -287,12 +287,12 @@ def _add_problems(cursor: psycopg.Cursor[Any], cluster_id: str, problems: Sequen
 
 
 def _put_incarnations(cursor: psycopg.Cursor[Any], cluster_id: str, incarnations: Sequence[Incarnation]) -> None:
-    old = "billing_usageincarnation"
+    table = "billing_usageincarnation"
     cursor.executemany(
-        f"INSERT INTO {old} (cluster_id, broker_id, broker_epoch, sequence, at_ms, is_refused)"  # noqa: S608
+        f"INSERT INTO {table} (cluster_id, broker_id, broker_epoch, sequence, at_ms, is_refused)"  # noqa: S608
         " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (cluster_id, broker_id, broker_epoch) DO UPDATE SET"
-        f" sequence = greatest({old}.sequence, excluded.sequence), at_ms = greatest({old}.at_ms, excluded.at_ms),"
-        f" is_refused = {old}.is_refused OR excluded.is_refused",
+        f" sequence = greatest({table}.sequence, excluded.sequence), at_ms = greatest({table}.at_ms, excluded.at_ms),"
+        f" is_refused = {table}.is_refused OR excluded.is_refused",
         [
             (
                 cluster_id,
@@ -321,9 +321,11 @@ def _stage(cursor: psycopg.Cursor[Any], name: str, table: str, columns: pa.Table
 
     Their types are those of the columns of `table`; the column `number` is a bigint.
     """
-    wanted = [f"0::bigint AS {column}" if column == number else f'"{column}"' for column in columns.column_names]
+    select_columns = [
+        f"0::bigint AS {column}" if column == number else f'"{column}"' for column in columns.column_names
+    ]
     cursor.execute(
-        f"CREATE TEMP TABLE {name} ON COMMIT DROP AS SELECT {', '.join(wanted)} FROM {table} WITH NO DATA"  # noqa: S608
+        f"CREATE TEMP TABLE {name} ON COMMIT DROP AS SELECT {', '.join(select_columns)} FROM {table} WITH NO DATA"  # noqa: S608
     )
     with cursor.copy(f"COPY {name} FROM STDIN") as copy:
         copy.write(as_text(columns))

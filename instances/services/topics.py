@@ -231,11 +231,11 @@ def set_allow_list(
     describe_topic(instance, topic)
     new_lists = lists.columns(pointer_prefix)
     lock_allow_lists(instance)
-    old = TopicAllowList.objects.filter(instance=instance, topic=topic).first()
-    if old is None:
+    existing = TopicAllowList.objects.filter(instance=instance, topic=topic).first()
+    if existing is None:
         _require_list_quota(instance)
     _require_address_quota(instance, topic, new_lists)
-    before = {column: getattr(old, column) for column in new_lists} if old else None
+    before = {column: getattr(existing, column) for column in new_lists} if existing else None
     TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=new_lists)
     if before == new_lists:
         return False

@@ -100,7 +100,7 @@ def _filled(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[
     )  # fmt: skip
     try:
         page = services.read_messages(
-            acting=request.actor, instance=instance, topic=topic.name, wanted=read_request  # type: ignore[attr-defined]
+            acting=request.actor, instance=instance, topic=topic.name, read_request=read_request  # type: ignore[attr-defined]
         )  # fmt: skip
     except DomainError as error:
         return {"notes": [wording(error)]}

@@ -182,8 +182,10 @@ def publish_all(events: Sequence[OutgoingEvent], now: datetime) -> int:
 
 def delete_old_deliveries(now: datetime) -> int:
     """Deletes old finished deliveries and returns their number."""
-    old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERY_RETENTION)
-    ids = list(old.values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
+    expired = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(
+        created_at__lt=now - DELIVERY_RETENTION
+    )
+    ids = list(expired.values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
     return WebhookDelivery.objects.filter(pk__in=ids).delete()[0]
 
 

@@ -58,9 +58,9 @@ def _refused(services: BrokerServices, instance_id: str) -> list[dict[str, Any]]
 
 def _row(services: BrokerServices, topic: TopicImage) -> TopicRow:
     led = size_bytes = messages = replicas = 0
-    for wanted in topic.partitions:
-        replicas = max(replicas, len(wanted.target))
-        partition = services.storage.table.get(topic.name, wanted.index)
+    for assigned in topic.partitions:
+        replicas = max(replicas, len(assigned.target))
+        partition = services.storage.table.get(topic.name, assigned.index)
         if partition is not None and partition.is_leader and not partition.offline:
             led += 1
             size_bytes += partition.size_bytes

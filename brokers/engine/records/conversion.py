@@ -105,7 +105,7 @@ def check_message_set(records: bytes, batch_bytes_max: int) -> CheckedMessageSet
 
 
 def to_batch(
-    records: bytes, old: CheckedMessageSet, budget: ConversionBudget | None = None, *, log_append_time: bool
+    records: bytes, message_set: CheckedMessageSet, budget: ConversionBudget | None = None, *, log_append_time: bool
 ) -> bytearray:
     """Returns a record batch with all messages of a set that passed `check_message_set`, with the same codec (REC-30).
 
@@ -114,11 +114,11 @@ def to_batch(
     BatchRejected.
     """
     budget = budget or ConversionBudget(DECOMPRESSED_BYTES_MAX)
-    if old.codec != NONE and budget.is_used_up:
+    if message_set.codec != NONE and budget.is_used_up:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=False)
     decompressed_bytes, count = DECOMPRESSED_BYTES_MAX, 0
     try:
-        block, count, base_ms, max_ms = _encoded(_checked(records, old, log_append_time=log_append_time))
+        block, count, base_ms, max_ms = _encoded(_checked(records, message_set, log_append_time=log_append_time))
         decompressed_bytes = len(block)
     except Corrupt:
         raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=False) from None
@@ -127,9 +127,9 @@ def to_batch(
     except Oversized:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=False) from None
     finally:
-        if old.codec != NONE:
+        if message_set.codec != NONE:
             budget.spend(decompressed_bytes, count)
-    return _assemble(_BatchFields(0, 0, old.codec, count - 1, base_ms, max_ms, count), block)
+    return _assemble(_BatchFields(0, 0, message_set.codec, count - 1, base_ms, max_ms, count), block)
 
 
 def stored_batch(messages: Sequence[Message], codec: int, attributes: int) -> bytearray:
@@ -179,11 +179,11 @@ def _assemble(fields: _BatchFields, block: bytes) -> bytearray:
     return out
 
 
-def _checked(records: bytes, old: CheckedMessageSet, *, log_append_time: bool) -> Iterator[Message]:
-    for entry in old.entries:
+def _checked(records: bytes, message_set: CheckedMessageSet, *, log_append_time: bool) -> Iterator[Message]:
+    for entry in message_set.entries:
         outer = read_message(records, entry)
         claims = bool(entry.magic and outer.attributes & layout.LOG_APPEND_TIME)
-        for message in (outer,) if old.codec == NONE else unwrap_messages(outer, entry.magic):
+        for message in (outer,) if message_set.codec == NONE else unwrap_messages(outer, entry.magic):
             # Kafka fails on timestamps before 1970 without a reason; timestamps too far ahead overflow its deltas.
             refused = claims and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
             if refused or not NO_TIMESTAMP <= message.timestamp_ms < TIMESTAMP_MAX:
