@@ -197,7 +197,7 @@ def _security(route: Route, archive: Archive) -> dict[str, Any]:
         conf |= {
             "sasl.mechanism": MECHANISM,
             "sasl.username": archive.username,
-            "sasl.password": decrypted(archive.password),
+            "sasl.password": decrypt(archive.password),
         }
     return conf
 
@@ -210,7 +210,7 @@ def store_of(archive: Archive) -> address.Store:
         root=str(settings.ARCHIVE_ROOT / archive.tenant_id) if settings.ARCHIVE_ROOT else "",
         folder=f"{archive.pk}/{archive.topic}",
         access_key_id=archive.access_key_id,
-        secret_access_key=decrypted(archive.secret_access_key),
+        secret_access_key=decrypt(archive.secret_access_key),
         refused=tuple(settings.OUTBOUND_REFUSED_ADDRESSES),
         private=tuple(settings.OUTBOUND_PRIVATE_ADDRESSES),
         ca_file=settings.OUTBOUND_CA_FILE,
@@ -237,7 +237,7 @@ def database_of(archive: Archive) -> database_address.Database:
     return database_address.Database(
         address=require_allowed_database(archive.url),
         user=archive.database_user,
-        password=decrypted(archive.database_password),
+        password=decrypt(archive.database_password),
         refused=tuple(settings.OUTBOUND_REFUSED_ADDRESSES),
         private=tuple(settings.OUTBOUND_PRIVATE_ADDRESSES),
         ca_file=settings.OUTBOUND_CA_FILE,
@@ -254,7 +254,7 @@ def require_allowed_database(url: str) -> database_address.DatabaseAddress:
     return parsed_address
 
 
-def decrypted(ciphertext: str) -> str:
+def decrypt(ciphertext: str) -> str:
     """Decrypts a secret. Raises `Stopped`."""
     try:
         return cipher().decrypt(ciphertext.encode()).decode() if ciphertext else ""

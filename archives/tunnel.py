@@ -52,14 +52,14 @@ class Tunnel:
         """Time that is left to all connections; 0 at the end."""
         return max(0.0, self.ends_s - time.monotonic())
 
-    def connected(self, host: str, port: int) -> socket.socket:
+    def connect(self, host: str, port: int) -> socket.socket:
         """Connects to an allowed host. Raises `OSError` if it is another host or does not answer in time."""
         if port != self.port_outside or not (host == self.host or host.endswith("." + self.host)):
             raise OSError("another host")
-        return connected_outside(host, port, self.refused, self.private, min(CONNECT_TIMEOUT_S, self.left_s))
+        return connect_outside(host, port, self.refused, self.private, min(CONNECT_TIMEOUT_S, self.left_s))
 
 
-def connected_outside(host: str, port: int, refused: Networks, private: Networks, within_s: float) -> socket.socket:
+def connect_outside(host: str, port: int, refused: Networks, private: Networks, within_s: float) -> socket.socket:
     """Connects to an allowed address of a host within `within_s` seconds in total, name resolution included.
 
     The name is resolved here, so that the checked address is used.
@@ -118,7 +118,7 @@ class _Connection(socketserver.BaseRequestHandler):
         with contextlib.suppress(OSError, ValueError):
             host, port = self._requested_address()
             try:
-                outside = self.server.tunnel.connected(host, port)
+                outside = self.server.tunnel.connect(host, port)
             except OSError:
                 self.request.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
                 return

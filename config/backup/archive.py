@@ -88,7 +88,7 @@ class BackupDirectory:
             else:
                 path.unlink()
 
-    def verified(self, expected_sha256: str | None = None) -> Manifest:
+    def verify(self, expected_sha256: str | None = None) -> Manifest:
         """Checks every file against the manifest, and returns it.
 
         Raises:

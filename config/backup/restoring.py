@@ -61,7 +61,7 @@ def restore(order: RestoreOrder, report: ReportProgress) -> Manifest:
         StartFailed: a service does not start.
     """
     archive = BackupDirectory(order.backup)
-    manifest = archive.verified(order.sha256)
+    manifest = archive.verify(order.sha256)
     _refuse_newer(manifest, order.known_migrations)
     report(f"The backup of {manifest.made_at} is whole: {len(manifest.files)} files")
     state = StateDirectory(order.state_dir)

@@ -183,7 +183,7 @@ class TenantListeners:
                 self._tls.pop(name, None)
         for name in self._routes.get(instance_id, ()):
             if name not in routes_by_listener:
-                self._retries.done(name)
+                self._retries.discard(name)
         self._routes[instance_id] = routes_by_listener
 
     def _open_route(self, name: str) -> str | None:
@@ -199,11 +199,11 @@ class TenantListeners:
             reason = failure.strerror if isinstance(failure, OSError) else str(failure)
             if isinstance(failure, RouteRefused):
                 self._unsupported[instance_id] = f"{route.name}: {reason}"
-            if self._retries.failed(name, port, self._services.clock.monotonic_ms()):
+            if self._retries.record_failure(name, port, self._services.clock.monotonic_ms()):
                 log.error("listener_not_opened", instance_id=instance_id, route=route.name, port=port, reason=reason)
             return f"port {port}: {reason}"
         is_open[name] = route
-        if self._retries.done(name):
+        if self._retries.discard(name):
             log.info("listener_opened_after_retry", instance_id=instance_id, route=route.name, port=port)
         return None
 
@@ -238,7 +238,9 @@ class TenantListeners:
         """Retries the ports that could not be opened and whose delay is over; called every PORT_RETRY_INTERVAL_S."""
         if not self._serving:
             return
-        for instance_id in {instance_of(name) for name in self._retries.due(self._services.clock.monotonic_ms())}:
+        for instance_id in {
+            instance_of(name) for name in self._retries.due_listeners(self._services.clock.monotonic_ms())
+        }:
             self._apply(instance_id, self._applied[instance_id])
 
     def _on_held_back(self, listener: str, cause: str | None, delay_ms: int) -> None:
