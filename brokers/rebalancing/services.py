@@ -183,7 +183,7 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
     result = _lock(rebalance)
     _require(result, RebalanceState.PLANNED)
     _require_fresh(result)
-    _require_quiet(result.cluster)
+    _require_no_rolling_restart(result.cluster)
     result.state, result.started_at = RebalanceState.RUNNING, timezone.now()
     if result.kind == RebalanceKind.DRAIN:
         capacity.require_capacity(result.cluster, result.placements)
@@ -230,7 +230,7 @@ def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     access.require(acting, Scope.OPERATOR)
     result = _lock(rebalance)
     _require(result, RebalanceState.PAUSED)
-    _require_quiet(result.cluster)
+    _require_no_rolling_restart(result.cluster)
     result.state = RebalanceState.RUNNING
     return _save(acting, result, ["state"], "rebalance.resumed")
 
@@ -252,7 +252,7 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
         if later.exists():
             raise Conflict("A later rebalance builds on this one.", code="too_late")
     if result.state != RebalanceState.RUNNING:
-        _require_quiet(result.cluster)
+        _require_no_rolling_restart(result.cluster)
     if result.step == RebalanceStep.LEAVING or result.state == RebalanceState.DONE:
         _require_room_to_return(result)
     if result.broker is not None:
@@ -360,7 +360,7 @@ def _require_room_to_return(rebalance: Rebalance) -> None:
         raise Conflict(detail, code="no_room", errors=error.errors) from None
 
 
-def _require_quiet(cluster: Cluster) -> None:
+def _require_no_rolling_restart(cluster: Cluster) -> None:
     # `rolling_restart.start` checks for rebalances under the same lock: of two concurrent starts, one sees the other.
     Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
     if RollingRestart.objects.filter(cluster=cluster, state__in=("running", "paused")).exists():
