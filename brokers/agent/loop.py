@@ -205,7 +205,7 @@ class Agent:
             self._start(broker, managed)
         elif action is ProcessAction.STOP or (managed.is_stopping and managed.process.is_running):
             # A stopping process is stopped completely, even if it is wanted again meanwhile.
-            if managed.is_stopping or self._has_successor(broker, managed, now_s):
+            if managed.is_stopping or self._prepare_successor(broker, managed, now_s):
                 self._stop(broker, managed, now_s)
         else:
             _end_successor(managed)
@@ -256,7 +256,7 @@ class Agent:
         )
 
     def _apply_settings(self, broker: Broker, managed: ManagedBroker) -> None:
-        """Writes the settings file. While the control plane is away the file of the last start is used."""
+        """Writes the settings file. While the control plane is unavailable, the file of the last start is used."""
         file = managed.process.directory / "settings.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -275,8 +275,10 @@ class Agent:
         log.warning("broker.not_started", broker_id=broker.number, reason=reason)
         self._record_state(broker.pk, managed, ProcessState.BACKING_OFF, process_pid=None, process_error=reason[:500])
 
-    def _has_successor(self, broker: Broker, managed: ManagedBroker, now_s: float) -> bool:
-        """True if the process may be stopped: a restart first waits for a standby process or a timeout."""
+    def _prepare_successor(self, broker: Broker, managed: ManagedBroker, now_s: float) -> bool:
+        """Starts the standby process of a restart. Returns True if the broker may be stopped: the standby process is
+        ready or has ended, its time is over, or there is to be none.
+        """
         if broker.wanted != WantedState.RUNNING or self._standing_command_for is None:
             _end_successor(managed)
             return True

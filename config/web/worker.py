@@ -315,7 +315,7 @@ class Worker(BaseWorker):
             if refused is not None:
                 self._refuse_queued(refused.item)
             return
-        if connection.wants_continue():
+        if connection.take_continue_request():
             with contextlib.suppress(OSError):
                 connection.sock.send(CONTINUE)
         self._wait_for(connection, READ)
