@@ -96,7 +96,7 @@ class ArchiveChangeForm(forms.Form):
         }
         return {name: value for name, value in values.items() if name not in SECRETS or value or not keeps[name]}
 
-    def only_for(self, archive: Archive) -> None:
+    def remove_unused_credentials(self, archive: Archive) -> None:
         """Removes the fields for credentials of other kinds of addresses."""
         is_bucket = not archive.is_on_our_disks and not archive.is_in_database
         for name in (*(() if is_bucket else KEYS), *(() if archive.is_in_database else LOGIN)):

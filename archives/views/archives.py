@@ -59,7 +59,7 @@ def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     archive = archives_access.archive(acting, archive_id)
     form = ArchiveChangeForm(request.POST or None, initial=values_of(archive))
-    form.only_for(archive)
+    form.remove_unused_credentials(archive)
     if form.is_bound and form.is_valid():
         try:
             with transaction.atomic():

@@ -70,7 +70,7 @@ class Seeded:
     tenant: ReadyTenant | None
 
 
-def fleet(options: UpOptions, host_name: str) -> None:
+def ensure_fleet(options: UpOptions, host_name: str) -> None:
     """Creates plans and the wanted state of the cluster on this machine, which the agent will start."""
     ensure_default_plans()
     seed_fleet(
@@ -85,7 +85,7 @@ def fleet(options: UpOptions, host_name: str) -> None:
     )
 
 
-def further_fleet(options: UpOptions, host_name: str) -> list[str]:
+def ensure_further_fleet(options: UpOptions, host_name: str) -> list[str]:
     """Creates further hosts, each with a loopback address, and clusters on them; existing ones do not change.
 
     Returns the names of these hosts, whose agents must be started.
@@ -120,7 +120,7 @@ def brokers_serve() -> bool:
     return all(answers_ok(*broker.admin_address, "/readyz") for broker in brokers)
 
 
-def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]) -> Seeded:
+def ensure_accounts(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]) -> Seeded:
     """Creates the operator and the demo tenant's owner; their passwords are stored in the state directory."""
     logins = _Logins(state)
     operator = logins.login("operator", OPERATOR_EMAIL)
