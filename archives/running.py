@@ -170,7 +170,7 @@ def source_of(archive: Archive) -> Source:
         raise Stopped(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
     for route in instance.routes_in_order:
         # A host that the tenant configured may be any machine, including one in the internal network.
-        if route.bootstrap_servers and not route.advertised_host and _opens(route, archive.username):
+        if route.bootstrap_servers and not route.advertised_host and _lets_in(route, archive.username):
             return Source(
                 topic=archive.topic,
                 conf=consumer_conf(route.bootstrap_servers, _security(route, archive)),
@@ -184,7 +184,7 @@ def source_of(archive: Archive) -> Source:
     )  # fmt: skip
 
 
-def _opens(route: Route, username: str) -> bool:
+def _lets_in(route: Route, username: str) -> bool:
     return route.security in WITH_SASL if username else route.security == PLAINTEXT
 
 

@@ -46,12 +46,12 @@ def reconcile_once(operation: FleetOperation) -> bool:
     brokers = list(
         Broker.objects.filter(cluster=operation.cluster, removed_at=None).select_related("host").order_by("number")
     )
-    if not fleet_operations.is_done(operation, FleetStep.USAGE_READ) and not _is_read(operation, brokers):
+    if not fleet_operations.is_done(operation, FleetStep.USAGE_READ) and not _await_usage_read(operation, brokers):
         return False
     return _stop_brokers(operation, brokers) and _remove_brokers(operation, brokers)
 
 
-def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
+def _await_usage_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
     """True if the database has all records of the cluster's usage and audit topics, which are complete since the last
     instance was deleted.
     """
@@ -105,6 +105,7 @@ def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
 
 
 def _stop_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
+    """Requests that all brokers stop. True if all have stopped."""
     acting = system_actor(ACTOR)
     for broker in brokers:
         if broker.wanted != WantedState.STOPPED:
@@ -123,6 +124,7 @@ def _stop_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
 
 
 def _remove_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
+    """Removes the brokers and the documents of the cluster. True if the operation succeeded."""
     for broker in brokers:
         membership.remove_broker(acting=system_actor(ACTOR), broker=broker)
     fleet_operations.mark_done(operation, FleetStep.BROKERS_REMOVED, "Their logs stay on the hosts' disks.")
@@ -137,6 +139,7 @@ def _remove_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
 
 @transaction.atomic
 def _finish(operation: FleetOperation) -> bool:
+    """Marks the cluster as retired. False if the operation has ended meanwhile."""
     cluster = Cluster.objects.select_for_update().get(pk=operation.cluster_id)
     if not fleet_operations.succeed(operation):
         return False

@@ -92,6 +92,7 @@ def route_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
 
 
 def _update_route(request: HttpRequest, instance: Instance, route: Route, form: RouteForm) -> bool:
+    """Changes the route; returns False if the change is refused, with the error in the form."""
     try:
         operation = services.update_route(
             acting=request.actor, instance=instance, route=route, changes=form.arguments()  # type: ignore[attr-defined]

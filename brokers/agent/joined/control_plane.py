@@ -128,6 +128,7 @@ class JoinedControlPlane:
             self._report_pending.clear()
 
     def _try_exchange(self) -> bool:
+        """Exchanges documents with the control plane. Returns False if that failed, and logs the reason."""
         try:
             self._exchange()
         except ApiRefused as refusal:

@@ -196,6 +196,7 @@ class Metering:
         return None
 
     def _append(self, partition: Partition, records: list[Record], now_ms: int) -> bool:
+        """Appends one batch to a partition of the usage topic. Returns False if the append failed."""
         batch = memoryview(build_batch(records))
         result = partition.append(batch, now_ms, acks=ACKS_LEADER, produce_version=_PRODUCE_VERSION)
         if result.error_code:
