@@ -50,8 +50,8 @@ def create(*, acting: Actor, instance: Instance, topic: str, url: str, **values:
         may_unmask=access.permits(acting, Scope.MESSAGES_UNMASK), **_with_encrypted_secrets(values),
     )  # fmt: skip
     _require_consistent(archive)
-    same = Archive.objects.filter(instance=instance, topic=topic, url=url).exclude(state=ArchiveState.DELETING)
-    if same.exists():
+    existing = Archive.objects.filter(instance=instance, topic=topic, url=url).exclude(state=ArchiveState.DELETING)
+    if existing.exists():
         raise Conflict(gettext_noop("The topic has an archive at this address."), code="name_taken")
     archive.save()
     audit.record(acting, "archive.created", archive, None, {"instance": instance.pk, "topic": topic, **_shown(archive)})

@@ -22,15 +22,16 @@ from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
 
 
-def plans_on_sale(*, held: Iterable[str] = (), currency: str | None = None) -> QuerySet[Plan]:
-    """Returns plans on sale with a price in force (in the currency, if given), and plans `held` by instances.
+def plans_on_sale(*, current_plans: Iterable[str] = (), currency: str | None = None) -> QuerySet[Plan]:
+    """Returns plans on sale with a price in force (in the currency, if given), and `current_plans`, which instances
+    have.
 
     An instance keeps its plan after the plan was taken off sale.
     """
     priced = Price.objects.filter(plan=OuterRef("pk"), effective_from__lte=timezone.now())
     if currency is not None:
         priced = priced.filter(currency=currency)
-    return Plan.objects.filter(Q(Exists(priced), on_sale=True) | Q(code__in=held))
+    return Plan.objects.filter(Q(Exists(priced), on_sale=True) | Q(code__in=current_plans))
 
 
 def plan_of(instance: Instance) -> Plan | None:
@@ -43,11 +44,13 @@ def plan_for(
     *,
     bandwidth_mb_s: int | None,
     storage_gb: int | None,
-    held: str | None = None,
+    current_plan: str | None = None,
     currency: str | None = None,
 ) -> Plan | None:
-    """Returns the plan `code` if it is on sale or `held`; without a code, the smallest plan on sale that fits."""
-    plans = plans_on_sale(held=[held] if code and held else [], currency=currency)
+    """Returns the plan `code` if it is on sale or the `current_plan`; without a code, the smallest plan on sale that
+    fits.
+    """
+    plans = plans_on_sale(current_plans=[current_plan] if code and current_plan else [], currency=currency)
     if code:
         return plans.filter(code=code).first()
     return plans.filter(bandwidth_mb_s_max__gte=bandwidth_mb_s or 0, storage_gb_max__gte=storage_gb or 0).first()
@@ -136,7 +139,9 @@ def plan_terms(
     currency: str | None = None,
 ) -> PlanTerms | None:
     """Implements `instances.interfaces.PlanCatalogue`: returns the terms of `plan_for`."""
-    plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=current_plan, currency=currency)
+    plan = plan_for(
+        code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, current_plan=current_plan, currency=currency
+    )
     if plan is None:
         return None
     return PlanTerms(

@@ -95,10 +95,10 @@ def add_schema(*, acting: Actor, instance: Instance, topic: str, fields: Mapping
         message=fields.get("message", ""), text=fields["schema"],
     )  # fmt: skip
     _require_consistent(schema)
-    same = TopicSchema.objects.filter(
+    existing = TopicSchema.objects.filter(
         instance=instance, topic=topic, part=schema.part, framing=schema.framing, schema_id=schema.schema_id
     )
-    if same.exists():
+    if existing.exists():
         raise Conflict("The topic has a schema for these values. Delete it first.", code="already_exists")
     _require_schema_quota(TopicSchema, instance, topic, schema_limits.SCHEMAS_PER_TOPIC_MAX,
                   schema_limits.SCHEMAS_PER_INSTANCE_MAX)  # fmt: skip

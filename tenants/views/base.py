@@ -214,8 +214,8 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
     }
     if request.headers.get("HX-Request"):
         return render(request, "console/parts/failed_part.html", context, status=error.http_status)
-    otherwise = _("Could not load") if error.http_status >= 500 else _("Not possible")
-    title = {404: _("Not found"), 403: _("Not allowed")}.get(error.http_status, otherwise)
+    default_title = _("Could not load") if error.http_status >= 500 else _("Not possible")
+    title = {404: _("Not found"), 403: _("Not allowed")}.get(error.http_status, default_title)
     if suspended:
         title = _("Suspended")
     crumbs: list[Crumb] = [(title, None)]

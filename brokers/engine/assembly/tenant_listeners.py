@@ -142,8 +142,8 @@ class TenantListeners:
         self._acknowledge(instance_id, None)
 
     def _apply(self, instance_id: str, document: InstanceDocument) -> None:
-        here = self._services.broker_id
-        routes = [route for route in document.effective_routes if here in route.ports]
+        broker_id = self._services.broker_id
+        routes = [route for route in document.effective_routes if broker_id in route.ports]
         routes_by_listener = {listener_name(instance_id, route.name): route for route in routes}
         self._set_routes(instance_id, routes_by_listener, "the route changed")
         self._listeners.set_tenant(instance_id, document.tenant_of(instance_id))
@@ -158,7 +158,7 @@ class TenantListeners:
             return
         ack = InstanceAck(
             generation=document.generation,
-            port=routes[0].ports[here],
+            port=routes[0].ports[broker_id],
             listening=not errors,
             error=next(iter(errors.values()), None),
             not_open=tuple(errors),
@@ -174,10 +174,10 @@ class TenantListeners:
 
     def _set_routes(self, instance_id: str, routes_by_listener: dict[str, RouteDocument], reason: str) -> None:
         """Closes routes that changed or are no longer wanted. A change of a list or a limit closes no port."""
-        here, is_open = self._services.broker_id, self._open.setdefault(instance_id, {})
+        broker_id, is_open = self._services.broker_id, self._open.setdefault(instance_id, {})
         for name, route in tuple(is_open.items()):
             now = routes_by_listener.get(name)
-            if now is None or (now.security, now.ports[here]) != (route.security, route.ports[here]):
+            if now is None or (now.security, now.ports[broker_id]) != (route.security, route.ports[broker_id]):
                 self._listeners.close(name, reason)
                 del is_open[name]
                 self._tls.pop(name, None)

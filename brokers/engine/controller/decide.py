@@ -204,11 +204,11 @@ def _is_recreated(name: str, before: ClusterImage, after: ClusterImage) -> bool:
 
 
 def _broker_changes(before: Mapping[int, BrokerInfo], after: Mapping[int, BrokerInfo]) -> str:
-    left = sorted(before.keys() - after.keys())
+    gone = sorted(before.keys() - after.keys())
     joined = sorted(after.keys() - before.keys())
     restarted = sorted(id for id in before.keys() & after.keys() if before[id].epoch != after[id].epoch)
     stopping = sorted(
         id for id, broker in after.items() if broker.stopping and not (id in before and before[id].stopping)
     )
-    changes = (("gone", left), ("came", joined), ("bounced", restarted), ("stopping", stopping))
+    changes = (("gone", gone), ("came", joined), ("bounced", restarted), ("stopping", stopping))
     return "brokers " + ", ".join(f"{change} {ids}" for change, ids in changes if ids)
