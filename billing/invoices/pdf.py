@@ -1,4 +1,4 @@
-"""PDF of an invoice or a credit note, in English or Chinese. Pure except for the translations from the catalogue.
+"""PDF of an invoice or a credit note, in English or Chinese. Pure except for translations and a warning in the log.
 
 Letters that Helvetica lacks are set in Noto Sans, of which the used glyphs are embedded (`billing.invoices.faces`). The
 same invoice always gives the same text and look.

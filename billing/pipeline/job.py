@@ -207,7 +207,7 @@ class Runs:
             from billing.pipeline import spark_tasks
 
             bytes_max = BYTES_PER_RUN_MAX // len(planned)
-            result = spark_tasks.on_executors(session, cluster, planned, known, stored, bytes_max, self._lake)
+            result = spark_tasks.run_on_executors(session, cluster, planned, known, stored, bytes_max, self._lake)
         if result is not None:
             return result
         read_ranges = _read_ranges({range_.partition: (range_.start, range_.stop) for range_ in planned})

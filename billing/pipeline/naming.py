@@ -53,7 +53,7 @@ def with_others(rows: Iterable[Row], named_max: int = NAMED_PER_MINUTE_MAX) -> l
             result += minute_rows
             continue
         heaviest_first = sorted(minute_rows, key=lambda row: (-row[_BYTES], row))
-        result += _added_up([*heaviest_first[:named_max], *map(_unnamed, heaviest_first[named_max:])])
+        result += _sum_by_name([*heaviest_first[:named_max], *map(_unnamed, heaviest_first[named_max:])])
     return result
 
 
@@ -61,7 +61,7 @@ def _unnamed(row: Row) -> Row:
     return tuple(OTHER if name in _NAMES else value for name, value in zip(MINUTE_NAMES, row, strict=True))
 
 
-def _added_up(rows: Iterable[Row]) -> list[Row]:
+def _sum_by_name(rows: Iterable[Row]) -> list[Row]:
     """Sums rows with equal names: a broker also counts under OTHER."""
     sums: dict[Row, list[int]] = {}
     for row in rows:
