@@ -133,7 +133,7 @@ class _Target:
 
     def restore(self, report: ReportProgress) -> None:
         state = self._state
-        self._note(is_checked=False)
+        self._write_note(is_checked=False)
         self._place_state_files()
         plan = services.plan(UpOptions(state_dir=state.root), state)
         postgres = next((service for service in plan.embedded if isinstance(service, EmbeddedPostgres)), None)
@@ -146,7 +146,7 @@ class _Target:
             self._recreate_zookeeper(zookeeper)
         with self._tree(plan.addresses) as tree:
             self._refuse_used_tree(tree)
-            self._note(is_checked=True)
+            self._write_note(is_checked=True)
             self._undo.callback(database.revert_load, address)
             database.load(address, self._archive.directory / DATABASE_FILE, made_by=self._manifest.postgresql)
             report("PostgreSQL is restored")
@@ -160,7 +160,7 @@ class _Target:
             shutil.rmtree(self._replaced_path(name), ignore_errors=True)
         (state.root / RESTORE_FILE).unlink(missing_ok=True)
 
-    def _note(self, *, is_checked: bool) -> None:
+    def _write_note(self, *, is_checked: bool) -> None:
         """Writes the note of an unfinished restore, by which the next start detects a restore that was killed."""
         note = self._state.root / RESTORE_FILE
         write_private_json(note, {"backup": str(self._archive.directory), IS_CHECKED: is_checked or self._replace})

@@ -108,10 +108,10 @@ def _zookeeper(options: UpOptions, state: StateDirectory, java: Java) -> tuple[S
     port = state.port("zookeeper", options)
     files = {role: _ensure_zookeeper_credentials(state, role) for role in ("super", "control", "broker")}
     credentials = {role: read_credentials(file) for role, file in files.items()}
-    guard = OwnEnsembleAcls(
+    acls = OwnEnsembleAcls(
         credentials["super"], TreeAccess(broker=credentials["broker"].digest, control=credentials["control"].digest)
     )
-    server = EmbeddedZooKeeper(state.root / "zookeeper", port=port, java=java, log_file=log_file, guard=guard)
+    server = EmbeddedZooKeeper(state.root / "zookeeper", port=port, java=java, log_file=log_file, acls=acls)
     variables = {CONTROL_FILE: str(files["control"]), BROKER_FILE: str(files["broker"])}
     return server, {"ZOOKEEPER_URL": server.address} | variables
 

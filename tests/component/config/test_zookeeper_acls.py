@@ -68,9 +68,9 @@ def session(address: str, *known: Credentials) -> Iterator[KazooClient]:
         client.close()
 
 
-def serve(home: Path, java: Java, guard: OwnEnsembleAcls | None) -> EmbeddedZooKeeper:
+def serve(home: Path, java: Java, acls: OwnEnsembleAcls | None) -> EmbeddedZooKeeper:
     server = EmbeddedZooKeeper(
-        home / "zookeeper", port=free_port(), java=java, log_file=home / "zookeeper.log", guard=guard
+        home / "zookeeper", port=free_port(), java=java, log_file=home / "zookeeper.log", acls=acls
     )
     server.start()
     wait_until(server.is_ready, child=server.child, timeout_s=START_TIMEOUT_S)
@@ -253,12 +253,12 @@ def test_secrets_that_were_made_anew_are_taken_up_and_nothing_is_written_twice(u
 
 
 def test_our_trees_in_a_zookeeper_of_somebody_else_are_given_access_lists(tmp_path: Path, java: Java) -> None:
-    guard = ForeignEnsembleAcls([CONTROL, BROKER], ACCESS)
+    acls = ForeignEnsembleAcls([CONTROL, BROKER], ACCESS)
     with own_zookeeper(tmp_path, java) as server:
         with session(server.address) as stranger:
             for path, raw in TREE.items():
                 stranger.create(path, raw)
-            guard.apply(server.address)
+            acls.apply(server.address)
             with pytest.raises(NoAuthError):
                 stranger.get(CLUSTER)
             assert stranger.get("/somebody-elses")[0] == b"too"

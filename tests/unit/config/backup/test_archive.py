@@ -38,7 +38,7 @@ def made(tmp_path: Path, state_dir: Path) -> tuple[BackupDirectory, str]:
     for name in (DATABASE_FILE, TREE_FILE):
         with archive.create(name) as stream:
             stream.write(name.encode() * 3)
-    archive.keep_state(state_dir)
+    archive.copy_state(state_dir)
     return archive, archive.complete(replace(WHOLE, files=archive.entries()))
 
 
@@ -120,4 +120,4 @@ def test_a_file_is_never_written_over_another_one(made: tuple[BackupDirectory, s
 def test_a_file_too_large_for_a_secret_is_refused(tmp_path: Path, state_dir: Path) -> None:
     (state_dir / "secrets" / "core").write_bytes(bytes(SECRET_FILE_BYTES_MAX + 1))
     with pytest.raises(BackupRefused, match="no secret of Penstock's"):
-        BackupDirectory(tmp_path / "backup").keep_state(state_dir)
+        BackupDirectory(tmp_path / "backup").copy_state(state_dir)
