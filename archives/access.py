@@ -20,6 +20,6 @@ def archive(acting: Actor, archive_id: str, *, lock: bool = False) -> Archive:
     return access.fetch(archives_of(access.tenant_of(acting)), lock=lock, pk=archive_id)
 
 
-def archive_files_of(found: Archive) -> QuerySet[ArchiveFile]:
+def archive_files_of(row: Archive) -> QuerySet[ArchiveFile]:
     """Returns the files that belong to an archive."""
-    return ArchiveFile.objects.filter(archive=found)
+    return ArchiveFile.objects.filter(archive=row)

@@ -1,6 +1,6 @@
 """Destination of an archive: `file:` below the tenant's folder on local disks, or `s3:` with the tenant's keys.
 
-Pure except for `open_place`, which Spark workers also call; therefore no Django setting is read here.
+Pure except for `open_destination`, which Spark workers also call; therefore no Django setting is read here.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _bucket(bucket: str, path: str, parameters: list[tuple[str, str]]) -> Addres
 
 
 @contextmanager
-def open_place(store: Store) -> Iterator[Lake]:
+def open_destination(store: Store) -> Iterator[Lake]:
     """Opens the destination for the duration of the context, a bucket for `limits.BUCKET_OPEN_S` at most.
 
     Raises:

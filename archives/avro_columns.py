@@ -38,13 +38,13 @@ def avro_columns(schema: Any, skipped_bytes: int) -> Columns:
 
     if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
         raise SchemaRefused("The schema of Avro must be of a record.")
-    named: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     fields = []
     for column in schema["fields"]:
         if not isinstance(column, dict) or "type" not in column:
             raise SchemaRefused("A field of the record has a name and a type.")
-        name = column_name(column.get("name"), named)
-        named[name], kind = _avro_type(column["type"], name)
+        name = column_name(column.get("name"), types)
+        types[name], kind = _avro_type(column["type"], name)
         fields.append({"name": name, "type": kind})
     try:
         # The schema is rebuilt from the checked parts only.
@@ -62,10 +62,10 @@ def avro_columns(schema: Any, skipped_bytes: int) -> Columns:
             raise Unfit("more bytes than the record has")
         return tuple(
             str(field) if kind == pa.string() and field is not None else field
-            for kind, field in ((kind, record[name]) for name, kind in named.items())
+            for kind, field in ((kind, record[name]) for name, kind in types.items())
         )
 
-    return Columns(fields=fields_of(named), decode=decode)
+    return Columns(fields=fields_of(types), decode=decode)
 
 
 def _avro_type(kind: Any, name: str) -> tuple[pa.DataType, Any]:

@@ -85,8 +85,8 @@ def column_name(name: Any, others: Mapping[str, Any]) -> str:
     return name
 
 
-def fields_of(named: Mapping[str, pa.DataType]) -> tuple[pa.Field, ...]:
+def fields_of(types: Mapping[str, pa.DataType]) -> tuple[pa.Field, ...]:
     """Returns the fields of the columns. Raises `SchemaRefused` if there are none."""
-    if not named:
+    if not types:
         raise SchemaRefused("Name the columns.")
-    return tuple(pa.field(name, kind) for name, kind in named.items())
+    return tuple(pa.field(name, kind) for name, kind in types.items())

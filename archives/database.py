@@ -36,7 +36,7 @@ REASON_CHARS_MAX: Final = 300
 OFFSET_MAX: Final = 2**62
 MS_PER_S: Final = 1_000
 # Authentication that does not reveal the password, required where the server's certificate is not verified.
-_PROVEN: Final = "scram-sha-256"
+_SAFE_METHOD: Final = "scram-sha-256"
 _ANY_METHOD: Final = "scram-sha-256,md5,password,none"
 _ORDINARY_TABLES: Final = ("r", "p")
 _UNLOGGED: Final = "u"
@@ -112,7 +112,7 @@ def _parameters(database: Database, port: int, within_s: float) -> dict[str, Any
     return {
         "host": address.host, "hostaddr": "127.0.0.1", "port": port, "dbname": address.database,
         "user": database.user, "password": database.password, "sslmode": address.ssl_mode,
-        "require_auth": _ANY_METHOD if is_verified else _PROVEN, "connect_timeout": int(within_s),
+        "require_auth": _ANY_METHOD if is_verified else _SAFE_METHOD, "connect_timeout": int(within_s),
         "application_name": APPLICATION, "client_encoding": "utf8", "passfile": os.devnull, "sslcertmode": "disable",
         "gssencmode": "disable", "autocommit": True, "prepare_threshold": None, **(verified if is_verified else {}),
     }  # fmt: skip
@@ -132,26 +132,26 @@ def _reason(failure: psycopg.Error, relay: Relay, address: DatabaseAddress, with
         return f"The database did not finish within {within_s:.0f} s. Look for locks on the table, or a busy server."
     if relay.is_too_long:
         return f"The database answered with more than {limits.ANSWER_BYTES_MAX:,} bytes. Is it PostgreSQL?"
-    said = _said(failure, relay)
+    message = _server_message(failure, relay)
     table = f"{address.schema}.{address.table}"
     if isinstance(failure, errors.InsufficientPrivilege):
         return (
-            f"The user may not do that: {said}. It needs SELECT and INSERT on {table}, SELECT, INSERT and UPDATE on"
+            f"The user may not do that: {message}. It needs SELECT and INSERT on {table}, SELECT, INSERT and UPDATE on"
             f" {address.schema}.{LOADS_TABLE}, or CREATE on the schema {address.schema}."
         )
     if isinstance(failure, errors.UndefinedTable | errors.UndefinedColumn):
-        return f"The table {table} was dropped or changed meanwhile: {said}."
+        return f"The table {table} was dropped or changed meanwhile: {message}."
     if failure.sqlstate:
-        return f"The database refused it: {said} (SQLSTATE {failure.sqlstate})."
-    if "certificate" in said:
-        return f"{said}. Give the server a certificate for its name, or set sslmode=require in another archive."
-    return f"The database does not let the archive in: {said}. Check user, password, database and pg_hba.conf."
+        return f"The database refused it: {message} (SQLSTATE {failure.sqlstate})."
+    if "certificate" in message:
+        return f"{message}. Give the server a certificate for its name, or set sslmode=require in another archive."
+    return f"The database does not let the archive in: {message}. Check user, password, database and pg_hba.conf."
 
 
-def _said(failure: psycopg.Error, relay: Relay) -> str:
+def _server_message(failure: psycopg.Error, relay: Relay) -> str:
     """Returns the server's message on one line, without the relay's address and at most `REASON_CHARS_MAX` long."""
-    said = failure.diag.message_primary or str(failure).rpartition(f"port {relay.port} failed: ")[2]
-    printable = "".join(character if character.isprintable() else " " for character in said)
+    message = failure.diag.message_primary or str(failure).rpartition(f"port {relay.port} failed: ")[2]
+    printable = "".join(character if character.isprintable() else " " for character in message)
     return " ".join(printable.split())[:REASON_CHARS_MAX].rstrip(".") or type(failure).__name__
 
 
@@ -204,13 +204,13 @@ def _require_tables(connection: psycopg.Connection[Any], address: DatabaseAddres
     has_table = _fits(connection, address.schema, address.table, COLUMNS)
     loaded = 0
     if has_loads:
-        (loaded, noted), *_ = connection.execute(
+        (loaded, progress_rows), *_ = connection.execute(
             sql.SQL("SELECT coalesce(sum(rows), 0)::bigint, count(*) FROM {} WHERE table_name = %s").format(
                 _loads(address)
             ),
             (address.table,),
         ).fetchall()
-        has_loads = bool(noted)
+        has_loads = bool(progress_rows)
     else:
         _create(connection, _loads(address), LOADS_COLUMNS, LOADS_COLUMNS, LOADS_PRIMARY_KEY)
     if not has_table and loaded:
@@ -227,7 +227,7 @@ def _require_tables(connection: psycopg.Connection[Any], address: DatabaseAddres
         )
 
 
-def _fits(connection: psycopg.Connection[Any], schema: str, table: str, wanted: Mapping[str, str]) -> bool:
+def _fits(connection: psycopg.Connection[Any], schema: str, table: str, expected_columns: Mapping[str, str]) -> bool:
     """Returns True if the table exists, False if it does not. Raises `DatabaseFailed` if it cannot store records."""
     name = f"{schema}.{table}"
     kind = connection.execute(
@@ -246,14 +246,14 @@ def _fits(connection: psycopg.Connection[Any], schema: str, table: str, wanted: 
         (schema, table),
     ).fetchall()
     types = {column: kind for column, kind, _ in columns}
-    for column, type_ in wanted.items():
+    for column, type_ in expected_columns.items():
         if types.get(column) != type_:
             raise DatabaseFailed(
                 f'The table {name} does not fit: column "{column}" must be {type_},'
                 f" and is {str(types.get(column, 'missing'))[:REASON_CHARS_MAX]}. Change it, or name another table."
             )
     for column, _, is_required in columns:
-        if column not in wanted and is_required:
+        if column not in expected_columns and is_required:
             raise DatabaseFailed(
                 f'The table {name} does not fit: column "{str(column)[:REASON_CHARS_MAX]}" needs a value that a record'
                 " does not have. Give it a default, or name another table."
@@ -278,24 +278,24 @@ def _create(
     connection.execute(sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(parts)))
 
 
-def load(database: Database, batch: LoadBatch, reached: Callable[[str], None]) -> None:
+def load(database: Database, batch: LoadBatch, at_point: Callable[[str], None]) -> None:
     """Loads a batch and stores the offset after it in one transaction.
 
-    `reached` is called with the points of `loading.POINTS` from "begun" on.
+    `at_point` is called with the points of `loading.POINTS` from "begun" on.
 
     Raises:
         DatabaseFailed: neither is stored; or the connection ended during the commit, and the next run reads from the
             database whether both are stored.
     """
     address = database.address
-    place = (address.table, batch.topic_id, batch.partition)
+    key = (address.table, batch.topic_id, batch.partition)
     with connected(database, limits.BATCH_S) as connection:
-        reached("begun")
+        at_point("begun")
         stored = connection.execute(
             sql.SQL(
                 "SELECT next_offset FROM {} WHERE table_name = %s AND topic_id = %s AND partition = %s FOR UPDATE"
             ).format(_loads(address)),
-            place,
+            key,
         ).fetchone()
         if stored is None or stored[0] != batch.start:
             raise DatabaseFailed(
@@ -303,17 +303,17 @@ def load(database: Database, batch: LoadBatch, reached: Callable[[str], None]) -
             )
         if batch.count:
             _copy(connection, address, batch)
-        reached("copied")
+        at_point("copied")
         connection.execute(
             sql.SQL(
                 "UPDATE {} SET next_offset = %s, rows = rows + %s, skipped_records = skipped_records + %s,"
                 " missed_offsets = missed_offsets + %s, loaded_at = now()"
                 " WHERE table_name = %s AND topic_id = %s AND partition = %s"
             ).format(_loads(address)),
-            (batch.next_offset, batch.count, batch.skipped, batch.missed, *place),
+            (batch.next_offset, batch.count, batch.skipped, batch.missed, *key),
         )
-        reached("stored")
-    reached("committed")
+        at_point("stored")
+    at_point("committed")
 
 
 def _copy(connection: psycopg.Connection[Any], address: DatabaseAddress, batch: LoadBatch) -> None:

@@ -81,7 +81,7 @@ class FileName(NamedTuple):
     generation: int
 
 
-def parsed(path: str) -> FileName | None:
+def parse_name(path: str) -> FileName | None:
     """Parses the name of a file, finished or not; None for a name that archives do not use."""
     name = path.rpartition("/")[2].removeprefix(".").removesuffix(".new").removesuffix(".parquet")
     numbers = name.split("-")
@@ -121,9 +121,9 @@ class FileSet:
     """
 
     def __init__(
-        self, place: Lake, topic: str, partition: int, columns: Columns = NO_COLUMNS, generation: int = 0
+        self, destination: Lake, topic: str, partition: int, columns: Columns = NO_COLUMNS, generation: int = 0
     ) -> None:
-        self._place = place
+        self._destination = destination
         self._columns = columns
         self._topic = topic
         self._partition = partition
@@ -151,8 +151,8 @@ class FileSet:
             self._buffered_bytes += part_bytes
             if self._columns.fields:
                 pending.columns += map(self._columns.row, part.values)
-                held_bytes = sum(map(len, filter(None, part.values)))
-                self._buffered_bytes += held_bytes + BYTES_PER_COLUMN * len(self._columns.fields) * len(part)
+                value_bytes = sum(map(len, filter(None, part.values)))
+                self._buffered_bytes += value_bytes + BYTES_PER_COLUMN * len(self._columns.fields) * len(part)
         self._buffered_records += len(records)
         if self._buffered_bytes > limits.BUFFERED_BYTES_MAX or self._buffered_records > limits.BUFFERED_RECORDS_MAX:
             self._flush()
@@ -169,14 +169,14 @@ class FileSet:
 
     def abandon(self) -> None:
         """Deletes all files as far as possible; the next run writes them again."""
-        unwanted = [_unfinished(self._place.path(file.path)) for file in self._open.values()]
-        unwanted += [self._place.path(file.path) for file in self._written]
+        unwanted = [_unfinished(self._destination.path(file.path)) for file in self._open.values()]
+        unwanted += [self._destination.path(file.path) for file in self._written]
         for file in self._open.values():
             with contextlib.suppress(OSError):
                 file.writer.close()
-        for full in unwanted:
+        for full_path in unwanted:
             with contextlib.suppress(OSError):
-                self._place.files.delete_file(full)
+                self._destination.files.delete_file(full_path)
         self._open.clear()
         self._pending.clear()
         self._written = []
@@ -228,26 +228,26 @@ class FileSet:
         from pyarrow.parquet import ParquetWriter
 
         path = file_path(folder, self._partition, offset, self._generation)
-        full = self._place.path(path)
-        if self._place.files.type_name == "local":  # a bucket has no folders
-            self._place.files.create_dir(full.rpartition("/")[0], recursive=True)
+        full_path = self._destination.path(path)
+        if self._destination.files.type_name == "local":  # a bucket has no folders
+            self._destination.files.create_dir(full_path.rpartition("/")[0], recursive=True)
         schema = schema_of(self._columns, folder)
         writer = ParquetWriter(
-            _unfinished(full), schema, compression="zstd", filesystem=self._place.files,
+            _unfinished(full_path), schema, compression="zstd", filesystem=self._destination.files,
             use_dictionary=[*REPEATING, *(f"{RECORD}.{field.name}" for field in self._columns.fields)],
             write_statistics=[name for name in schema.names if name not in ("value", "headers", RECORD)],
         )  # fmt: skip
         return _OpenFile(path, offset, writer)
 
     def _close(self, file: _OpenFile) -> None:
-        full = self._place.path(file.path)
+        full_path = self._destination.path(file.path)
         file.writer.add_key_value_metadata({
             "penstock.topic": self._topic, "penstock.partition": str(self._partition),
             "penstock.first_offset": str(file.first_offset), "penstock.last_offset": str(file.last_offset),
         })  # fmt: skip
         file.writer.close()
-        size = self._place.files.get_file_info(_unfinished(full)).size
-        self._place.files.move(_unfinished(full), full)
+        size = self._destination.files.get_file_info(_unfinished(full_path)).size
+        self._destination.files.move(_unfinished(full_path), full_path)
         self._written.append(
             Written(
                 path=file.path, partition=self._partition, first_offset=file.first_offset,
@@ -265,7 +265,7 @@ def _by_hour(records: Records) -> list[tuple[int | None, Records]]:
     rows: dict[int | None, list[int]] = defaultdict(list)
     for row, timestamp_ms in enumerate(records.timestamps_ms):
         rows[hour_of(timestamp_ms)].append(row)
-    return [(hour, records.at(wanted)) for hour, wanted in rows.items()]
+    return [(hour, records.at(row_numbers)) for hour, row_numbers in rows.items()]
 
 
 def _in_order(parts: Sequence[_Pending]) -> tuple[Records, list[Row | None]]:
@@ -305,6 +305,6 @@ def _headers_array(headers: Sequence[Headers]) -> pa.Array:
     return pa.ListArray.from_arrays(ends, structs, type=SCHEMA.field("headers").type)
 
 
-def _unfinished(full: str) -> str:
-    folder, _, name = full.rpartition("/")
+def _unfinished(full_path: str) -> str:
+    folder, _, name = full_path.rpartition("/")
     return f"{folder}/.{name}.new"

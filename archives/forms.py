@@ -78,7 +78,7 @@ class ArchiveChangeForm(forms.Form):
         help_text=_("It is not shown again."),
     )  # fmt: skip
 
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Returns the arguments of the service, with sizes in bytes."""
         values = dict(self.cleaned_data)
         for name, in_bytes in IN_MB.items():
@@ -87,8 +87,8 @@ class ArchiveChangeForm(forms.Form):
         return values
 
     def changes(self) -> dict[str, Any]:
-        """Returns the arguments of the service, without empty secrets of which the stored ones stay."""
-        values = self.given()
+        """Returns the arguments of the service, without empty secrets, which leave the stored ones unchanged."""
+        values = self.arguments()
         keeps = {
             "secret_access_key": values.get("access_key_id"),
             "password": values["username"],
@@ -96,7 +96,7 @@ class ArchiveChangeForm(forms.Form):
         }
         return {name: value for name, value in values.items() if name not in SECRETS or value or not keeps[name]}
 
-    def only_for(self, archive: Archive) -> None:
+    def remove_unused_credentials(self, archive: Archive) -> None:
         """Removes the fields for credentials of other kinds of addresses."""
         is_bucket = not archive.is_on_our_disks and not archive.is_in_database
         for name in (*(() if is_bucket else KEYS), *(() if archive.is_in_database else LOGIN)):

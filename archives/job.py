@@ -15,7 +15,7 @@ from django.db.models import Case, F, When
 from django.db.models.functions import Greatest
 
 from archives import limits, reading, sweeping
-from archives.address import Store, open_place
+from archives.address import Store, open_destination
 from archives.models import ERROR_CHARS_MAX, Archive, ArchiveFile, ArchivePartition, OnTrouble
 from archives.plan import Gap, Range, in_turn, is_recreated, next_range, pace_of
 from archives.reading import ArchivedTopic, Source, Stopped, TaskResult, TopicUnreadable
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 # Points of a run at which a fault test may stop the process, in order.
 POINTS = ("planned", "written", "counted", "committed")
-ANEW = (
+RECREATED = (
     "The topic was deleted and made again: what was not archived of the old one is gone. Set on_gap to skip, and the"
     " new one is archived from its beginning, in files of its own."
 )
@@ -66,7 +66,7 @@ def run(
     Raises:
         ArchiveOffsetsMoved: another run advanced the offsets.
     """
-    reached = at_point or (lambda _point: None)
+    at_point = at_point or (lambda _point: None)
     try:
         topic = reading.topic_state(source)
         rows = _swept_rows(archive, store)
@@ -77,11 +77,11 @@ def run(
         rows = rows_of(archive)
     if any(row.is_of_deleted for row in rows.values()):
         note_ends(archive, topic)
-        return note_failure(archive, now, ANEW)
+        return note_failure(archive, now, RECREATED)
     source = replace(source, generation=archive.topic_generation)
     ranges, troubles = ranges_of(archive, rows, available)
-    _write_down(archive, rows, available, ranges, troubles)
-    reached("planned")
+    _store_plan(archive, rows, available, ranges, troubles)
+    at_point("planned")
     results: Sequence[TaskResult] = ()
     if ranges:
         context = make_session().sparkContext
@@ -89,14 +89,14 @@ def run(
         pace = pace_of(archive.bytes_per_s_max, len(ranges), context.defaultParallelism, ends_s)
         task = partial(reading.archive_range, source, store, pace)
         results = context.parallelize(ranges, len(ranges)).map(task).collect()
-        reached("written")
+        at_point("written")
         try:
             if reading.topic_id_of(source) != topic.id:
                 raise Stopped("The topic was made anew while it was read. It is tried again.")
         except Stopped as stop:
             return note_failure(archive, now, reason_of(archive, stop))
-        _commit(archive, results, now, reached)
-        reached("committed")
+        _commit(archive, results, now, at_point)
+        at_point("committed")
     errors = [*troubles.values(), *(result.error for result in results if result.error)]
     report = ArchiveRunReport(
         records=sum(file.rows for result in results for file in result.files),
@@ -127,8 +127,8 @@ def _swept_rows(archive: Archive, store: Store) -> dict[int, ArchivePartition]:
     """
     rows = rows_of(archive)
     if dirty := {number: row.next_offset for number, row in rows.items() if row.planned_end is not None}:
-        with open_place(store) as place:
-            sweeping.delete_strays(archive, place, dirty)
+        with open_destination(store) as destination:
+            sweeping.delete_strays(archive, destination, dirty)
     return rows
 
 
@@ -146,13 +146,13 @@ def follow_topic(archive: Archive, rows: Mapping[int, ArchivePartition], topic: 
     any other archive waits until it is set to skip them.
     """
     stored = {number: row.next_offset for number, row in rows.items()}
-    anew = bool(rows) and is_recreated(archive.topic_id, topic.id, stored, topic.ends)
+    recreated = bool(rows) and is_recreated(archive.topic_id, topic.id, stored, topic.ends)
     if archive.topic_id != topic.id:
-        archive.topic_id, archive.topic_generation = topic.id, archive.topic_generation + anew
+        archive.topic_id, archive.topic_generation = topic.id, archive.topic_generation + recreated
         Archive.objects.filter(pk=archive.pk).update(
             topic_id=archive.topic_id, topic_generation=archive.topic_generation
         )
-    if anew:
+    if recreated:
         log.warning("archive_topic_anew", archive_id=archive.pk, generation=archive.topic_generation)
         behind = Greatest(F("end_offset") - F("next_offset"), 0)
         missed = Case(When(is_of_deleted=True, then=0), default=behind)
@@ -160,22 +160,22 @@ def follow_topic(archive: Archive, rows: Mapping[int, ArchivePartition], topic: 
         ArchivePartition.objects.filter(archive=archive).update(
             missed_offsets=F("missed_offsets") + missed, is_of_deleted=True, end_offset=0, planned_end=None
         )
-    begins_again = archive.on_gap == OnTrouble.SKIP and (anew or any(row.is_of_deleted for row in rows.values()))
+    begins_again = archive.on_gap == OnTrouble.SKIP and (recreated or any(row.is_of_deleted for row in rows.values()))
     if begins_again:
         for number in rows:
             low, stop = topic.ends.get(number, (0, 0))
             ArchivePartition.objects.filter(archive=archive, partition=number).update(
                 is_of_deleted=False, next_offset=low, end_offset=stop, error="", read_at=None
             )
-    return anew or begins_again
+    return recreated or begins_again
 
 
 def note_ends(archive: Archive, topic: ArchivedTopic) -> None:
     """Stores the ends of a recreated topic, of which nothing is archived yet."""
     for number, (_, stop) in topic.ends.items():
         ArchivePartition.objects.update_or_create(
-            archive=archive, partition=number, defaults={"end_offset": stop, "is_of_deleted": True, "error": ANEW},
-            create_defaults={"end_offset": stop, "is_of_deleted": True, "error": ANEW, "next_offset": 0},
+            archive=archive, partition=number, defaults={"end_offset": stop, "is_of_deleted": True, "error": RECREATED},
+            create_defaults={"end_offset": stop, "is_of_deleted": True, "error": RECREATED, "next_offset": 0},
         )  # fmt: skip
 
 
@@ -188,16 +188,16 @@ def ranges_of(
     for number, (low, stop) in available.items():
         stored = rows[number].next_offset if number in rows else None
         try:
-            wanted = next_range(number, stored, low, stop, skips_gaps=archive.on_gap == OnTrouble.SKIP)
+            range_ = next_range(number, stored, low, stop, skips_gaps=archive.on_gap == OnTrouble.SKIP)
         except Gap as gap:
             troubles[number] = str(gap)
             continue
-        if wanted is not None:
-            ranges.append(wanted)
+        if range_ is not None:
+            ranges.append(range_)
     return in_turn(ranges, {number: row.read_at for number, row in rows.items()}), troubles
 
 
-def _write_down(
+def _store_plan(
     archive: Archive,
     rows: Mapping[int, ArchivePartition],
     available: Mapping[int, tuple[int, int]],
@@ -221,7 +221,7 @@ def _write_down(
 
 
 @transaction.atomic
-def _commit(archive: Archive, results: Sequence[TaskResult], now: datetime, reached: Callable[[str], None]) -> None:
+def _commit(archive: Archive, results: Sequence[TaskResult], now: datetime, at_point: Callable[[str], None]) -> None:
     """Writes the rows of the files and the next offsets in one transaction; from here on the files are valid."""
     locked = Archive.objects.select_for_update().get(pk=archive.pk)
     for result in results:
@@ -248,7 +248,7 @@ def _commit(archive: Archive, results: Sequence[TaskResult], now: datetime, reac
             )
             for file in result.files
         ])  # fmt: skip
-    reached("counted")
+    at_point("counted")
 
 
 def note_failure(archive: Archive, now: datetime, error: str) -> ArchiveRunReport:
@@ -261,7 +261,7 @@ def note(archive: Archive, now: datetime, report: ArchiveRunReport, bytes_read: 
 
     That run is due immediately if there is more to read, and `limits.RETRY_MINUTES` after an error; but not before the
     configured rate allows it, since one large record may exceed the rate. A time that was set during the run stays,
-    because somebody asked for it, changed the archive or deleted it.
+    because a user requested a run, or changed or deleted the archive.
     """
     minutes = archive.interval_minutes if report.caught_up else (limits.RETRY_MINUTES if report.error else 0)
     paced_s = bytes_read / archive.bytes_per_s_max if archive.bytes_per_s_max else 0.0

@@ -23,18 +23,19 @@ def json_columns(schema: Any) -> Columns:
     """Returns the columns of a list of `{"name", "type"}`. Raises `SchemaRefused`."""
     if not isinstance(schema, list):
         raise SchemaRefused('The columns of JSON are a list of {"name": …, "type": …}.')
-    named: dict[str, tuple[pa.DataType, Convert]] = {}
+    columns: dict[str, tuple[pa.DataType, Convert]] = {}
     for column in schema:
         if not isinstance(column, dict) or column.keys() != {"name", "type"} or str(column["type"]) not in _TYPES:
             raise SchemaRefused(f"A column has a name and a type: {', '.join(_TYPES)}.")
-        named[column_name(column["name"], named)] = _TYPES[column["type"]]
+        columns[column_name(column["name"], columns)] = _TYPES[column["type"]]
 
     def decode(value: bytes) -> Row:
         document = _DECODER.decode(value.decode())
         if not isinstance(document, dict):
             raise Unfit("not an object")
         return tuple(
-            None if (member := document.get(name)) is None else convert(member) for name, (_, convert) in named.items()
+            None if (member := document.get(name)) is None else convert(member)
+            for name, (_, convert) in columns.items()
         )
 
     def decode_with_texts(value: bytes) -> Row:
@@ -43,12 +44,12 @@ def json_columns(schema: Any) -> Columns:
             None
             if name not in document or (member := document[name])[0] is None
             else convert(member[convert is _text_of])
-            for name, (_, convert) in named.items()
+            for name, (_, convert) in columns.items()
         )
 
-    has_texts = any(convert is _text_of for _, convert in named.values())
+    has_texts = any(convert is _text_of for _, convert in columns.values())
     return Columns(
-        fields=fields_of({name: kind for name, (kind, _) in named.items()}),
+        fields=fields_of({name: kind for name, (kind, _) in columns.items()}),
         decode=decode_with_texts if has_texts else decode,
     )
 

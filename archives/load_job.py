@@ -46,7 +46,7 @@ def run(
     `make_session` is called only if there is something to read. `at_point` is called with each of `POINTS`, and with
     those of `loading` if the session runs tasks in this process.
     """
-    reached = at_point or (lambda _point: None)
+    report_point = at_point or (lambda _point: None)
     try:
         topic = reading.topic_state(source)
         rows = job.rows_of(archive)
@@ -54,7 +54,7 @@ def run(
             rows = job.rows_of(archive)
         if any(row.is_of_deleted for row in rows.values()):
             job.note_ends(archive, topic)
-            return job.note_failure(archive, now, job.ANEW)
+            return job.note_failure(archive, now, job.RECREATED)
         missed = {number: row.missed_offsets for number, row in rows.items()}
         lows = {number: low for number, (low, _) in topic.ends.items()}
         loads = database.prepare(target, archive.topic, topic.id, lows, missed)
@@ -66,11 +66,11 @@ def run(
     ArchivePartition.objects.filter(archive=archive, partition__in=planned).update(error="")
     for number, trouble in troubles.items():
         ArchivePartition.objects.filter(archive=archive, partition=number).update(error=trouble[:ERROR_CHARS_MAX])
-    reached("planned")
+    report_point("planned")
     results = _load(make_session, archive, source, target, topic.id, ranges, at_point)
-    reached("loaded")
+    report_point("loaded")
     _note_results(archive, results, now)
-    reached("noted")
+    report_point("noted")
     errors = [*troubles.values(), *(result.error for result in results if result.error)]
     report = ArchiveRunReport(
         records=sum(result.records for result in results),

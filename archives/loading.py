@@ -21,7 +21,7 @@ from archives.records import Records
 
 # Points of a batch at which a fault test may stop the process, in order.
 POINTS = ("read", "begun", "copied", "stored", "committed")
-REMADE = "The topic was made anew while it was read. It is tried again."
+RECREATED_MEANWHILE = "The topic was made anew while it was read. It is tried again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +41,17 @@ class TableLoader:
     """Sink that loads records in batches. Call `finish` after the last record."""
 
     def __init__(
-        self, target: Database, source: Source, topic_id: str, wanted: Range, reached: Callable[[str], None]
+        self, target: Database, source: Source, topic_id: str, range_: Range, at_point: Callable[[str], None]
     ) -> None:
         self._target = target
         self._source = source
         self._topic_id = topic_id
         self._packed_id = topic_id.encode()
-        self._partition = wanted.partition
-        self._at_point = reached
-        self._next_offset = wanted.start
-        self._missed = wanted.missed
-        self._stored = wanted.start - wanted.missed
+        self._partition = range_.partition
+        self._at_point = at_point
+        self._next_offset = range_.start
+        self._missed = range_.missed
+        self._committed_offset = range_.start - range_.missed
         self._rows = bytearray()
         self._count = 0
         self._skipped = 0
@@ -63,7 +63,7 @@ class TableLoader:
     @property
     def committed_offset(self) -> int:
         """Next offset in the database."""
-        return self._stored
+        return self._committed_offset
 
     def add(self, records: Records) -> int:
         """Adds records and returns their size in bytes. Raises `DatabaseFailed`, `Stopped`."""
@@ -86,26 +86,27 @@ class TableLoader:
     def finish(self, reached: int) -> None:
         """Loads the remaining records; all offsets below `reached` are done. Raises `DatabaseFailed`, `Stopped`."""
         self._next_offset = reached
-        if self._next_offset > self._stored:
+        if self._next_offset > self._committed_offset:
             self._load()
 
     def _load(self) -> None:
         # Records of a recreated topic must not be stored under the id of the deleted one.
         if reading.topic_id_of(self._source) != self._topic_id:
-            raise Stopped(REMADE)
+            raise Stopped(RECREATED_MEANWHILE)
         self._at_point("read")
         batch = LoadBatch(
-            topic_id=self._topic_id, partition=self._partition, start=self._stored, next_offset=self._next_offset,
-            rows=self._rows, count=self._count, skipped=self._skipped, missed=self._missed,
+            topic_id=self._topic_id, partition=self._partition, start=self._committed_offset,
+            next_offset=self._next_offset, rows=self._rows, count=self._count, skipped=self._skipped,
+            missed=self._missed,
         )  # fmt: skip
         database.load(self._target, batch, self._at_point)
         self.records, self.skipped = self.records + self._count, self.skipped + self._skipped
         self.missed += self._missed
-        self._stored = self._next_offset
+        self._committed_offset = self._next_offset
         self._rows, self._count, self._skipped, self._missed = bytearray(), 0, 0, 0
 
 
-def _nowhere(_point: str) -> None:
+def _no_point(_point: str) -> None:
     """Default of `at_point`, which does nothing."""
 
 
@@ -114,22 +115,22 @@ def load_range(
     target: Database,
     topic_id: str,
     pace: TaskPace,
-    wanted: Range,
-    at_point: Callable[[str], None] = _nowhere,
+    range_: Range,
+    at_point: Callable[[str], None] = _no_point,
 ) -> LoadResult:
     """Loads a range. Never raises: an error of one partition must not delay the others (BAT-5)."""
-    loader = TableLoader(target, source, topic_id, wanted, at_point)
+    loader = TableLoader(target, source, topic_id, range_, at_point)
     if time.time() >= pace.ends_s:
-        return LoadResult(range=wanted, reached=loader.committed_offset)
+        return LoadResult(range=range_, reached=loader.committed_offset)
     error, bytes_read = "", 0
     try:
-        reached, bytes_read = reading.copy_records(source, pace, wanted, loader)
+        reached, bytes_read = reading.copy_records(source, pace, range_, loader)
         loader.finish(reached)
     except (Stopped, DatabaseFailed) as stop:
         error = str(stop)
     except Exception as failure:
         error = f"Partition not archived: {type(failure).__name__}"
     return LoadResult(
-        range=wanted, reached=loader.committed_offset, records=loader.records, skipped=loader.skipped,
+        range=range_, reached=loader.committed_offset, records=loader.records, skipped=loader.skipped,
         missed=loader.missed, bytes_read=bytes_read, error=error,
     )  # fmt: skip

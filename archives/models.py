@@ -18,7 +18,7 @@ from tenants.models import Tenant, Versioned
 ARCHIVE_URL_CHARS_MAX = 500
 NAME_CHARS_MAX = 200
 SECRET_CHARS_MAX = 400
-SEALED_CHARS_MAX = 1_000
+ENCRYPTED_CHARS_MAX = 1_000
 ERROR_CHARS_MAX = 500
 TOPIC_ID_CHARS_MAX = 40
 INTERVAL_MINUTES = 60
@@ -74,14 +74,14 @@ class Archive(Versioned):
         _("unreadable records"), max_length=4, choices=OnTrouble.choices, default=OnTrouble.SKIP
     )
     username = models.CharField(_("reads as user"), max_length=NAME_CHARS_MAX, blank=True, default="")
-    password = models.CharField(max_length=SEALED_CHARS_MAX, blank=True, default="", editable=False)
+    password = models.CharField(max_length=ENCRYPTED_CHARS_MAX, blank=True, default="", editable=False)
     access_key_id = models.CharField(_("access key"), max_length=NAME_CHARS_MAX, blank=True, default="")
-    secret_access_key = models.CharField(max_length=SEALED_CHARS_MAX, blank=True, default="", editable=False)
+    secret_access_key = models.CharField(max_length=ENCRYPTED_CHARS_MAX, blank=True, default="", editable=False)
     database_user = models.CharField(
         _("user of the database"), max_length=NAME_CHARS_MAX, blank=True, default="", db_default=""
     )
     database_password = models.CharField(
-        max_length=SEALED_CHARS_MAX, blank=True, default="", db_default="", editable=False
+        max_length=ENCRYPTED_CHARS_MAX, blank=True, default="", db_default="", editable=False
     )
     # Runs of an archive without it stop while the topic has masks. It is that of the creator, or of a later run.
     may_unmask = models.BooleanField(_("may read masked fields"), default=False, db_default=False, editable=False)

@@ -44,36 +44,36 @@ def hour_of(timestamp_ms: int) -> int | None:
     return hour if 0 <= hour < HOURS_END else None
 
 
-def placed(sizes: Mapping[int | None, int], opened: Collection[Folder]) -> dict[int | None, Folder]:
+def placed(sizes: Mapping[int | None, int], open_folders: Collection[Folder]) -> dict[int | None, Folder]:
     """Returns the folder of each hour. `sizes` has the bytes to be written now by hour; None stands for undated
     records.
 
-    If a task has few hours, each has its own files. Otherwise hours with many records or with a file in `opened` have
-    their own, and the other hours of a day share a file, as do the remaining days.
+    If a task has few hours, each has its own files. Otherwise hours with many records or with a file in `open_folders`
+    have their own, and the other hours of a day share a file, as do the remaining days.
     """
     total = sum(sizes.values())
     hours = {hour: size for hour, size in sizes.items() if hour is not None}
-    own = _own(hours, total, opened, lambda hour: Folder(hour // HOURS_PER_DAY, hour))
+    own_folders = _own_folders(hours, total, open_folders, lambda hour: Folder(hour // HOURS_PER_DAY, hour))
     days: dict[int, int] = defaultdict(int)
     for hour, size in hours.items():
-        if hour not in own:
+        if hour not in own_folders:
             days[hour // HOURS_PER_DAY] += size
-    of_days = _own(days, total, opened, Folder)
+    of_days = _own_folders(days, total, open_folders, Folder)
     return {
-        hour: UNDATED if hour is None else own.get(hour) or of_days.get(hour // HOURS_PER_DAY, UNDATED)
+        hour: UNDATED if hour is None else own_folders.get(hour) or of_days.get(hour // HOURS_PER_DAY, UNDATED)
         for hour in sizes
     }
 
 
-def _own(
-    sizes: Mapping[int, int], total: int, opened: Collection[Folder], folder: Callable[[int], Folder]
+def _own_folders(
+    sizes: Mapping[int, int], total: int, open_folders: Collection[Folder], folder: Callable[[int], Folder]
 ) -> dict[int, Folder]:
     """Returns hours or days with a folder of their own; `total` is the size of everything written at once."""
-    wanted = {number: folder(number) for number in sizes}
-    if len({*wanted.values(), *opened}) <= limits.OPEN_FILES_MAX:
-        return wanted
+    folders = {number: folder(number) for number in sizes}
+    if len({*folders.values(), *open_folders}) <= limits.OPEN_FILES_MAX:
+        return folders
     return {
-        number: wanted[number]
+        number: folders[number]
         for number, size in sizes.items()
-        if wanted[number] in opened or size >= limits.OWN_FILE_BYTES_MIN or size * PERCENT >= total
+        if folders[number] in open_folders or size >= limits.OWN_FILE_BYTES_MIN or size * PERCENT >= total
     }

@@ -49,7 +49,7 @@ class RawHeaders:
         """Returns the headers of the record at an offset. Raises `HeadersUnreadable`."""
         library = _library()
         if self._client is None:
-            self._client = _connected(library, self._conf)
+            self._client = _connect(library, self._conf)
         if self._position is None or not 0 <= offset - self._position <= READ_ON_OFFSETS_MAX:
             self._seek(library, offset)
         ends_s = time.monotonic() + self._timeout_s
@@ -98,7 +98,7 @@ def _headers(library: Any, message: Any) -> list[tuple[bytes, bytes | None]]:
     return result
 
 
-def _connected(library: Any, conf: Mapping[str, Any]) -> int:
+def _connect(library: Any, conf: Mapping[str, Any]) -> int:
     message = ctypes.create_string_buffer(_ERROR_CHARS)
     settings = library.rd_kafka_conf_new()
     for name, value in conf.items():

@@ -32,9 +32,9 @@ END: Final = "end"
 # at once; otherwise the next unrelated call would.
 _HEADERS: Final = methodcaller("headers")
 # Limits of prefetching of a client that reads few records.
-_AHEAD_OF_FEW: Final = {"queued.max.messages.kbytes": 1_024, "fetch.message.max.bytes": 65_536}
+_SMALL_PREFETCH: Final = {"queued.max.messages.kbytes": 1_024, "fetch.message.max.bytes": 65_536}
 # Prefixes of the settings with which any client connects.
-_OF_CONNECTIONS: Final = ("bootstrap.", "client.id", "security.", "sasl.", "ssl.", "log_level")
+_CONNECTION_PREFIXES: Final = ("bootstrap.", "client.id", "security.", "sasl.", "ssl.", "log_level")
 _SILENT: Final = "Nothing came of partition {}: the instance is throttled or silent."
 
 
@@ -170,7 +170,7 @@ def _described(source: Source) -> Any:
     from confluent_kafka import TopicCollection
     from confluent_kafka.admin import AdminClient
 
-    conf = {name: value for name, value in source.conf.items() if name.startswith(_OF_CONNECTIONS)}
+    conf = {name: value for name, value in source.conf.items() if name.startswith(_CONNECTION_PREFIXES)}
     client = AdminClient(conf)  # it must outlive the request
     described = client.describe_topics(TopicCollection([source.topic]), request_timeout=limits.METADATA_TIMEOUT_S)
     return described[source.topic].result(limits.METADATA_TIMEOUT_S * 2)
@@ -185,47 +185,47 @@ def _stopped(trouble: Any) -> Stopped:
     return Stopped(f"The instance does not answer its client: {failure.str()}")
 
 
-def archive_range(source: Source, store: address.Store, pace: TaskPace, wanted: Range) -> TaskResult:
+def archive_range(source: Source, store: address.Store, pace: TaskPace, range_: Range) -> TaskResult:
     """Archives a range. Never raises: an error of one partition must not delay the others (BAT-5)."""
     if time.time() >= pace.ends_s:
-        return TaskResult(range=wanted, reached=wanted.start)
+        return TaskResult(range=range_, reached=range_.start)
     try:
         columns = columns_of(source.value_format, source.value_schema)
-        with address.open_place(store) as place:
-            files = FileSet(place, source.topic, wanted.partition, columns, source.generation)
+        with address.open_destination(store) as destination:
+            files = FileSet(destination, source.topic, range_.partition, columns, source.generation)
             try:
-                reached, bytes_read = copy_records(source, pace, wanted, files)
+                reached, bytes_read = copy_records(source, pace, range_, files)
                 written, skipped = files.finish(), files.skipped
             finally:
                 files.abandon()
     except (Stopped, address.AddressRefused) as stop:
-        return TaskResult(range=wanted, reached=wanted.start, error=str(stop))
+        return TaskResult(range=range_, reached=range_.start, error=str(stop))
     except OSError as trouble:
-        return TaskResult(range=wanted, reached=wanted.start, error=f"The address cannot be written to: {trouble}")
+        return TaskResult(range=range_, reached=range_.start, error=f"The address cannot be written to: {trouble}")
     except Exception as failure:
-        return TaskResult(range=wanted, reached=wanted.start, error=f"Partition not archived: {type(failure).__name__}")
-    return TaskResult(range=wanted, reached=reached, files=tuple(written), skipped=skipped, bytes_read=bytes_read)
+        return TaskResult(range=range_, reached=range_.start, error=f"Partition not archived: {type(failure).__name__}")
+    return TaskResult(range=range_, reached=reached, files=tuple(written), skipped=skipped, bytes_read=bytes_read)
 
 
-def copy_records(source: Source, pace: TaskPace, wanted: Range, sink: Sink) -> tuple[int, int]:
+def copy_records(source: Source, pace: TaskPace, range_: Range, sink: Sink) -> tuple[int, int]:
     """Copies a range to the sink. Returns the offset after the last record, and the size of the records in bytes.
 
     Raises:
         Stopped: the range cannot be read further.
     """
-    raw_headers = RawHeaders(dict(source.conf) | _AHEAD_OF_FEW, source.topic, wanted.partition, limits.STALLED_S)
+    raw_headers = RawHeaders(dict(source.conf) | _SMALL_PREFETCH, source.topic, range_.partition, limits.STALLED_S)
     try:
-        return _copy_with(source, pace, wanted, sink, raw_headers)
+        return _copy_with(source, pace, range_, sink, raw_headers)
     finally:
         raw_headers.close()
 
 
-def _copy_with(source: Source, pace: TaskPace, wanted: Range, sink: Sink, raw_headers: RawHeaders) -> tuple[int, int]:
-    reached, count, size = wanted.start, 0, 0
+def _copy_with(source: Source, pace: TaskPace, range_: Range, sink: Sink, raw_headers: RawHeaders) -> tuple[int, int]:
+    reached, count, size = range_.start, 0, 0
     began_s = time.time()
-    for part in _parts(source, pace, wanted):
+    for part in _parts(source, pace, range_):
         if part is END:
-            return wanted.stop, size
+            return range_.stop, size
         if isinstance(part, Damaged):
             sink.skip(part.start, part.stop)
             reached = part.stop
@@ -292,7 +292,7 @@ def headers_of(message: Any, raw_headers: RawHeaders) -> Headers:
     return [(name.decode(errors="backslashreplace"), value) for name, value in raw]
 
 
-def _parts(source: Source, pace: TaskPace, wanted: Range) -> Iterator[Any]:
+def _parts(source: Source, pace: TaskPace, range_: Range) -> Iterator[Any]:
     """Yields lists of messages below the range's end, `Damaged` for an unreadable batch, and `END` when there are no
     more.
 
@@ -304,36 +304,36 @@ def _parts(source: Source, pace: TaskPace, wanted: Range) -> Iterator[Any]:
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-    consumer = Consumer(dict(source.conf) | _ahead(pace))
+    consumer = Consumer(dict(source.conf) | _prefetch_settings(pace))
     try:
-        consumer.assign([TopicPartition(source.topic, wanted.partition, wanted.start)])
+        consumer.assign([TopicPartition(source.topic, range_.partition, range_.start)])
         stalls_s = time.time() + limits.STALLED_S
         at_once = _at_once(pace)
         while (now_s := time.time()) < pace.ends_s:
-            run: list[Any] = []
+            messages: list[Any] = []
             for message in consumer.consume(at_once, POLL_S):
                 stalls_s = now_s + limits.STALLED_S
                 failure = message.error()
-                if failure is None and (message.offset() or 0) < wanted.stop:
-                    run.append(message)
+                if failure is None and (message.offset() or 0) < range_.stop:
+                    messages.append(message)
                     continue
-                if run:
-                    yield run
-                    run = []
+                if messages:
+                    yield messages
+                    messages = []
                 if failure is None or failure.code() == KafkaError._PARTITION_EOF:
                     yield END
                     return
                 if _is_damage(failure):
-                    damaged = _damaged(source, consumer, wanted, message.offset() or 0)
-                    yield damaged
-                    consumer.assign([TopicPartition(source.topic, wanted.partition, damaged.stop)])
+                    damage = _damaged_range(source, consumer, range_, message.offset() or 0)
+                    yield damage
+                    consumer.assign([TopicPartition(source.topic, range_.partition, damage.stop)])
                     break
                 if not failure.retriable():
-                    raise Stopped(f"Partition {wanted.partition} cannot be read: {failure.str()}")
-            if run:
-                yield run
+                    raise Stopped(f"Partition {range_.partition} cannot be read: {failure.str()}")
+            if messages:
+                yield messages
             if now_s > stalls_s:
-                raise Stopped(_SILENT.format(wanted.partition))
+                raise Stopped(_SILENT.format(range_.partition))
     finally:
         consumer.close()
 
@@ -351,7 +351,7 @@ def _is_damage(failure: Any) -> bool:
     return failure is not None and failure.code() in (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
 
 
-def _damaged(source: Source, consumer: Any, wanted: Range, base: int) -> Damaged:
+def _damaged_range(source: Source, consumer: Any, range_: Range, base: int) -> Damaged:
     """Returns the extent of a damaged batch; the client does not advance beyond it by itself. Raises `Stopped`."""
     from confluent_kafka import TopicPartition
 
@@ -359,16 +359,16 @@ def _damaged(source: Source, consumer: Any, wanted: Range, base: int) -> Damaged
         raise Stopped(f"The batch at offset {base} is damaged, and the archive skips none.")
 
     def is_damaged_from(offset: int) -> bool:
-        consumer.assign([TopicPartition(source.topic, wanted.partition, offset)])
+        consumer.assign([TopicPartition(source.topic, range_.partition, offset)])
         message = consumer.poll(limits.STALLED_S)
         if message is None:
-            raise Stopped(_SILENT.format(wanted.partition))
+            raise Stopped(_SILENT.format(range_.partition))
         return _is_damage(message.error()) and message.offset() == base
 
-    return Damaged(start=base, stop=end_of_damage(base, wanted.stop, is_damaged_from))
+    return Damaged(start=base, stop=end_of_damage(base, range_.stop, is_damaged_from))
 
 
-def _ahead(pace: TaskPace) -> dict[str, int]:
+def _prefetch_settings(pace: TaskPace) -> dict[str, int]:
     """Returns settings that limit prefetching to a second of the rate; it counts against the instance's bandwidth."""
     if pace.bytes_per_s is None:
         return {}

@@ -53,13 +53,13 @@ class Records:
 
     def at(self, rows: Iterable[int]) -> Records:
         """Returns the records with these indexes, in their order."""
-        wanted = list(rows)
+        row_numbers = list(rows)
         return Records(
-            offsets=[self.offsets[row] for row in wanted],
-            timestamps_ms=[self.timestamps_ms[row] for row in wanted],
-            keys=[self.keys[row] for row in wanted],
-            values=[self.values[row] for row in wanted],
-            headers=[self.headers[row] for row in wanted],
+            offsets=[self.offsets[row] for row in row_numbers],
+            timestamps_ms=[self.timestamps_ms[row] for row in row_numbers],
+            keys=[self.keys[row] for row in row_numbers],
+            values=[self.values[row] for row in row_numbers],
+            headers=[self.headers[row] for row in row_numbers],
         )
 
     def content_sum(self) -> int:

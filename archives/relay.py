@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 
-from archives.tunnel import AT_ONCE_BYTES, Networks, connected_outside
+from archives.tunnel import AT_ONCE_BYTES, Networks, connect_outside
 
 
 class Relay:
@@ -46,7 +46,7 @@ class Relay:
         self.is_too_long = False
 
     def __enter__(self) -> Relay:
-        outside = connected_outside(self._host, self._port_outside, self._refused, self._private, self._left_s())
+        outside = connect_outside(self._host, self._port_outside, self._refused, self._private, self._left_s())
         listener = socket.create_server(("127.0.0.1", 0), backlog=1)
         self._sockets += [outside, listener]
         self.port = listener.getsockname()[1]

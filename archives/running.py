@@ -52,10 +52,10 @@ def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
 def _clusters(now: datetime) -> list[str | None]:
     """Returns clusters with archives that are due, ordered by the tenant that was served longest ago."""
     rows = set(_due(now).order_by().values_list("instance__placement__cluster_id", "tenant_id"))
-    places = {
+    ranks = {
         tenant: at for at, tenant in enumerate(queues.in_service_order(Queue.ARCHIVES, {tenant for _, tenant in rows}))
     }
-    return list(dict.fromkeys(cluster for cluster, _ in sorted(rows, key=lambda row: places[row[1]])))
+    return list(dict.fromkeys(cluster for cluster, _ in sorted(rows, key=lambda row: ranks[row[1]])))
 
 
 def _due(now: datetime) -> QuerySet[Archive]:
@@ -67,7 +67,7 @@ def bring_forward(now: datetime) -> int:
 
     The received bytes are those in the minute rows of usage.
     """
-    taken = (
+    received_bytes = (
         UsageMinute.objects.filter(
             instance_id=OuterRef("instance_id"),
             topic=OuterRef("topic"),
@@ -86,19 +86,23 @@ def bring_forward(now: datetime) -> int:
         next_run_at__gt=now,
         error="",
     )
-    return waiting.annotate(taken=Subquery(taken)).filter(taken__gte=F("run_after_bytes")).update(next_run_at=now)
+    return (
+        waiting.annotate(received_bytes=Subquery(received_bytes))
+        .filter(received_bytes__gte=F("run_after_bytes"))
+        .update(next_run_at=now)
+    )
 
 
 def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | None, now: datetime, ends_s: float) -> int:
     runs = 0
-    done: list[str] = []
+    run_ids: list[str] = []
     try:
         with exclusive_lock(f"{LOCK} {cluster_id}"):
             while runs < limits.DUE_AT_ONCE_MAX and time.monotonic() < ends_s:
-                archive = _next_of(cluster_id, now, done)
+                archive = _next_of(cluster_id, now, run_ids)
                 if archive is None:
                     break
-                done.append(archive.pk)
+                run_ids.append(archive.pk)
                 queues.record_served(Queue.ARCHIVES, [archive.tenant_id])
                 run_one(make_session, archive, now)
                 runs += 1
@@ -107,14 +111,14 @@ def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | Non
     return runs
 
 
-def _next_of(cluster_id: str | None, now: datetime, done: Collection[str]) -> Archive | None:
+def _next_of(cluster_id: str | None, now: datetime, run_ids: Collection[str]) -> Archive | None:
     """Returns the longest waiting archive of the tenant that was served longest ago."""
-    due = _due(now).filter(instance__placement__cluster_id=cluster_id).exclude(pk__in=done)
+    due = _due(now).filter(instance__placement__cluster_id=cluster_id).exclude(pk__in=run_ids)
     tenants = queues.in_service_order(Queue.ARCHIVES, set(due.order_by().values_list("tenant_id", flat=True)))
     if not tenants:
         return None
-    own = due.filter(tenant=tenants[0])
-    return own.select_related("instance", "tenant").order_by("next_run_at", "pk").first()
+    due_of_tenant = due.filter(tenant=tenants[0])
+    return due_of_tenant.select_related("instance", "tenant").order_by("next_run_at", "pk").first()
 
 
 def run_one(
@@ -124,14 +128,14 @@ def run_one(
 
     `options` are passed to `job.run` or `load_job.run`.
     """
-    nothing = job.ArchiveRunReport(records=0, files=0, caught_up=False, error="")
+    empty_report = job.ArchiveRunReport(records=0, files=0, caught_up=False, error="")
     try:
         if archive.state == ArchiveState.DELETING:
             _delete(archive)
-            return nothing
+            return empty_report
         if archive.instance.current_phase is Phase.DELETED:
             _end(archive)
-            return nothing
+            return empty_report
         _require_unmasked(archive)
         if archive.is_in_database:
             return load_job.run(make_session, archive, source_of(archive), database_of(archive), now, **options)
@@ -166,7 +170,7 @@ def source_of(archive: Archive) -> Source:
         raise Stopped(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
     for route in instance.routes_in_order:
         # A host that the tenant configured may be any machine, including one in the internal network.
-        if route.bootstrap_servers and not route.advertised_host and _opens(route, archive.username):
+        if route.bootstrap_servers and not route.advertised_host and _lets_in(route, archive.username):
             return Source(
                 topic=archive.topic,
                 conf=consumer_conf(route.bootstrap_servers, _security(route, archive)),
@@ -180,7 +184,7 @@ def source_of(archive: Archive) -> Source:
     )  # fmt: skip
 
 
-def _opens(route: Route, username: str) -> bool:
+def _lets_in(route: Route, username: str) -> bool:
     return route.security in WITH_SASL if username else route.security == PLAINTEXT
 
 
@@ -191,8 +195,10 @@ def _security(route: Route, archive: Archive) -> dict[str, Any]:
         conf["ssl.ca.location"] = str(authority) if authority.exists() and not route.certificate else "probe"
     if route.security in WITH_SASL:
         conf |= {
-            "sasl.mechanism": MECHANISM, "sasl.username": archive.username, "sasl.password": opened(archive.password),
-        }  # fmt: skip
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": archive.username,
+            "sasl.password": decrypt(archive.password),
+        }
     return conf
 
 
@@ -204,7 +210,7 @@ def store_of(archive: Archive) -> address.Store:
         root=str(settings.ARCHIVE_ROOT / archive.tenant_id) if settings.ARCHIVE_ROOT else "",
         folder=f"{archive.pk}/{archive.topic}",
         access_key_id=archive.access_key_id,
-        secret_access_key=opened(archive.secret_access_key),
+        secret_access_key=decrypt(archive.secret_access_key),
         refused=tuple(settings.OUTBOUND_REFUSED_ADDRESSES),
         private=tuple(settings.OUTBOUND_PRIVATE_ADDRESSES),
         ca_file=settings.OUTBOUND_CA_FILE,
@@ -231,7 +237,7 @@ def database_of(archive: Archive) -> database_address.Database:
     return database_address.Database(
         address=require_allowed_database(archive.url),
         user=archive.database_user,
-        password=opened(archive.database_password),
+        password=decrypt(archive.database_password),
         refused=tuple(settings.OUTBOUND_REFUSED_ADDRESSES),
         private=tuple(settings.OUTBOUND_PRIVATE_ADDRESSES),
         ca_file=settings.OUTBOUND_CA_FILE,
@@ -248,10 +254,10 @@ def require_allowed_database(url: str) -> database_address.DatabaseAddress:
     return parsed_address
 
 
-def opened(sealed: str) -> str:
+def decrypt(ciphertext: str) -> str:
     """Decrypts a secret. Raises `Stopped`."""
     try:
-        return cipher().decrypt(sealed.encode()).decode() if sealed else ""
+        return cipher().decrypt(ciphertext.encode()).decode() if ciphertext else ""
     except InvalidToken:
         raise Stopped("A password or key of the archive cannot be read with the key of this installation.") from None
 
@@ -286,6 +292,6 @@ def _end(archive: Archive) -> None:
 def _delete(archive: Archive) -> None:
     """Deletes an archive with its files on local disks; files at the tenant's own address stay."""
     if archive.is_on_our_disks:
-        with address.open_place(replace(store_of(archive), folder=archive.pk)) as place:
-            sweeping.delete_folder(place)
+        with address.open_destination(replace(store_of(archive), folder=archive.pk)) as destination:
+            sweeping.delete_folder(destination)
     archive.delete()

@@ -57,10 +57,14 @@ def _progress(archives: QuerySet[Archive]) -> list[ArchiveProgress]:
     rows = list(archives)
     sums: dict[str, dict[str, Any]] = {row.pk: {} for row in rows}
     of_files = ArchiveFile.objects.filter(archive__in=rows).order_by().values("archive_id")
-    for filed in of_files.annotate(
+    for file_sums in of_files.annotate(
         files=Count("id"), all_rows=Coalesce(Sum("rows"), 0), all_bytes=Coalesce(Sum("bytes"), 0)
     ):  # fmt: skip
-        sums[filed["archive_id"]] |= {"files": filed["files"], "rows": filed["all_rows"], "bytes": filed["all_bytes"]}
+        sums[file_sums["archive_id"]] |= {
+            "files": file_sums["files"],
+            "rows": file_sums["all_rows"],
+            "bytes": file_sums["all_bytes"],
+        }
     of_partitions = ArchivePartition.objects.filter(archive__in=rows).order_by().values("archive_id")
     for row in of_partitions.annotate(
         partitions=Count("id"),
@@ -120,18 +124,18 @@ def sql_lines(archive: Archive) -> str:
 def pyarrow_line(archive: Archive) -> str:
     """Returns code that reads the archive into a pyarrow table. Keys come from AWS's environment variables."""
     parsed = parse(archive.url)
-    place = _folder(archive)
+    location = _folder(archive)
     if parsed.bucket:
         endpoint = f"&endpoint_override={parsed.endpoint.removeprefix('https://')}" if parsed.endpoint else ""
-        place = f"s3://{parsed.bucket}/{place}?region={parsed.region}{endpoint}"
-    return f'import pyarrow.dataset as ds; table = ds.dataset("{place}", partitioning="hive").to_table()'
+        location = f"s3://{parsed.bucket}/{location}?region={parsed.region}{endpoint}"
+    return f'import pyarrow.dataset as ds; table = ds.dataset("{location}", partitioning="hive").to_table()'
 
 
 def spark_line(archive: Archive) -> str:
     """Returns code that reads the archive in a Spark session, which addresses buckets by its Hadoop file system."""
     parsed = parse(archive.url)
-    place = f"s3a://{parsed.bucket}/{_folder(archive)}" if parsed.bucket else _folder(archive)
-    return f'frame = spark.read.parquet("{place}")'
+    location = f"s3a://{parsed.bucket}/{_folder(archive)}" if parsed.bucket else _folder(archive)
+    return f'frame = spark.read.parquet("{location}")'
 
 
 def _folder(archive: Archive) -> str:

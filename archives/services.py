@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 
 from archives import address, limits, running
 from archives.columns import SchemaRefused
-from archives.models import SEALED_CHARS_MAX, Archive, ArchiveState, ValueFormat
+from archives.models import ENCRYPTED_CHARS_MAX, Archive, ArchiveState, ValueFormat
 from archives.values import columns_of
 from instances.models import Instance
 from instances.naming import is_valid_topic_name
@@ -32,7 +32,7 @@ SHOWN = ("url", "state", "value_format", "may_unmask", *(name for name in CHANGE
 
 
 @transaction.atomic
-def create(*, acting: Actor, instance: Instance, topic: str, url: str, **given: Any) -> Archive:
+def create(*, acting: Actor, instance: Instance, topic: str, url: str, **values: Any) -> Archive:
     """Creates an archive of an instance that was fetched for the actor. Raises `QuotaExceeded`, `Conflict`,
     `Invalid`.
     """
@@ -47,11 +47,11 @@ def create(*, acting: Actor, instance: Instance, topic: str, url: str, **given: 
     require_unmasked(acting, instance, topic)
     archive = Archive(
         tenant=tenant, instance=instance, topic=topic, url=url,
-        may_unmask=access.permits(acting, Scope.MESSAGES_UNMASK), **_sealed(given),
+        may_unmask=access.permits(acting, Scope.MESSAGES_UNMASK), **_with_encrypted_secrets(values),
     )  # fmt: skip
-    _require_whole(archive)
-    same = Archive.objects.filter(instance=instance, topic=topic, url=url).exclude(state=ArchiveState.DELETING)
-    if same.exists():
+    _require_consistent(archive)
+    existing = Archive.objects.filter(instance=instance, topic=topic, url=url).exclude(state=ArchiveState.DELETING)
+    if existing.exists():
         raise Conflict(gettext_noop("The topic has an archive at this address."), code="name_taken")
     archive.save()
     audit.record(acting, "archive.created", archive, None, {"instance": instance.pk, "topic": topic, **_shown(archive)})
@@ -67,12 +67,12 @@ def change(*, acting: Actor, archive: Archive, changes: Mapping[str, Any]) -> Ar
     access.require(acting, Scope.ARCHIVES_WRITE)
     _require_not_ended(archive)
     before = _shown(archive)
-    values = _sealed({name: value for name, value in changes.items() if name in CHANGEABLE})
+    values = _with_encrypted_secrets({name: value for name, value in changes.items() if name in CHANGEABLE})
     if "is_paused" in changes:
         values["state"] = ArchiveState.PAUSED if changes["is_paused"] else ArchiveState.ACTIVE
     for name, value in values.items():
         setattr(archive, name, value)
-    _require_whole(archive)
+    _require_consistent(archive)
     if _shown(archive) != before or any(changes.get(name) for name in SECRETS):
         archive.next_run_at = timezone.now()
         archive.save_changes([*values, "next_run_at"])
@@ -115,7 +115,7 @@ def _require_not_ended(archive: Archive) -> None:
         raise Conflict(gettext_noop("The archive has ended with its instance. Its files stay."), code="ended")
 
 
-def _require_whole(archive: Archive) -> None:
+def _require_consistent(archive: Archive) -> None:
     try:
         columns_of(archive.value_format, archive.value_schema)
     except SchemaRefused as refusal:
@@ -152,14 +152,14 @@ def _require_destination(archive: Archive) -> None:
             code="database_user",
         )
     for name in SECRETS:
-        if len(getattr(archive, name)) > SEALED_CHARS_MAX:
+        if len(getattr(archive, name)) > ENCRYPTED_CHARS_MAX:
             raise Invalid.at(f"/{name}", gettext_noop("It is too long."), code="max_length")
 
 
-def _sealed(given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_encrypted_secrets(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: cipher().encrypt(value.encode()).decode() if name in SECRETS and value else value
-        for name, value in given.items()
+        for name, value in values.items()
     }
 
 

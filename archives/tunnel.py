@@ -52,14 +52,14 @@ class Tunnel:
         """Time that is left to all connections; 0 at the end."""
         return max(0.0, self.ends_s - time.monotonic())
 
-    def connected(self, host: str, port: int) -> socket.socket:
+    def connect(self, host: str, port: int) -> socket.socket:
         """Connects to an allowed host. Raises `OSError` if it is another host or does not answer in time."""
         if port != self.port_outside or not (host == self.host or host.endswith("." + self.host)):
             raise OSError("another host")
-        return connected_outside(host, port, self.refused, self.private, min(CONNECT_TIMEOUT_S, self.left_s))
+        return connect_outside(host, port, self.refused, self.private, min(CONNECT_TIMEOUT_S, self.left_s))
 
 
-def connected_outside(host: str, port: int, refused: Networks, private: Networks, within_s: float) -> socket.socket:
+def connect_outside(host: str, port: int, refused: Networks, private: Networks, within_s: float) -> socket.socket:
     """Connects to an allowed address of a host within `within_s` seconds in total, name resolution included.
 
     The name is resolved here, so that the checked address is used.
@@ -116,9 +116,9 @@ class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         self.request.settimeout(IDLE_S)
         with contextlib.suppress(OSError, ValueError):
-            host, port = self._wanted()
+            host, port = self._requested_address()
             try:
-                outside = self.server.tunnel.connected(host, port)
+                outside = self.server.tunnel.connect(host, port)
             except OSError:
                 self.request.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
                 return
@@ -126,17 +126,17 @@ class _Connection(socketserver.BaseRequestHandler):
                 self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
                 _pump(self.request, outside, self.server.tunnel)
 
-    def _wanted(self) -> tuple[str, int]:
+    def _requested_address(self) -> tuple[str, int]:
         head = b""
         while b"\r\n\r\n" not in head:
             part = self.request.recv(HEAD_BYTES_MAX)
             head += part
             if not part or len(head) > HEAD_BYTES_MAX:
                 raise ValueError("no request")
-        method, place, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
+        method, target, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
         if method != "CONNECT":
             raise ValueError("another method")
-        host, _, port = place.rpartition(":")
+        host, _, port = target.rpartition(":")
         return host.strip("[]").lower(), int(port)
 
 

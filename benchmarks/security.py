@@ -145,8 +145,8 @@ def measure(args: argparse.Namespace, home: Path) -> None:
 def spread_of(ratios: list[float]) -> dict[str, float]:
     """Returns the median and range of the cost ratios of the rounds."""
     ordered = sorted(ratios)
-    named = {"median": statistics.median(ordered), "least": ordered[0], "most": ordered[-1]}
-    return {"rounds": len(ordered), **{name: round(ratio, 3) for name, ratio in named.items()}}
+    spread = {"median": statistics.median(ordered), "least": ordered[0], "most": ordered[-1]}
+    return {"rounds": len(ordered), **{name: round(ratio, 3) for name, ratio in spread.items()}}
 
 
 def run_alternately(benches: dict[str, load.Bench], names: list[str], rounds: int) -> dict[str, load.Rounds]:

@@ -49,7 +49,7 @@ from billing import usage_backlog, dsn
 from billing.lake.address import open_lake
 from billing.models import UsageHour
 from billing.pipeline import job
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 from django.conf import settings
 from config.embedded.java import find_java
 from django.db.models import Sum
@@ -70,7 +70,9 @@ if {spark_from_records} <= {records}:
     usage_backlog.spark_session().range(10).count()
 started_s = time.monotonic() - began
 for number in range({rounds}):
-    cluster = Cluster(cluster_id=f"bench-{{number}}", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
+    cluster = UsageSource(
+        cluster_id=f"bench-{{number}}", bootstrap={bootstrap!r}, username={user!r}, password={secret!r}
+    )
     instances_before = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] or 0
     cpu, began, records, runs = cpu_s(), time.monotonic(), 0, 0
     lake = open_lake(settings.LAKE_URL)

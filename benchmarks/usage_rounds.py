@@ -33,14 +33,14 @@ from billing import usage_backlog, dsn
 from billing.lake.address import open_lake
 from billing.models import UsageHour
 from billing.pipeline import job
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 from benchmarks.usage_records import Reports
 from django.conf import settings
 from config.embedded.java import find_java
 from django.db.models import Sum
 
 os.environ["JAVA_HOME"] = str(find_java(settings.STATE_DIR / "java").spark_home)
-cluster = Cluster(cluster_id="bench", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
+cluster = UsageSource(cluster_id="bench", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
 reports = Reports(cluster.bootstrap, cluster.login, version={record_version})
 own = psutil.Process()
 found_rounds = []

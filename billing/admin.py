@@ -168,7 +168,7 @@ class UsageProblemAdmin(OperatorAdmin):
         "records",
         "partition",
         "last_offset",
-        "said",
+        "detail_text",
         "handled_at",
     )
     list_filter = ("kind", ("handled_at", admin.EmptyFieldListFilter), "cluster_id")
@@ -179,7 +179,7 @@ class UsageProblemAdmin(OperatorAdmin):
         return "—" if problem.broker_id == NO_BROKER else str(problem.broker_id)
 
     @admin.display(description=_("as written"))
-    def said(self, problem: UsageProblem) -> str:
+    def detail_text(self, problem: UsageProblem) -> str:
         return usage_problems.detail_text(problem)
 
     @operator_action(_("Mark as handled"))
@@ -224,19 +224,19 @@ class PriceComponentAdmin(OperatorAdmin):
 class _AgreementAdmin(OperatorAdmin):
     """Base class for rows that operators may add and change: agreements with tenants, coupons and the seller.
 
-    Additions and changes are recorded in the audit log as `<what>.changed`.
+    Additions and changes are recorded in the audit log as `<audit_kind>.changed`.
     """
 
     may_add = True
     may_change = True
-    what = ""
+    audit_kind = ""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         before = {name: form.initial.get(name) for name in form.changed_data} if change else None
         super().save_model(request, obj, form, change)
         after = {name: form.cleaned_data[name] for name in form.changed_data if name != "tenant"}
         tenant = getattr(obj, "tenant", None)
-        audit.record(acting_operator(request), f"{self.what}.changed", obj, before, after, tenant=tenant)
+        audit.record(acting_operator(request), f"{self.audit_kind}.changed", obj, before, after, tenant=tenant)
 
 
 class BillingProfileForm(forms.ModelForm):
@@ -270,7 +270,7 @@ class BillingProfileAdmin(_AgreementAdmin):
     form = BillingProfileForm
     when_empty = _("Who has none pays no tax and has no minimum.")
     symbol = "contact_page"
-    what = "billing_profile"
+    audit_kind = "billing_profile"
     list_display = ("tenant", "currency", "legal_name", "tax_percent", "reverse_charge", "minimum")
     list_select_related = ("tenant",)
     search_fields = ("tenant__name", "legal_name")
@@ -292,7 +292,7 @@ class BillingProfileAdmin(_AgreementAdmin):
 class DiscountAdmin(_AgreementAdmin):
     when_empty = _("No discounts.")
     symbol = "percent"
-    what = "discount"
+    audit_kind = "discount"
     list_display = ("tenant", "code", "percent", "amount", "starts_at", "ends_at")
     search_fields = ("tenant__name", "code")
 
@@ -305,7 +305,7 @@ class CouponAdmin(_AgreementAdmin):
 
     when_empty = _("No coupons. Tenants redeem the code of one on their page of invoices.")
     symbol = "confirmation_number"
-    what = "coupon"
+    audit_kind = "coupon"
     list_display = (
         "code",
         "percent",
@@ -330,7 +330,7 @@ class CouponAdmin(_AgreementAdmin):
 class SellerAdmin(_AgreementAdmin):
     when_empty = _("What an invoice shows of the one who issues it.")
     symbol = "storefront"
-    what = "seller"
+    audit_kind = "seller"
     list_display = ("name", "tax_id", "number_prefix", "payment_days", "suspend_days")
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:

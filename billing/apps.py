@@ -15,7 +15,7 @@ class BillingConfig(AppConfig):
         from billing.notices import account_notices
         from billing.reporting import usage_problems
         from billing.reporting.operator_action_items import billing_action_items
-        from billing.selectors import plan_terms, usage_read_to
+        from billing.selectors import next_usage_offsets, plan_terms
         from billing.services import reset_usage_offset
         from brokers.monitoring import interfaces as monitoring_interfaces
         from brokers.operations import interfaces as operation_interfaces
@@ -26,5 +26,5 @@ class BillingConfig(AppConfig):
         instances_interfaces.account_notices.plug(account_notices)
         monitoring_interfaces.money_needs.plug(billing_action_items)
         interfaces.usage_begins_anew.plug(reset_usage_offset)
-        operation_interfaces.usage_read_to.plug(usage_read_to)
+        operation_interfaces.next_usage_offsets.plug(next_usage_offsets)
         monitoring_interfaces.usage_needs.plug(usage_problems.problem_action_items)

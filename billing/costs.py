@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from billing import metered
 from billing.invoices.adjustments import with_current_usage
-from billing.invoices.charging import inputs_of, rated_so_far
+from billing.invoices.charging import bill_so_far, inputs_of
 from billing.invoices.periods import month_of
 from billing.invoices.snapshot import Inputs, from_json
 from billing.invoices.unpriced import without_unpriced
@@ -114,7 +114,7 @@ def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
     month = month_of(period.start)
     while month.start < period.end and month.start <= now:
         inputs, unpriced = without_unpriced(_inputs(tenant, month))
-        bill = rated_so_far(inputs, now)
+        bill = bill_so_far(inputs, now)
         part = max(period.start, month.start), min(period.end, month.end)
         yield _Part(*part, inputs.usage, bill, SpreadBill(bill, inputs.usage, inputs.prices), unpriced)
         month = month_of(month.end)

@@ -1,4 +1,4 @@
-"""Reads: plans on sale, quotes, and the time up to which usage is known."""
+"""Reads: plans and their prices, quotes, coupons, and how far the usage of clusters has been read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from billing.models import NEVER, Coupon, Discount, Plan, Price, UsageOffset
-from billing.pipeline.cluster import Cluster as UsageSource
+from billing.pipeline.cluster import UsageSource
 from billing.rating.quotes import Quote, quote
 from brokers.choices import ProcessState
 from brokers.contract.process import CLUSTER_USER
@@ -22,15 +22,16 @@ from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
 
 
-def plans_on_sale(*, held: Iterable[str] = (), currency: str | None = None) -> QuerySet[Plan]:
-    """Returns plans on sale with a price in force (in the currency, if given), and plans `held` by instances.
+def plans_on_sale(*, current_plans: Iterable[str] = (), currency: str | None = None) -> QuerySet[Plan]:
+    """Returns plans on sale with a price in force (in the currency, if given), and `current_plans`, which instances
+    have.
 
     An instance keeps its plan after the plan was taken off sale.
     """
     priced = Price.objects.filter(plan=OuterRef("pk"), effective_from__lte=timezone.now())
     if currency is not None:
         priced = priced.filter(currency=currency)
-    return Plan.objects.filter(Q(Exists(priced), on_sale=True) | Q(code__in=held))
+    return Plan.objects.filter(Q(Exists(priced), on_sale=True) | Q(code__in=current_plans))
 
 
 def plan_of(instance: Instance) -> Plan | None:
@@ -43,11 +44,13 @@ def plan_for(
     *,
     bandwidth_mb_s: int | None,
     storage_gb: int | None,
-    held: str | None = None,
+    current_plan: str | None = None,
     currency: str | None = None,
 ) -> Plan | None:
-    """Returns the plan `code` if it is on sale or `held`; without a code, the smallest plan on sale that fits."""
-    plans = plans_on_sale(held=[held] if code and held else [], currency=currency)
+    """Returns the plan `code` if it is on sale or the `current_plan`; without a code, the smallest plan on sale that
+    fits.
+    """
+    plans = plans_on_sale(current_plans=[current_plan] if code and current_plan else [], currency=currency)
     if code:
         return plans.filter(code=code).first()
     return plans.filter(bandwidth_mb_s_max__gte=bandwidth_mb_s or 0, storage_gb_max__gte=storage_gb or 0).first()
@@ -84,7 +87,7 @@ def quote_for(plan: Plan, *, currency: str, bandwidth_mb_s: int, storage_gb: int
     price = price_at(plan, currency)
     if price is None:
         return None
-    return quote(price.of_sizes(), bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+    return quote(price.size_price_list(), bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
 
 
 def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
@@ -94,7 +97,7 @@ def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
     """
     result = [instance for instance in instances if instance.current_phase in COUNTED]
     plans = with_prices(Plan.objects.filter(code__in={instance.plan for instance in result}), currency)
-    prices = {plan.pk: price.of_sizes() for plan in plans if (price := price_of(plan))}
+    prices = {plan.pk: price.size_price_list() for plan in plans if (price := price_of(plan))}
     return {
         instance.pk: quote(
             prices[instance.plan], bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb
@@ -105,20 +108,23 @@ def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
 
 
 def complete_until(instance_id: str) -> datetime | None:
-    """Returns the instant up to which usage of all brokers of the instance's cluster is in the rows; None if unknown.
+    """Returns the instant up to which the usage tables have the reports of all brokers of the instance's cluster; None
+    if it is unknown.
 
-    A broker reports its counters every `USAGE_INTERVAL_MS`, so rows are complete up to one interval before the last
-    read.
+    A broker reports its counters every `USAGE_INTERVAL_MS`, so the tables are complete up to one interval
+    before the last read.
     """
-    return _usage_until(instance_id, Min("updated_at"))
+    return _usage_read_until(instance_id, Min("updated_at"))
 
 
 def applied_until(instance_id: str) -> datetime | None:
-    """Returns the instant up to which the most current partition of usage is in the rows; others may be behind."""
-    return _usage_until(instance_id, Max("updated_at"))
+    """Returns the instant up to which the usage tables have the reports of the partition of the usage topic that was
+    read last; other partitions may be behind.
+    """
+    return _usage_read_until(instance_id, Max("updated_at"))
 
 
-def _usage_until(instance_id: str, aggregate: Min | Max) -> datetime | None:
+def _usage_read_until(instance_id: str, aggregate: Min | Max) -> datetime | None:
     cluster = Placement.objects.filter(instance=instance_id).values("cluster_id")
     at: datetime | None = UsageOffset.objects.filter(cluster_id__in=cluster).aggregate(at=aggregate)["at"]
     return None if at is None or at <= NEVER else at - timedelta(milliseconds=USAGE_INTERVAL_MS)
@@ -133,7 +139,9 @@ def plan_terms(
     currency: str | None = None,
 ) -> PlanTerms | None:
     """Implements `instances.interfaces.PlanCatalogue`: returns the terms of `plan_for`."""
-    plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=current_plan, currency=currency)
+    plan = plan_for(
+        code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, current_plan=current_plan, currency=currency
+    )
     if plan is None:
         return None
     return PlanTerms(
@@ -154,7 +162,7 @@ def with_redemptions(coupons: QuerySet[Coupon]) -> QuerySet[Coupon]:
     return coupons.annotate(redemptions=Coalesce(count, 0))
 
 
-def usage_read_to(cluster_id: str) -> dict[int, int]:
+def next_usage_offsets(cluster_id: str) -> dict[int, int]:
     """Returns the next offset to read of each partition of a cluster's usage topic."""
     rows = UsageOffset.objects.filter(cluster_id=cluster_id, topic=USAGE_TOPIC)
     return dict(rows.values_list("partition", "next_offset"))
@@ -168,7 +176,8 @@ def usage_sources() -> list[UsageSource]:
         # During an upgrade to TLS the shared secret is used, because all running brokers accept it.
         running = [broker for broker in brokers if broker.process_state == ProcessState.RUNNING]
         files = internal_tls.own_files() if all(broker.certified_as for broker in running) else None
-        # Only a broker that was started is sent the secret: another program may have the port of one that was not.
+        # The secret is sent only to brokers that have been started: another program may listen on the port of a broker
+        # that has not.
         readable = [
             broker for broker in brokers if files or broker.process_has_tls is not None or not broker.certified_as
         ]

@@ -16,7 +16,7 @@ from billing.lake.address import open_lake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from billing.pipeline.cluster import Cluster
+    from billing.pipeline.cluster import UsageSource
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ def process_all_clusters() -> None:
         raise first_failure
 
 
-def _process_backlog(cluster: Cluster) -> None:
+def _process_backlog(cluster: UsageSource) -> None:
     from billing.pipeline import job
 
     spark_from_records = settings.SPARK_FROM_RECORDS
@@ -96,7 +96,7 @@ def stop_idle_spark() -> None:
     """Stops Spark and its JVM after they were idle for `SPARK_KEPT_MINUTES`."""
     from billing.pipeline import spark
 
-    if spark.give_back_after(settings.SPARK_KEPT_MINUTES * SECONDS_PER_MINUTE):
+    if spark.stop_session_after(settings.SPARK_KEPT_MINUTES * SECONDS_PER_MINUTE):
         log.info("spark.given_back")
 
 

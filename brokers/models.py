@@ -368,7 +368,7 @@ class Rebalance(Versioned):
         if self.kind != RebalanceKind.LOSS:
             return []
         result: dict[tuple[str, str], list[int]] = {}
-        rows = getattr(self, "lossy_moves", None)  # `selectors.with_losses` reads those of many rebalances
+        rows = getattr(self, "lossy_moves", None)  # `selectors.prefetch_losses` reads those of many rebalances
         for move in self.moves.exclude(loses="").order_by("topic", "partition") if rows is None else rows:
             result.setdefault((move.topic, move.loses), []).append(move.partition)
         return [

@@ -193,7 +193,7 @@ def rebalances() -> QuerySet[Rebalance]:
     return Rebalance.objects.select_related("cluster", "broker").order_by("-created_at", "id")
 
 
-def with_losses(rebalances: Sequence[Rebalance]) -> None:
+def prefetch_losses(rebalances: Sequence[Rebalance]) -> None:
     """Reads the moves that lose data of all these rebalances at once, for `Rebalance.lost_partitions`."""
     lossy = PartitionReassignment.objects.exclude(loses="").order_by("topic", "partition")
     prefetch_related_objects(rebalances, Prefetch("moves", queryset=lossy, to_attr="lossy_moves"))

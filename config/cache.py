@@ -58,18 +58,18 @@ class ForgivingRedisCache(RedisCache):
         super().__init__(server, params)
         self._options: dict[str, Any] = {**params.get("OPTIONS", {}), "serializer": JsonSerializer}
 
-    def _forgiving(self, name: str, otherwise: Any, *args: Any, **options: Any) -> Any:
+    def _forgiving(self, name: str, fallback: Any, *args: Any, **options: Any) -> Any:
         if time.monotonic() < ForgivingRedisCache._resting_until_s:
-            return otherwise
+            return fallback
         try:
             return getattr(super(), name)(*args, **options)
         except (cached_values.NotCacheable, cached_values.ValueTooLarge, cached_values.UnreadableValue) as error:
             logger.warning("the cache does not hold a value: %s: %s", type(error).__name__, error)
-            return otherwise
+            return fallback
         except (RedisError, OSError):
             ForgivingRedisCache._resting_until_s = time.monotonic() + REST_S
             logger.warning("the cache is off: redis does not answer")
-            return otherwise
+            return fallback
 
     def get(self, key: str, default: Any = None, version: int | None = None) -> Any:
         return self._forgiving("get", default, key, default, version)

@@ -13,7 +13,7 @@ from instances import selectors, services
 from instances.lifecycle.effects import effects_of
 from instances.models import Instance, Operation, TopicAllowList
 from tenants.actors import Actor
-from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, each_row, operator_action
+from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, act_on_each_row, operator_action
 from tenants.suspending import NoteForm, bound_form, confirm_page
 
 
@@ -41,7 +41,7 @@ class InstanceAdmin(OperatorAdmin):
             services.suspend_instance(acting=acting, instance=row, note=note)
             return _("suspended")
 
-        each_row(self, request, rows, act)
+        act_on_each_row(self, request, rows, act)
         return None
 
     @operator_action(_("Resume"))

@@ -1,7 +1,7 @@
 """Interfaces of instances to the apps above it (brokers, notifications, billing), which plug them in `AppConfig.ready`.
 
 Dependencies between apps have one direction, so calls in the other direction go through here:
-`interfaces.plan_catalogue.it(...)`.
+`interfaces.plan_catalogue.implementation(...)`.
 """
 
 from __future__ import annotations

@@ -161,8 +161,8 @@ def route_list(instance: Instance) -> QuerySet[Route]:
 
 def events(instance: Instance) -> QuerySet[AuditEntry]:
     """Returns the audit rows of an instance and its topics and quotas, latest first."""
-    own = Q(target_id=instance.pk) | Q(target_id__startswith=f"{instance.pk}/")
-    return AuditEntry.objects.filter(own, tenant_id=instance.tenant_id)
+    is_about_instance = Q(target_id=instance.pk) | Q(target_id__startswith=f"{instance.pk}/")
+    return AuditEntry.objects.filter(is_about_instance, tenant_id=instance.tenant_id)
 
 
 def topics_created(instance: Instance) -> list[str]:
@@ -177,7 +177,7 @@ def topic_names(instance: Instance) -> list[str]:
     key = f"topic-names:{instance.pk}"
     names: list[str] | None = cache.get(key)
     if names is None:
-        names = sorted(topic.name for topic in interfaces.data_plane.it.topics(instance.pk))
+        names = sorted(topic.name for topic in interfaces.data_plane.implementation.topics(instance.pk))
         cache.set(key, names, TOPIC_NAMES_KEPT_S)
     return names
 
@@ -191,8 +191,8 @@ def topic_detail(instance: Instance, name: str) -> TopicView:
     access.require_reachable(instance)
     description = describe_topic(instance, name)
     with not_ready_if_pending(instance, name):
-        config = tuple(interfaces.data_plane.it.topic_config(instance.pk, name))
-    sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
+        config = tuple(interfaces.data_plane.implementation.topic_config(instance.pk, name))
+    sizes = interfaces.observation.implementation.topic_sizes(instance.pk, name)
     allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()
     return _view(description, sizes, allowed, config)
 
@@ -224,22 +224,22 @@ def traffic(instance: Instance, *, since_ms: int) -> Traffic:
     """Returns the traffic since `since_ms` (ms since 1970), at most of the last quarter of an hour. Below 0 it counts
     from the brokers' current time.
     """
-    return interfaces.observation.it.traffic(instance.pk, since_ms)
+    return interfaces.observation.implementation.traffic(instance.pk, since_ms)
 
 
 def topic_sizes(instance: Instance) -> TopicSizes:
     """Returns the sizes of all topics at their leaders."""
-    return interfaces.observation.it.topic_sizes(instance.pk)
+    return interfaces.observation.implementation.topic_sizes(instance.pk)
 
 
 def throttles(instance: Instance) -> Throttles:
     """Returns the current throttles: clients, rules and delays."""
-    return interfaces.observation.it.throttles(instance.pk)
+    return interfaces.observation.implementation.throttles(instance.pk)
 
 
 def bandwidth(instance: Instance) -> Bandwidth:
     """Returns the current share of an instance's bandwidth on each of its brokers, with the reason."""
-    return interfaces.observation.it.bandwidth(instance.pk)
+    return interfaces.observation.implementation.bandwidth(instance.pk)
 
 
 def delays(instance: Instance, *, start: datetime, end: datetime, step_ms: int) -> dict[int, int]:

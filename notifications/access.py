@@ -64,13 +64,13 @@ def deliveries_of(acting: Actor, endpoint: WebhookEndpoint) -> QuerySet[WebhookD
 
 class DeliveryCounts(NamedTuple):
     pending: int
-    over: int
+    finished: int
 
 
 def delivery_counts(endpoint: WebhookEndpoint) -> DeliveryCounts:
     pending = Q(state=DeliveryState.PENDING)
     sums = WebhookDelivery.objects.filter(endpoint=endpoint).aggregate(
-        pending=Count("pk", filter=pending), over=Count("pk", filter=~pending)
+        pending=Count("pk", filter=pending), finished=Count("pk", filter=~pending)
     )
     return DeliveryCounts(**sums)
 

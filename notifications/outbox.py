@@ -86,8 +86,8 @@ def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
 
 def delete_old_notices(now: datetime) -> int:
     """Deletes notices that finished long ago and returns their number."""
-    old = MailNotice.objects.filter(finished_at__lt=now - NOTICE_RETENTION).values_list("pk", flat=True)
-    return MailNotice.objects.filter(pk__in=list(old[:DELETE_BATCH_SIZE])).delete()[0]
+    expired = MailNotice.objects.filter(finished_at__lt=now - NOTICE_RETENTION).values_list("pk", flat=True)
+    return MailNotice.objects.filter(pk__in=list(expired[:DELETE_BATCH_SIZE])).delete()[0]
 
 
 def _run(now: datetime, budgets: Sender, alerts: Sender) -> int:

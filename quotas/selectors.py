@@ -17,7 +17,7 @@ BYTE_RATES = ("producer_byte_rate", "consumer_byte_rate")
 
 def quota_list(instance: InstanceLike) -> list[ClientQuota]:
     """Returns all client quotas of an instance by level, then by name."""
-    return sorted(interfaces.client_quotas.it.describe(instance.pk), key=_order)
+    return sorted(interfaces.client_quotas.implementation.describe(instance.pk), key=_order)
 
 
 def quota_of(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> ClientQuota | None:
@@ -37,7 +37,7 @@ def seconds_of_one_batch(quota: ClientQuota) -> int:
 def address_quota_list(instance: InstanceLike) -> list[AddressQuota]:
     """Returns the limits of addresses, the default first."""
     return sorted(
-        interfaces.client_quotas.it.describe_addresses(instance.pk),
+        interfaces.client_quotas.implementation.describe_addresses(instance.pk),
         key=lambda quota: (quota.address is not None, quota.address or ""),
     )
 

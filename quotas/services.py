@@ -50,15 +50,15 @@ def set_quota(
     without parts, an unknown key, or a value out of range, and `QuotaExceeded` if the instance has too many quotas.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
-    interfaces.require_reachable.it(instance)
+    interfaces.require_reachable.implementation(instance)
     _require_entity(user, client_id)
     _require_short_names(user=user, client_id=client_id)
     _require_limits(limits)
     existing = selectors.quota_list(instance)
-    old = next((quota for quota in existing if (quota.user, quota.client_id) == (user, client_id)), None)
-    if old is None:
+    existing_quota = next((quota for quota in existing if (quota.user, quota.client_id) == (user, client_id)), None)
+    if existing_quota is None:
         _require_free_quota(len(existing) + len(selectors.address_quota_list(instance)))
-    before = dict(old.limits) if old else {}
+    before = dict(existing_quota.limits) if existing_quota else {}
     changes = {key: limits.get(key) for key in LIMITS_MAX if key in before or limits.get(key) is not None}
     after = {key: value for key, value in changes.items() if value is not None}
     if before == after:
@@ -67,7 +67,7 @@ def set_quota(
     ref = quota_ref(instance, user, client_id)
     entry = audit.record(acting, action, ref, before or None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        interfaces.client_quotas.it.alter(instance.pk, user, client_id, changes, validate_only=dry_run)
+        interfaces.client_quotas.implementation.alter(instance.pk, user, client_id, changes, validate_only=dry_run)
 
 
 @audit.atomic
@@ -83,16 +83,16 @@ def delete_quota(
     are none.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
-    interfaces.require_reachable.it(instance)
+    interfaces.require_reachable.implementation(instance)
     _require_entity(user, client_id)
-    old = selectors.quota_of(instance, user, client_id)
-    if old is None:
+    existing_quota = selectors.quota_of(instance, user, client_id)
+    if existing_quota is None:
         raise NotFound
     ref = quota_ref(instance, user, client_id)
-    entry = audit.record(acting, "quota.removed", ref, dict(old.limits), None, tenant=instance.tenant)
-    removal: dict[str, float | None] = dict.fromkeys(old.limits)
+    entry = audit.record(acting, "quota.removed", ref, dict(existing_quota.limits), None, tenant=instance.tenant)
+    removal: dict[str, float | None] = dict.fromkeys(existing_quota.limits)
     with audit.in_doubt(entry):
-        interfaces.client_quotas.it.alter(instance.pk, user, client_id, removal, validate_only=dry_run)
+        interfaces.client_quotas.implementation.alter(instance.pk, user, client_id, removal, validate_only=dry_run)
 
 
 @audit.atomic
@@ -111,7 +111,7 @@ def set_address_quota(
     `QuotaExceeded` if the instance has too many quotas.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
-    interfaces.require_reachable.it(instance)
+    interfaces.require_reachable.implementation(instance)
     address = _require_address(address)
     if connections_per_s is not None and not 0 <= connections_per_s <= CONNECTION_CREATION_RATE_MAX:
         detail = Message(gettext_noop("Use 0 to %(most)s."), most=str(CONNECTION_CREATION_RATE_MAX))
@@ -130,7 +130,7 @@ def set_address_quota(
 def delete_address_quota(*, acting: Actor, instance: InstanceLike, address: str | None, dry_run: bool = False) -> None:
     """Removes the limit of one address, or (None) the default limit. Raises `NotFound` if there is none."""
     access.require(acting, Scope.QUOTAS_WRITE)
-    interfaces.require_reachable.it(instance)
+    interfaces.require_reachable.implementation(instance)
     address = _require_address(address)
     existing = selectors.address_quota_list(instance)
     before = next((quota.connections_per_s for quota in existing if quota.address == address), None)
@@ -149,7 +149,7 @@ def _alter_address(
     ref = _ref(instance, selectors.address_name(address))
     entry = audit.record(acting, action, ref, audited_before, audited_after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        interfaces.client_quotas.it.alter_address(instance.pk, address, after, validate_only=dry_run)
+        interfaces.client_quotas.implementation.alter_address(instance.pk, address, after, validate_only=dry_run)
 
 
 def quota_ref(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> tuple[str, str]:

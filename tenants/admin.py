@@ -23,7 +23,7 @@ from tenants import services
 from tenants.actors import Actor
 from tenants.choices import SuspensionReason, TenantStatus
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant, User
-from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, each_row, operator_action
+from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, act_on_each_row, operator_action
 from tenants.suspending import SuspendForm, bound_form, confirm_page, effects_on
 
 # Packages register these models when their admin modules are imported. Permissions come from roles, not groups; an
@@ -82,7 +82,7 @@ class TenantAdmin(OperatorAdmin):
             services.suspend_tenant(acting=acting, tenant=tenant, reason=reason, note=note)
             return gettext("suspended")
 
-        each_row(self, request, rows, act)
+        act_on_each_row(self, request, rows, act)
         return None
 
     @operator_action(_("Resume"))

@@ -67,7 +67,7 @@ class AlertTerms:
 
 
 # Terms of a fact: it fires at once when it is true (1 or more) and is resolved at once when it is false (0).
-FACT = AlertTerms(levels=(AlertLevel(number=1, fires_at=1, ends_below=1),))
+FACT_TERMS = AlertTerms(levels=(AlertLevel(number=1, fires_at=1, ends_below=1),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

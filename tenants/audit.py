@@ -71,10 +71,10 @@ def append(entries: Sequence[AuditEntry]) -> None:
 
 def delete_expired_client_entries(now: datetime) -> int:
     """Deletes expired entries about Kafka clients, the oldest first, and returns their number."""
-    old = AuditEntry.objects.filter(
+    expired = AuditEntry.objects.filter(
         actor_kind=ActorKind.CLIENT, time__lt=now - timedelta(days=AUDIT_CLIENT_ROWS_KEPT_DAYS)
     )
-    oldest = list(old.order_by("time").values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
+    oldest = list(expired.order_by("time").values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM tenants_auditentry WHERE id = ANY(%s)", [oldest])
         return cursor.rowcount
@@ -86,7 +86,7 @@ def in_doubt(entry: AuditEntry) -> Iterator[None]:
     try:
         yield
     except OutcomeUnknown as error:
-        error.asked += (entry,)
+        error.audit_entries += (entry,)
         raise
 
 
@@ -95,7 +95,7 @@ def record_unknown_outcome(error: OutcomeUnknown) -> None:
 
     It is called after each rollback: by a service's `atomic`, and by the REST view around its own transaction.
     """
-    for entry in error.asked:
+    for entry in error.audit_entries:
         entry.after = {**(entry.after or {}), "outcome": OUTCOME_UNKNOWN}
         entry._state.adding = True
         entry.save(force_insert=True)

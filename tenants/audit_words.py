@@ -39,13 +39,13 @@ def sentence_of(entry: AuditEntry) -> str:
     if entry.actor_kind != ActorKind.CLIENT:
         return ""
     row = _Row(entry)
-    words = _words(row)
+    sentence = _sentence(row)
     if row.after.get("outcome") == "unknown":
-        return _("%(words)s; nobody knows whether it was done") % {"words": words} if words else words
-    return words
+        return _("%(words)s; nobody knows whether it was done") % {"words": sentence} if sentence else sentence
+    return sentence
 
 
-def _words(row: _Row) -> str:
+def _sentence(row: _Row) -> str:
     more = row.after.get("more")
     if isinstance(more, int):
         return _("and %(n)s more") % {"n": more}
@@ -88,14 +88,14 @@ def _records_deleted(row: _Row) -> str:
 
 def _offsets_committed(row: _Row) -> str:
     count = int(row.after.get("partitions", 0))
-    words = ngettext(
+    text = ngettext(
         "set offsets of group %(name)s for %(n)s partition",
         "set offsets of group %(name)s for %(n)s partitions",
         count,
     ) % {"name": row.name, "n": count}
     if row.requests == 1:
-        return words
-    return _("%(words)s, %(count)s times") % {"words": words, "count": row.requests}
+        return text
+    return _("%(words)s, %(count)s times") % {"words": text, "count": row.requests}
 
 
 def _offsets_deleted(row: _Row) -> str:
@@ -174,9 +174,9 @@ def _why_refused(reason: object) -> str:
 
 
 def _sign_in_failed(row: _Row) -> str:
-    words = ngettext("%(n)s failed sign-in", "%(n)s failed sign-ins", row.requests) % {"n": row.requests}
+    text = ngettext("%(n)s failed sign-in", "%(n)s failed sign-ins", row.requests) % {"n": row.requests}
     why = _why_refused(row.after.get("reason"))
-    return _("%(words)s: %(why)s") % {"words": words, "why": why} if why else words
+    return _("%(words)s: %(why)s") % {"words": text, "why": why} if why else text
 
 
 def _sign_in_refused(row: _Row) -> str:

@@ -208,7 +208,7 @@ class TookTooLong(Unavailable):
 class OutcomeUnknown(Unavailable):
     """The request may have been executed: it was sent, but no response arrived.
 
-    `asked` are its audit rows, which `tenants.audit` writes again after the transaction is rolled back.
+    `audit_entries` describe the change; `tenants.audit` writes them after the transaction is rolled back.
     """
 
     code = "outcome_unknown"
@@ -220,4 +220,4 @@ class OutcomeUnknown(Unavailable):
 
     def __init__(self, detail: str = words) -> None:
         super().__init__(detail, retry_after_s=1)
-        self.asked: tuple[AuditEntry, ...] = ()
+        self.audit_entries: tuple[AuditEntry, ...] = ()

@@ -76,8 +76,8 @@ class TokenForm(forms.Form):
     def groups(self) -> list[tuple[str | Promise, list[BoundWidget]]]:
         """Checkboxes of the scopes that may be granted, by group."""
         boxes = {str(box.data["value"]): box for box in self["scopes"]}
-        named = [(group.label, [boxes[scope] for scope in group.scopes if scope in boxes]) for group in GROUPS]
-        return [(label, widgets) for label, widgets in named if widgets]
+        groups = [(group.label, [boxes[scope] for scope in group.scopes if scope in boxes]) for group in GROUPS]
+        return [(label, widgets) for label, widgets in groups if widgets]
 
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or {}

@@ -29,60 +29,60 @@ class HashingBusy(Unavailable):
         super().__init__("Too many sign-ins at the moment. Try again in a few seconds.", retry_after_s=RETRY_AFTER_S)
 
 
-class Turns:
-    """Limiter with `at_once` holders and `waiting` waiters for at most `wait_ms`; further callers are refused
-    immediately.
+class HashingSlots:
+    """Limiter of concurrent hashes: at most `at_once` run, at most `waiting` wait for up to `wait_ms`, and further
+    callers are refused immediately.
     """
 
     def __init__(self, *, at_once: int, waiting: int, wait_ms: int) -> None:
-        self._places = threading.BoundedSemaphore(at_once + waiting)
-        self._turns = threading.BoundedSemaphore(at_once)
+        self._admitted = threading.BoundedSemaphore(at_once + waiting)
+        self._running = threading.BoundedSemaphore(at_once)
         self._wait_ms = wait_ms
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def acquire(self) -> Iterator[None]:
         """Acquires a slot. Raises `HashingBusy`."""
-        if not self._places.acquire(blocking=False):
+        if not self._admitted.acquire(blocking=False):
             raise HashingBusy
         try:
-            if not self._turns.acquire(timeout=self._wait_ms / 1000):
+            if not self._running.acquire(timeout=self._wait_ms / 1000):
                 raise HashingBusy
             try:
                 yield
             finally:
-                self._turns.release()
+                self._running.release()
         finally:
-            self._places.release()
+            self._admitted.release()
 
 
-_everybody = Turns(
+_default_slots = HashingSlots(
     at_once=limits.HASHINGS_AT_ONCE_MAX, waiting=limits.HASHINGS_WAITING_MAX, wait_ms=limits.HASHING_WAIT_MS
 )
-_operators = Turns(
+_operator_slots = HashingSlots(
     at_once=limits.OPERATORS_HASHINGS_AT_ONCE_MAX, waiting=limits.HASHINGS_WAITING_MAX, wait_ms=limits.HASHING_WAIT_MS
 )
-_slots: ContextVar[Turns] = ContextVar("hashing turns", default=_everybody)
+_current_slots: ContextVar[HashingSlots] = ContextVar("hashing turns", default=_default_slots)
 
 
 @contextmanager
 def for_operators(is_operator: bool = True) -> Iterator[None]:
-    """Uses the operators' slots for hashing inside the context, or everybody's if `is_operator` is false."""
-    token = _slots.set(_operators if is_operator else _everybody)
+    """Uses the operators' slots for hashing inside the context, or the default ones if `is_operator` is false."""
+    token = _current_slots.set(_operator_slots if is_operator else _default_slots)
     try:
         yield
     finally:
-        _slots.reset(token)
+        _current_slots.reset(token)
 
 
 class Argon2InTurn(Argon2PasswordHasher):
     """Django's Argon2 hasher that waits for a slot."""
 
     def encode(self, password: str, salt: str) -> str:
-        with _slots.get().turn():
+        with _current_slots.get().acquire():
             return str(super().encode(password, salt))
 
     def verify(self, password: str, encoded: str) -> bool:
-        with _slots.get().turn():
+        with _current_slots.get().acquire():
             return bool(super().verify(password, encoded))
 
 
@@ -90,5 +90,5 @@ class PBKDF2InTurn(PBKDF2PasswordHasher):
     """PBKDF2 hasher with slots, for passwords that were hashed elsewhere; verifying one encodes it again."""
 
     def encode(self, *args: Any, **options: Any) -> str:
-        with _slots.get().turn():
+        with _current_slots.get().acquire():
             return str(super().encode(*args, **options))

@@ -26,8 +26,8 @@ class Interface(Generic[Plugged]):
         self._plugged = implementation
 
     @property
-    def it(self) -> Plugged:
-        """Plugged implementation."""
+    def implementation(self) -> Plugged:
+        """Implementation that was plugged."""
         assert self._plugged is not None, f"nothing is plugged into {self.name}: is the app above installed?"
         return self._plugged
 

@@ -22,7 +22,7 @@ from tenants import sessions
 from tenants.errors import TookTooLong, Unavailable
 from tenants.hashing import HashingBusy
 from tenants.requests import client_ip
-from tenants.second_factor.gate import lacks_operators_factor
+from tenants.second_factor.gate import lacks_factor_required_of_operators
 from tenants.slow_queries import is_query_cancelled
 from tenants.views.base import outside_sso, redirect_to_reauthentication
 
@@ -72,7 +72,7 @@ class OperatorMiddleware:
         values = (value for query in queries for name in query for value in (name, *query.getlist(name)))
         if NUL in request.path_info or any(NUL in value for value in values):
             raise BadRequest("a name or value holds U+0000")
-        if request.path_info in EXEMPT_PATHS or not lacks_operators_factor(request):
+        if request.path_info in EXEMPT_PATHS or not lacks_factor_required_of_operators(request):
             return None
         return redirect("page-security")
 

@@ -88,14 +88,14 @@ def operator_action(description: Any) -> Callable[[Callable[..., Any]], Callable
     def decorate(method: Callable[..., Any]) -> Callable[..., None]:
         @functools.wraps(method)
         def run(self: OperatorAdmin, request: HttpRequest, queryset: QuerySet[Model]) -> None:
-            each_row(self, request, queryset[:ACTION_ROWS_MAX], functools.partial(method, self))
+            act_on_each_row(self, request, queryset[:ACTION_ROWS_MAX], functools.partial(method, self))
 
         return admin.action(description=description, permissions=["operate"])(run)
 
     return decorate
 
 
-def each_row(
+def act_on_each_row(
     page: OperatorAdmin, request: HttpRequest, rows: Iterable[Model], act: Callable[[Actor, Any], Any]
 ) -> None:
     """Calls `act` for each row in its own transaction; a refusal is shown and does not stop the others."""

@@ -213,7 +213,7 @@ _VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple(
-        (re.compile(_VALUE.sub(lambda found: f"(?P<{found[1] or found[2]}>.+)", re.escape(shape)), re.DOTALL), shape)
+        (re.compile(_VALUE.sub(lambda match: f"(?P<{match[1] or match[2]}>.+)", re.escape(shape)), re.DOTALL), shape)
         for shape in BROKER_SHAPES
     )
 

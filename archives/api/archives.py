@@ -174,10 +174,10 @@ class ArchiveCollection(ApiView):
         timestamps, or to a table of a PostgreSQL database. The archive reads as a client of the instance
         (`penstock-archive`), within its bandwidth and quotas.
         """
-        given = dict(self.body)
-        instance = instances_access.instance(self.actor, given.pop("instance_id"))
-        made = services.create(acting=self.actor, instance=instance, **given)
-        return self.one(made, ArchiveDetailOut, status=201, location=f"{API_ROOT}/archives/{made.pk}")
+        body = dict(self.body)
+        instance = instances_access.instance(self.actor, body.pop("instance_id"))
+        archive = services.create(acting=self.actor, instance=instance, **body)
+        return self.one(archive, ArchiveDetailOut, status=201, location=f"{API_ROOT}/archives/{archive.pk}")
 
 
 class ArchiveDetail(ApiView):
@@ -198,16 +198,16 @@ class ArchiveDetail(ApiView):
     )
     def patch(self, request: Request, archive_id: str) -> Response:
         """Pause or resume an archive, or change its schedule, rate, policies and credentials."""
-        found = access.archive(self.actor, archive_id, lock=True)
-        self.require_match(found)
-        return self.one(services.change(acting=self.actor, archive=found, changes=self.body), ArchiveDetailOut)
+        archive = access.archive(self.actor, archive_id, lock=True)
+        self.require_match(archive)
+        return self.one(services.change(acting=self.actor, archive=archive, changes=self.body), ArchiveDetailOut)
 
     @endpoint("delete_archive", Scope.ARCHIVES_WRITE, status=204, requires_if_match=True)
     def delete(self, request: Request, archive_id: str) -> Response:
         """Delete an archive. Its files at `s3:` and its rows at `postgresql:` stay; files at `file:` are deleted."""
-        found = access.archive(self.actor, archive_id, lock=True)
-        self.require_match(found)
-        services.delete(acting=self.actor, archive=found)
+        archive = access.archive(self.actor, archive_id, lock=True)
+        self.require_match(archive)
+        services.delete(acting=self.actor, archive=archive)
         return self.nothing()
 
 
@@ -220,8 +220,8 @@ class ArchiveRun(ApiView):
 
         While the topic has masks, this lets an archive without `may_unmask` read it, which takes `messages:unmask`.
         """
-        found = access.archive(self.actor, archive_id, lock=True)
-        return self.one(services.run_now(acting=self.actor, archive=found), ArchiveOut)
+        archive = access.archive(self.actor, archive_id, lock=True)
+        return self.one(services.run_now(acting=self.actor, archive=archive), ArchiveOut)
 
 
 class ArchiveFileCollection(ApiView):
@@ -230,5 +230,5 @@ class ArchiveFileCollection(ApiView):
     @endpoint("list_archive_files", Scope.ARCHIVES_READ, page_item=ArchiveFileOut)
     def get(self, request: Request, archive_id: str) -> Response:
         """List the files of an archive. Other files in its folder belong to unfinished runs. A table has none."""
-        found = access.archive(self.actor, archive_id)
-        return self.page(access.archive_files_of(found), ArchiveFileOut, order=("id",))
+        archive = access.archive(self.actor, archive_id)
+        return self.page(access.archive_files_of(archive), ArchiveFileOut, order=("id",))

@@ -36,13 +36,13 @@ def archives_page(request: HttpRequest) -> HttpResponse:
     tenant = access.tenant_of(acting)
     form = ArchiveForm(request.POST or None, instances=instances_access.names_of(tenant))
     if form.is_bound and form.is_valid():
-        given = form.given()
+        values = form.arguments()
         try:
-            instance = instances_access.instance(acting, given.pop("instance_id"))
-            made = services.create(acting=acting, instance=instance, **given)
-            text = _("%(topic)s is archived to %(url)s.") % {"topic": made.topic, "url": made.url}
+            instance = instances_access.instance(acting, values.pop("instance_id"))
+            archive = services.create(acting=acting, instance=instance, **values)
+            text = _("%(topic)s is archived to %(url)s.") % {"topic": archive.topic, "url": archive.url}
             messages.success(request, text)
-            return redirect("page-archive", made.pk)
+            return redirect("page-archive", archive.pk)
         except DomainError as error:
             add_errors(form, error)
     context = {"rows": selectors.with_progress(tenant), "form": form}
@@ -59,7 +59,7 @@ def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     archive = archives_access.archive(acting, archive_id)
     form = ArchiveChangeForm(request.POST or None, initial=values_of(archive))
-    form.only_for(archive)
+    form.remove_unused_credentials(archive)
     if form.is_bound and form.is_valid():
         try:
             with transaction.atomic():
@@ -96,15 +96,15 @@ def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
 def change_archive(request: HttpRequest, archive_id: str, act: str) -> HttpResponse:
     """Runs, pauses, resumes or deletes an archive; deletion asks for confirmation."""
     acting = request.actor  # type: ignore[attr-defined]
-    asked = _ask_to_delete(request, archives_access.archive(acting, archive_id)) if act == "delete" else None
-    if asked is not None:
-        return asked
-    done, said = _ACTS[act]
+    confirmation = _ask_to_delete(request, archives_access.archive(acting, archive_id)) if act == "delete" else None
+    if confirmation is not None:
+        return confirmation
+    action, success_message = _ACTIONS[act]
     try:
         with transaction.atomic():
             archive = archives_access.archive(acting, archive_id, lock=True)
-            done(acting=acting, archive=archive)
-        messages.success(request, _(said) % {"topic": archive.topic})
+            action(acting=acting, archive=archive)
+        messages.success(request, _(success_message) % {"topic": archive.topic})
     except DomainError as error:
         if error.http_status == 404:
             raise
@@ -132,7 +132,7 @@ def _resume(*, acting: Any, archive: Archive) -> None:
     services.change(acting=acting, archive=archive, changes={"is_paused": False})
 
 
-_ACTS: dict[str, tuple[Callable[..., Any], str]] = {
+_ACTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "run": (services.run_now, gettext_noop("The archive of %(topic)s runs within half a minute.")),
     "pause": (_pause, gettext_noop("The archive of %(topic)s is paused.")),
     "resume": (_resume, gettext_noop("The archive of %(topic)s goes on.")),

@@ -147,7 +147,7 @@ def adjustments_due(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
         tax_percent = invoice.tax_percent if line.tax_percent is None else line.tax_percent
         charged[line.instance_id, line.plan, line.meter, tax_percent or Decimal(0)] += line.amount
     due: dict[Key, Decimal] = defaultdict(Decimal)
-    for rated in inputs.rated().lines:
+    for rated in inputs.compute_bill().lines:
         due[rated.instance_id, rated.plan, rated.meter, rated.tax_percent] += rated.amount
     for key in sorted({*due, *charged}):
         amount = due[key] - charged[key]
@@ -163,6 +163,6 @@ def adjustments_due(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
 
 def _charged_lines(invoice: Invoice) -> list[InvoiceLine]:
     """Returns the invoice's own lines and later corrections of it, without its corrections of other invoices."""
-    own = InvoiceLine.objects.filter(invoice=invoice).exclude(kind="adjustment")
-    later = InvoiceLine.objects.filter(corrects=invoice, kind="adjustment")
-    return [*own, *later]
+    own_lines = InvoiceLine.objects.filter(invoice=invoice).exclude(kind="adjustment")
+    corrections = InvoiceLine.objects.filter(corrects=invoice, kind="adjustment")
+    return [*own_lines, *corrections]

@@ -47,7 +47,9 @@ def draft(tenant: Tenant, now: datetime) -> Draft:
     inputs, unpriced = without_unpriced(inputs_of(tenant, month))
     until = known_until(month, now)
     expected = [with_forecast(usage, until, month) for usage in inputs.usage]
-    return Draft(so_far=rated_so_far(inputs, now), forecast=replace(inputs, usage=expected).rated(), unpriced=unpriced)
+    return Draft(
+        so_far=bill_so_far(inputs, now), forecast=replace(inputs, usage=expected).compute_bill(), unpriced=unpriced
+    )
 
 
 def known_until(month: Period, now: datetime) -> datetime:
@@ -55,10 +57,10 @@ def known_until(month: Period, now: datetime) -> datetime:
     return max(min(ceil_hour(now), month.end), month.start + HOUR)
 
 
-def rated_so_far(inputs: Inputs, now: datetime) -> Bill:
+def bill_so_far(inputs: Inputs, now: datetime) -> Bill:
     """Computes the bill of a billing period that has begun. Raises `NoPrice`."""
     if now >= inputs.period.end:
-        return inputs.rated()
+        return inputs.compute_bill()
     # A minimum is due at the end of the month; before that it is unknown whether the amounts reach it.
     running = replace(inputs, agreement=replace(inputs.agreement, minimum=Decimal(0)))
-    return running.rated(known_until(inputs.period, now))
+    return running.compute_bill(known_until(inputs.period, now))

@@ -45,7 +45,8 @@ LATIN: Final = _fontpkg_face("", "fontpkg_noto_sans")
 SIMPLIFIED, TRADITIONAL, JAPANESE, KOREAN = map(_east_asian_face, ("SC", "TC", "JP", "KR"))
 EMOJI: Final = Face("Noto Emoji", "manimgx_fonts", "NotoEmoji[wght].ttf")
 SYMBOLS: Final = _manimgx_face("Symbols")
-# Fonts by the first word of the Unicode name of a letter. Latin, Greek, Cyrillic and Devanagari are in the first font.
+# Fonts by the first word of the Unicode name of a letter that `LATIN` lacks: it also has Greek, Cyrillic, and
+# Devanagari except for Vedic letters.
 SCRIPTS: Final = {
     "ARABIC": _fontpkg_face("Arabic", "fontpkg_noto_sans_arabic"),
     "HEBREW": Face("Heebo", "fontpkg_heebo", "files/Heebo[wght].ttf"),
@@ -121,8 +122,10 @@ def is_east_asian(letter: str) -> bool:
     return east_asian_width(letter) in "WFH" and category(letter)[0] != "S" and not _is_conjoining(letter)
 
 
-def preferred_for(text: str) -> Face:
-    """Returns the font for the Chinese characters of a text: Japanese if it has kana, Korean if it has Hangul."""
+def preferred_east_asian_face(text: str) -> Face:
+    """Returns the font for the Chinese characters of a text: Japanese if it has kana, Korean if it has Hangul,
+    otherwise simplified Chinese.
+    """
     scripts = {name(letter, "").split(" ")[0] for letter in text if is_east_asian(letter)}
     if scripts & {*KANA}:
         return JAPANESE

@@ -62,7 +62,7 @@ def is_western(letter: str) -> bool:
 
 def plain_runs(text: str) -> Iterator[Run]:
     """Yields the runs of an `is_plain` text in order; the font of letters of Windows-1252 is empty."""
-    preferred = faces.preferred_for(text)
+    preferred = faces.preferred_east_asian_face(text)
     for font, letters in groupby(text, key=lambda letter: "" if is_western(letter) else _font_of(letter, preferred)):
         yield _run_or_replacement(font, "".join(letters))
 
@@ -81,7 +81,7 @@ def text_lines(text: str, width: float, width_of: WidthFunction) -> Iterator[lis
     A line has as many words as fit into `width`, measured by `width_of`. A word that is wider than a line is broken.
     """
     displayed = cleaned(text)
-    preferred = faces.preferred_for(displayed)
+    preferred = faces.preferred_east_asian_face(displayed)
     words = [part for word in displayed.split() for part in _break_word(list(_runs(word, preferred)), width, width_of)]
     line: list[list[Run]] = []
     available = width

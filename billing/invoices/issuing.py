@@ -76,7 +76,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     state = usage_states(tenant, [period])[period.start]
     try:
         inputs = inputs_of(tenant, period)
-        bill = inputs.rated()
+        bill = inputs.compute_bill()
     except NoPrice as error:
         raise Conflict(str(error), code="no_price") from None
     late = late_usage(tenant)

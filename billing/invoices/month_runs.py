@@ -180,7 +180,7 @@ def run(kind: RunKind, month: str, operator_id: str) -> None:
 
 def _issue(run_: MonthRun, period: Period, acting: Actor) -> MonthRun:
     result = closing.close_month(
-        timezone.now().astimezone(UTC), acting=acting, period=period, progress=_ProgressRecorder(run_).progress
+        timezone.now().astimezone(UTC), acting=acting, period=period, progress=_ProgressRecorder(run_).record
     )
     store_closing(result, timezone.now())
     count = result.issued + result.nothing_to_charge + len(result.waiting)
@@ -197,7 +197,7 @@ def _compute_late_usage(run_: MonthRun, period: Period) -> MonthRun:
     count, recorder = tenants.count(), _ProgressRecorder(run_)
     findings: dict[str, str] = {}
     for position, tenant in enumerate(tenants.iterator(chunk_size=500)):
-        recorder.progress(position, count)
+        recorder.record(position, count)
         try:
             amount = sum((adjustment.line.amount for adjustment in adjustments_of(tenant)), Decimal(0))
         except NoPrice as error:
@@ -212,8 +212,8 @@ def _compute_late_usage(run_: MonthRun, period: Period) -> MonthRun:
     return replace(run_, done=count, total=count, named=_first_entries(findings), named_in_all=len(findings))
 
 
-def _first_entries(named: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(islice(named.items(), NAMED_MAX))
+def _first_entries(findings: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(islice(findings.items(), NAMED_MAX))
 
 
 class _ProgressRecorder:
@@ -222,7 +222,7 @@ class _ProgressRecorder:
     def __init__(self, run_: MonthRun) -> None:
         self._run = run_
 
-    def progress(self, done: int, total: int) -> None:
+    def record(self, done: int, total: int) -> None:
         now = timezone.now()
         if now - self._run.noted_at >= PROGRESS_INTERVAL or done == 0:
             self._run = replace(self._run, done=done, total=total, noted_at=now)

@@ -1,4 +1,4 @@
-"""PDF of an invoice or a credit note, in English or Chinese. Pure except for the translations from the catalogue.
+"""PDF of an invoice or a credit note, in English or Chinese. Pure except for translations and a warning in the log.
 
 Letters that Helvetica lacks are set in Noto Sans, of which the used glyphs are embedded (`billing.invoices.faces`). The
 same invoice always gives the same text and look.
@@ -77,7 +77,7 @@ def _build(document: InvoiceDocument, language: str) -> bytes:
             rightMargin=MARGIN - FRAME_PADDING,
             title=title, author=invoice.seller["name"], invariant=1,
         )  # fmt: skip
-        footer = partial(_footer, title=title)
+        footer = partial(_draw_footer, title=title)
         template.build(_story(document, title), onFirstPage=footer, onLaterPages=footer)
     return buffer.getvalue()
 
@@ -278,7 +278,7 @@ def _as_markup(run: fonts.Run) -> str:
     return f'<font name="{run.font}">{text}</font>' if run.font else text
 
 
-def _footer(canvas: Any, document: Any, *, title: str) -> None:
+def _draw_footer(canvas: Any, document: Any, *, title: str) -> None:
     width = A4[0] - 2 * MARGIN
     for text, style in ((title, SMALL), (str(document.page), SMALL_RIGHT)):
         paragraph = _text(text, style)

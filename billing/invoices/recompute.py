@@ -139,7 +139,7 @@ def _instance_ids(inputs: Inputs) -> list[str]:
 
 def _compare_with_inputs(inputs: Inputs, invoice_lines: list[InvoiceLine]) -> list[Difference]:
     """Compares the stored lines with the lines rated from the inputs, by position."""
-    rated = [(line.instance_id, line.plan, line.meter, line.amount) for line in inputs.rated().lines]
+    rated = [(line.instance_id, line.plan, line.meter, line.amount) for line in inputs.compute_bill().lines]
     invoiced = [
         (line.instance_id, line.plan, line.meter, line.amount) for line in invoice_lines if line.kind != "adjustment"
     ]

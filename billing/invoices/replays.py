@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 TASK: Final = "billing.replay_invoice"
 LOCK: Final = "replay of an invoice"
-# A result is cached for `CACHE_TTL_S`. An invoice can be replayed again `REPEAT_INTERVAL_MIN` its last replay.
+# A result is cached for `CACHE_TTL_S`. An invoice can be replayed again `REPEAT_INTERVAL_MIN` after its last replay.
 CACHE_TTL_S: Final = 24 * 3_600
 REPEAT_INTERVAL_MIN: Final = timedelta(minutes=10)
 # A replay without progress for this long is taken to be dead.
@@ -229,7 +229,7 @@ def _execute(invoice: Invoice, replay: InvoiceReplay) -> InvoiceReplay:
     _store(invoice, replay)
     inputs = from_json(invoice.inputs or {})
     recorder = _ProgressRecorder(invoice, replace(replay, total=rows_to_read(inputs)))
-    differences = compare_with_lake(invoice, inputs, recorder.progress)
+    differences = compare_with_lake(invoice, inputs, recorder.record)
     stored = tuple(
         (
             difference.instance_id,
@@ -253,7 +253,7 @@ class _ProgressRecorder:
         self._invoice = invoice
         self.replay = replay
 
-    def progress(self, rows: int) -> None:
+    def record(self, rows: int) -> None:
         now = timezone.now()
         if now - self.replay.noted_at >= PROGRESS_INTERVAL:
             self.replay = replace(self.replay, rows=rows, noted_at=now)

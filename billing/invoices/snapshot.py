@@ -52,7 +52,7 @@ class Inputs:
         """True if a price needs five-minute sums."""
         return any(component.meter is Meter.BANDWIDTH_P95 for prices in self.prices for component in prices.components)
 
-    def rated(self, until: datetime | None = None) -> Bill:
+    def compute_bill(self, until: datetime | None = None) -> Bill:
         """Returns the bill of the period, or of its hours before `until`. Raises `NoPrice`."""
         if self.version == 1:
             bill = version_1.rate(self.period, self.usage, self.prices, self.agreement)

@@ -43,17 +43,17 @@ def merge_days(lake: Lake, today: date) -> int:
 
 
 def _merge(lake: Lake, cluster_id: str, day: date) -> int:
-    old = list(LakeFile.objects.filter(cluster_id=cluster_id, day=day).order_by("id"))
+    source_files = list(LakeFile.objects.filter(cluster_id=cluster_id, day=day).order_by("id"))
     try:
-        written = merging.merge(lake, cluster_id, day, old)
+        written = merging.merge(lake, cluster_id, day, source_files)
     except (OSError, ValueError, merging.FileMismatch) as error:
         raise LakeBroken(f"{day} of {cluster_id}: {error}") from error
-    expected = sum(file.rows for file in old), sum(file.added_bytes for file in old)
+    expected = sum(file.rows for file in source_files), sum(file.added_bytes for file in source_files)
     if (written.rows, written.added_bytes) != expected:
         raise LakeBroken(f"{written.path}: merged to {written.rows} rows, {written.added_bytes} bytes; not {expected}")
     with transaction.atomic():
-        deleted, _ = LakeFile.objects.filter(pk__in=[file.pk for file in old]).delete()
-        if deleted != len(old):
+        deleted, _ = LakeFile.objects.filter(pk__in=[file.pk for file in source_files]).delete()
+        if deleted != len(source_files):
             transaction.set_rollback(True)
             return 0  # another process merged them
         LakeFile.objects.create(
@@ -61,8 +61,8 @@ def _merge(lake: Lake, cluster_id: str, day: date) -> int:
             schema_version=files.SCHEMA_VERSION,
         )  # fmt: skip
     try:
-        for file in old:
+        for file in source_files:
             files.delete(lake, file.path)
     except OSError as failure:  # without a row they are strays, which are deleted later
         log.warning("lake_files_not_deleted", day=str(day), cluster=cluster_id, reason=str(failure))
-    return len(old) - 1
+    return len(source_files) - 1

@@ -75,19 +75,19 @@ def plan_buckets(row_counts: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) 
 
 
 def merge(
-    lake: Lake, cluster_id: str, day: date, old: Sequence[LakeFile], bucket_rows: int = BUCKET_ROWS
+    lake: Lake, cluster_id: str, day: date, source_files: Sequence[LakeFile], bucket_rows: int = BUCKET_ROWS
 ) -> WrittenFile:
     """Merges several files of a cluster and day into one. The caller replaces their rows and deletes the old files.
 
     Raises:
-        Differs: a file does not match its row.
+        FileMismatch: a file does not match its row.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
-    schema = _schema_of(lake, old)
-    plan = plan_buckets(_rows_by_instance(lake, old), bucket_rows)
-    path = merged_path(cluster_id, day, [file.path for file in old])
+    schema = _schema_of(lake, source_files)
+    plan = plan_buckets(_rows_by_instance(lake, source_files), bucket_rows)
+    path = merged_path(cluster_id, day, [file.path for file in source_files])
     target = lake.path(path)
     # A concurrent process that merges the same files must not write to the same file.
     temporary = f"{target}.{secrets.token_hex(4)}.new"
@@ -95,7 +95,7 @@ def merge(
     rows = added = 0
     with tempfile.TemporaryDirectory(prefix="penstock-lake-") as folder:
         buckets = [Path(folder) / f"{number}.arrow" for number in range(plan.buckets)]
-        _fill(buckets, plan, schema, _tables(lake, old, schema))
+        _fill(buckets, plan, schema, _tables(lake, source_files, schema))
         with (
             lake.files.open_output_stream(temporary) as stream,
             parquet.ParquetWriter(stream, schema, compression="zstd") as writer,
@@ -116,7 +116,7 @@ def batches_of(
     """Yields the rows of a file in batches, in order. With `instance_ids` row groups without them are skipped.
 
     Raises:
-        Differs: the file has other rows than were written.
+        FileMismatch: the file has other rows than were written.
         OSError, ValueError: the file cannot be read.
     """
     import pyarrow as pa
@@ -154,33 +154,33 @@ def _row_groups_of(source: object, instance_ids: Sequence[str]) -> list[int]:
     return result
 
 
-def _schema_of(lake: Lake, old: Sequence[LakeFile]) -> pa.Schema:
+def _schema_of(lake: Lake, source_files: Sequence[LakeFile]) -> pa.Schema:
     """Returns the columns of all files; older versions differ in types that can be widened."""
     import pyarrow as pa
     from pyarrow import parquet
 
     schemas = []
-    for file in old:
+    for file in source_files:
         with lake.files.open_input_file(lake.path(file.path)) as stream:
             schemas.append(parquet.read_schema(stream).remove_metadata())
     whole = pa.unify_schemas(schemas, promote_options="permissive")
     return pa.schema([whole.field(name) for name in COLUMNS])
 
 
-def _rows_by_instance(lake: Lake, old: Sequence[LakeFile]) -> dict[str, int]:
+def _rows_by_instance(lake: Lake, source_files: Sequence[LakeFile]) -> dict[str, int]:
     import pyarrow.compute as pc
 
     rows: Counter[str] = Counter()
-    for file in old:
+    for file in source_files:
         for table in batches_of(lake, file, ["instance_id"]):
             for count in pc.value_counts(table.column("instance_id")).to_pylist():
                 rows[count["values"]] += count["counts"]
     return rows
 
 
-def _tables(lake: Lake, old: Sequence[LakeFile], schema: pa.Schema) -> Iterator[pa.Table]:
+def _tables(lake: Lake, source_files: Sequence[LakeFile], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yields the rows of all files in batches and compares each file with its row. Raises `FileMismatch`."""
-    for file in old:
+    for file in source_files:
         rows = added = 0
         for table in batches_of(lake, file, COLUMNS):
             rows, added = rows + table.num_rows, added + added_bytes(table)

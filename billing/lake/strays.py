@@ -84,15 +84,15 @@ def _strays(lake: Lake, folders: Sequence[str], now: datetime) -> Iterator[FileI
     from pyarrow.fs import FileSelector
 
     for folder in folders:
-        old = {
+        old_files = {
             info.path.removeprefix(f"{lake.folder}/"): info
             for info in lake.files.get_file_info(FileSelector(folder, allow_not_found=True))
             if info.is_file and _NAME.fullmatch(info.base_name) and _is_old(info, now)
         }
         # Queried after the folder was listed, because rows may be inserted while it is listed.
-        known_paths = set(LakeFile.objects.filter(path__in=list(old)).values_list("path", flat=True))
-        for path in sorted(old.keys() - known_paths):
-            yield old[path]
+        known_paths = set(LakeFile.objects.filter(path__in=list(old_files)).values_list("path", flat=True))
+        for path in sorted(old_files.keys() - known_paths):
+            yield old_files[path]
 
 
 def _is_old(info: FileInfo, now: datetime) -> bool:

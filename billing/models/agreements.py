@@ -150,8 +150,8 @@ class Seller(models.Model):
 def validate_fits(name: str, amount: Decimal | None, currency: str) -> None:
     """Raises `ValidationError` for an amount with more decimals than its currency."""
     if amount is not None and currency and not fits(amount, currency):
-        words = {"currency": currency, "n": minor_digits(currency)}
-        raise ValidationError({name: _("Amounts in %(currency)s have at most %(n)s decimals.") % words})
+        text_values = {"currency": currency, "n": minor_digits(currency)}
+        raise ValidationError({name: _("Amounts in %(currency)s have at most %(n)s decimals.") % text_values})
 
 
 class InvoiceSeries(models.Model):

@@ -45,8 +45,9 @@ class Invoice(models.Model):
     """Invoice or credit note.
 
     `inputs` are the inputs of rating (`billing.invoices.snapshot`), from which every amount can be recomputed.
-    `from_balance` is the part of the total that the credit balance covered at issue. `taxes` are its rates
-    (`tax_sums`), empty in old invoices; `tax_percent` is None if there are several rates.
+    `from_balance` is the part of the total that the credit balance covered at issue. `taxes` are base and tax of each
+    rate (read by `tax_sums`), empty in old invoices; `tax_percent` is None if there are several rates. `reference`
+    identifies the payment.
     """
 
     id = TypedIdField("inv")

@@ -94,8 +94,8 @@ class Price(models.Model):
         if not re.fullmatch(CURRENCY_PATTERN, self.currency):
             raise ValidationError({"currency": _("A currency is three letters, such as EUR.")})
         if minor_digits(self.currency) > DIGITS_STORED_MAX:
-            words = {"currency": self.currency}
-            text = _("Amounts in %(currency)s have more than three decimals, which is not offered.") % words
+            text_values = {"currency": self.currency}
+            text = _("Amounts in %(currency)s have more than three decimals, which is not offered.") % text_values
             raise ValidationError({"currency": text})
         for name in ("base_per_hour", "per_mb_s_hour", "per_gb_hour"):
             validate_price(name, getattr(self, name))
@@ -110,7 +110,7 @@ class Price(models.Model):
         """Returns the price list with measured meters. The caller prefetches `components`."""
         return self._price_list(component.as_component() for component in self.components.all())
 
-    def of_sizes(self) -> PriceList:
+    def size_price_list(self) -> PriceList:
         """Returns the price list without measured meters, which suffices for a quote."""
         return self._price_list(())
 

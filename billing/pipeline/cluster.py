@@ -1,4 +1,4 @@
-"""Cluster that a run of the pipeline reads. The module has no heavy imports."""
+"""Cluster from which a run of the pipeline reads usage. The module has no heavy imports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class UsageSource:
     """Access to a cluster's usage topic: internal bootstrap servers and credentials.
 
     The credentials are the certificate of the pipeline's process with the brokers' CA, or a name and a password.

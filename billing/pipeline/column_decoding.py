@@ -70,15 +70,15 @@ def _decoded(partition: int, offsets: Sequence[int], records: Sequence[ReportCol
     heads = [[checked(name, value) for name, value in zip(ReportHead._fields, r.head, strict=True)] for r in records]
     names = _names([record.names for record in records])
     sizes = [len(record.names) for record in records]
-    first, own = repeated([0, *accumulate(sizes[:-1])], pa.int32()), repeated(sizes, pa.int32())
-    named = {
-        name: _places(records, column, total, first, own) for column, name in enumerate(NAMED)
+    first_name_index, name_count = repeated([0, *accumulate(sizes[:-1])], pa.int32()), repeated(sizes, pa.int32())
+    name_indexes = {
+        name: _name_indexes(records, column, total, first_name_index, name_count) for column, name in enumerate(NAMED)
     }  # fmt: skip
-    _require(pc.is_in(names, _COUNTED_THINGS).take(named["direction"]))
+    _require(pc.is_in(names, _COUNTED_THINGS).take(name_indexes["direction"]))
     length = pc.utf8_length(names)
     is_id = pc.and_(pc.greater(length, 0), pc.less_equal(length, INSTANCE_ID_CHARACTERS_MAX))
-    _require(is_id.take(named["instance_id"]))
-    counts = [_counts(records, len(NAMED) + place, total) for place in range(len(COUNTED))]
+    _require(is_id.take(name_indexes["instance_id"]))
+    counts = [_counts(records, len(NAMED) + number, total) for number in range(len(COUNTED))]
     arrays = [
         pa.repeat(pa.scalar(partition, pa.int32()), total),
         repeated(offsets, pa.int64()),
@@ -86,7 +86,7 @@ def _decoded(partition: int, offsets: Sequence[int], records: Sequence[ReportCol
             repeated(values, ARROW_SCHEMA.field(name).type)
             for name, values in zip(ReportHead._fields, zip(*heads, strict=True), strict=True)
         ),
-        *(names.take(places) for places in named.values()),
+        *(names.take(indexes) for indexes in name_indexes.values()),
         *counts,
         *[pa.nulls(total, pa.string())] * 2,
     ]
@@ -104,12 +104,14 @@ def _names(lists: Sequence[Sequence[Any]]) -> pa.Array:
     return names
 
 
-def _places(records: Sequence[ReportColumns], column: int, total: int, first: pa.Array, own: pa.Array) -> pa.Array:
+def _name_indexes(
+    records: Sequence[ReportColumns], column: int, total: int, first_name_index: pa.Array, name_count: pa.Array
+) -> pa.Array:
     """Returns the indexes of a column's names in the list of the names of all records."""
     raw = pa.py_buffer(b"".join([record.columns[column] for record in records]))
-    places = pa.Array.from_buffers(pa.uint16(), total, [None, raw]).cast(pa.int32())
-    _require(pc.less(places, own))
-    return pc.add(places, first)
+    indexes = pa.Array.from_buffers(pa.uint16(), total, [None, raw]).cast(pa.int32())
+    _require(pc.less(indexes, name_count))
+    return pc.add(indexes, first_name_index)
 
 
 def _counts(records: Sequence[ReportColumns], column: int, total: int) -> pa.Array:

@@ -75,18 +75,18 @@ def batch_of(partition: int, offsets: Sequence[int], raws: Sequence[bytes | None
     """Returns rows of `schema.EVENT` equal to those of `rows_of`. Records as brokers write them are parsed
     column-wise.
     """
-    places: tuple[list[int], list[int]] = [], []
-    for place, raw in enumerate(raws):
-        places[raw is not None and raw.startswith(usage_columns.BEGINNING)].append(place)
-    events, columns = places
+    indexes: tuple[list[int], list[int]] = [], []
+    for index, raw in enumerate(raws):
+        indexes[raw is not None and raw.startswith(usage_columns.BEGINNING)].append(index)
+    events, columns = indexes
     if not columns:
         return _of_events(partition, offsets, raws)
     of_columns = column_decoding.batch_of(
-        partition, [offsets[place] for place in columns], [raws[place] or b"" for place in columns]
+        partition, [offsets[index] for index in columns], [raws[index] or b"" for index in columns]
     )
     if not events:
         return of_columns
-    of_events = _of_events(partition, [offsets[place] for place in events], [raws[place] for place in events])
+    of_events = _of_events(partition, [offsets[index] for index in events], [raws[index] for index in events])
     return _in_order(of_events, of_columns)
 
 
@@ -130,8 +130,8 @@ def _parsed(partition: int, offsets: pa.Array, raws: Sequence[Any]) -> pa.Record
     ).combine_chunks()  # fmt: skip
     names = {name: _names(table.column(name), has_escapes=has_escapes) for name in _NAMES}
     columns = [names[name] if name in names else table.column(name).combine_chunks() for name in FIELD_NAMES]
-    place = pa.repeat(pa.scalar(partition, pa.int32()), len(raws))
-    arrays = [place, offsets, *columns, *[pa.nulls(len(raws), pa.string())] * 2]
+    partitions = pa.repeat(pa.scalar(partition, pa.int32()), len(raws))
+    arrays = [partitions, offsets, *columns, *[pa.nulls(len(raws), pa.string())] * 2]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 

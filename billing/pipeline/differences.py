@@ -20,8 +20,8 @@ from brokers.contract.usage import COUNTED, COUNTER_KEY
 MS_PER_MINUTE: Final = 60_000
 # Maximum of one minute, so that sums of reported values fit into 64 bits.
 MINUTE_MAX: Final = 2**62
-# Between `MINUTE_MAX` and the maximum of 64 bits: integer sums are exact below, float sums detect values above.
-_SURELY_MORE: Final = 6e18
+# A float sum above this number is above `MINUTE_MAX`; below it, the integer sum is exact, because it fits into 64 bits.
+_ABOVE_MINUTE_MAX: Final = 6e18
 _NUMBER_MAX: Final = 2**62
 
 REPORTS: Final = schema.arrow(schema.columns((*COUNTER_KEY, "sequence", "at_ms", *COUNTED)))
@@ -54,8 +54,8 @@ def distinct(events: pa.Table) -> pa.Table:
     sums = sums.sort_by([("counter", "ascending"), ("sequence", "ascending")])
     reports = reports.filter(is_first)
     for name, _ in largest:
-        place = reports.schema.get_field_index(name)
-        reports = reports.set_column(place, reports.field(place), sums.column(f"{name}_max"))
+        index = reports.schema.get_field_index(name)
+        reports = reports.set_column(index, reports.field(index), sums.column(f"{name}_max"))
     return reports.combine_chunks()
 
 
@@ -65,9 +65,9 @@ def _encoded(column: pa.ChunkedArray) -> pa.Array:
 
 def plain(table: pa.Table) -> pa.Table:
     """Returns the table with names as strings."""
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
+            table = table.set_column(index, field.name, table.column(index).cast(field.type.value_type))
     return table
 
 
@@ -129,9 +129,9 @@ def minutes(rows: pa.Table) -> pa.Table:
     of_counters = pa.table({"counter": rows.column("counter"), "minute_ms": minute, **increments_})
     sums = _summed(of_counters, ("counter", "minute_ms"))
     first = rows.filter(is_run_start(array_of(rows, "counter")))
-    place = pc.index_in(array_of(sums, "counter"), value_set=array_of(first, "counter"))
+    indexes = pc.index_in(array_of(sums, "counter"), value_set=array_of(first, "counter"))
     names = [name for name in MINUTE_KEY if name != "minute_ms"]
-    of_minute = plain(first.select(names)).take(place)
+    of_minute = plain(first.select(names)).take(indexes)
     for name in ("minute_ms", *COUNTED):
         of_minute = of_minute.append_column(name, sums.column(name))
     return summed(of_minute)
@@ -147,16 +147,16 @@ def summed(of_minutes: pa.Table) -> pa.Table:
 def _summed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Sums the counts of rows with the same key, up to `MINUTE_MAX`."""
     floats = {name: rows.column(name).cast(pa.float64(), safe=False) for name in COUNTED}
-    if all((pc.sum(column).as_py() or 0.0) <= _SURELY_MORE for column in floats.values()):
+    if all((pc.sum(column).as_py() or 0.0) <= _ABOVE_MINUTE_MAX for column in floats.values()):
         sums = rows.group_by(list(key), use_threads=False).aggregate([(name, "sum") for name in COUNTED])
         sums = sums.rename_columns([name.removesuffix("_sum") for name in sums.column_names])
     else:
         for name, column in floats.items():
             rows = rows.append_column(f"{name}_about", column)
-        wanted = [(name, "sum") for count in COUNTED for name in (count, f"{count}_about")]
-        sums = rows.group_by(list(key), use_threads=False).aggregate(wanted)
+        aggregations = [(name, "sum") for count in COUNTED for name in (count, f"{count}_about")]
+        sums = rows.group_by(list(key), use_threads=False).aggregate(aggregations)
         for name in COUNTED:
-            is_more = pc.greater(sums.column(f"{name}_about_sum"), _SURELY_MORE)
+            is_more = pc.greater(sums.column(f"{name}_about_sum"), _ABOVE_MINUTE_MAX)
             sums = sums.append_column(name, pc.if_else(is_more, MINUTE_MAX, sums.column(f"{name}_sum")))
     for name in COUNTED:
         capped = pc.min_element_wise(sums.column(name), MINUTE_MAX)

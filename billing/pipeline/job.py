@@ -15,7 +15,7 @@ import structlog
 from billing.lake import files
 from billing.lake.address import Lake
 from billing.pipeline import rounds, sink
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 from billing.pipeline.consuming import UsageConsumer
 from billing.pipeline.doubts import ClockBounds, Problem
 from billing.pipeline.read_ahead import ReadAhead, ReadRange
@@ -85,7 +85,7 @@ def lost(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) ->
     ]
 
 
-def skip_lost(cluster: Cluster, dsn: str) -> dict[int, tuple[int, int]]:
+def skip_lost(cluster: UsageSource, dsn: str) -> dict[int, tuple[int, int]]:
     """Resets stored offsets outside their partitions' logs to the log start offset.
 
     Returns the old and the new offset by partition. Reports that are read again count once, because counters are stored
@@ -103,7 +103,7 @@ def skip_lost(cluster: Cluster, dsn: str) -> dict[int, tuple[int, int]]:
     return moved
 
 
-def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:
+def available_offsets(cluster: UsageSource) -> dict[int, tuple[int, int]]:
     """Returns (log start offset, high watermark) of each usage partition that has a leader."""
     with UsageConsumer(cluster.bootstrap, cluster.login) as consumer:
         return consumer.available()
@@ -111,7 +111,7 @@ def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:
 
 def run(
     make_session: Callable[[], SparkSession],
-    cluster: Cluster,
+    cluster: UsageSource,
     dsn: str,
     *,
     lake: Lake | None = None,
@@ -137,7 +137,7 @@ class Runs:
     def __init__(
         self,
         make_session: Callable[[], SparkSession],
-        cluster: Cluster,
+        cluster: UsageSource,
         dsn: str,
         *,
         lake: Lake | None = None,
@@ -167,11 +167,11 @@ class Runs:
         """
         connection, cluster = self._connection, self._cluster
         self._ahead.finish()
-        looked_at, offsets = datetime.now(UTC), self._consumer.available()
+        read_at, offsets = datetime.now(UTC), self._consumer.available()
         ends = {partition: high for partition, (_, high) in offsets.items()}
-        planned = _planned(connection, cluster, offsets, looked_at)
+        planned = _planned(connection, cluster, offsets, read_at)
         if not planned:
-            sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
+            sink.record_read_times(connection, cluster.cluster_id, ends, read_at)
             return RunReport(records=0, values=0, minute_rows=0, left_out=0, caught_up=True)
         self._reached("planned")
         backlog = sum(ends[range_.partition] - range_.start for range_ in planned)
@@ -183,7 +183,7 @@ class Runs:
             self._ahead.begin(_read_ranges(plan(stops, {partition: offsets[partition] for partition in stops})))
         self._write(result, stops)
         applied = {partition: high for partition, high in ends.items() if stops.get(partition, high) == high}
-        sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
+        sink.record_read_times(connection, cluster.cluster_id, applied, read_at)
         _log_problems(cluster, result.problems)
         return RunReport(
             records=result.records,
@@ -207,11 +207,11 @@ class Runs:
             from billing.pipeline import spark_tasks
 
             bytes_max = BYTES_PER_RUN_MAX // len(planned)
-            result = spark_tasks.on_executors(session, cluster, planned, known, stored, bytes_max, self._lake)
+            result = spark_tasks.run_on_executors(session, cluster, planned, known, stored, bytes_max, self._lake)
         if result is not None:
             return result
-        wanted = _read_ranges({range_.partition: (range_.start, range_.stop) for range_ in planned})
-        by_partition = {range_.partition: range_ for range_ in wanted}
+        read_ranges = _read_ranges({range_.partition: (range_.start, range_.stop) for range_ in planned})
+        by_partition = {range_.partition: range_ for range_ in read_ranges}
         return rounds.aggregate_in_process(
             lambda range_: self._ahead.read(by_partition[range_.partition]), planned, known, stored
         )
@@ -219,7 +219,9 @@ class Runs:
     def _write(self, result: Round, stops: Mapping[int, int]) -> None:
         """Writes the reports to the lake, and commits the rows with the offsets."""
         cluster = self._cluster
-        kept = [] if self._lake is None else files.write(self._lake, cluster.cluster_id, result.ranges, result.reports)
+        lake_files = (
+            [] if self._lake is None else files.write(self._lake, cluster.cluster_id, result.ranges, result.reports)
+        )
         self._reached("kept")
         sink.commit(
             self._connection,
@@ -229,7 +231,7 @@ class Runs:
             minutes=result.minutes,
             counters=result.counters,
             # The order matters: first reports of a counter must precede the others when the lake is replayed.
-            lake_files=[*kept, *result.written_files],
+            lake_files=[*lake_files, *result.written_files],
             problems=result.problems,
             incarnations=result.incarnations,
             before_commit=lambda: self._reached("written"),
@@ -248,20 +250,22 @@ def _read_ranges(ranges: Mapping[int, tuple[int, int]]) -> list[ReadRange]:
 
 def _planned(
     connection: psycopg.Connection[Any],
-    cluster: Cluster,
+    cluster: UsageSource,
     offsets: Mapping[int, tuple[int, int]],
-    looked_at: datetime,
+    read_at: datetime,
 ) -> list[PlannedRange]:
     """Returns the ranges of a run that starts now. Raises `UsageLost`."""
     ranges = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets)
-    looks = sink.last_looks(connection, cluster.cluster_id) if ranges else {}
+    last_read_times = sink.last_read_times(connection, cluster.cluster_id) if ranges else {}
     return [
-        PlannedRange(partition=partition, start=start, stop=stop, bounds=_bounds(looks.get(partition), looked_at))
+        PlannedRange(
+            partition=partition, start=start, stop=stop, bounds=_bounds(last_read_times.get(partition), read_at)
+        )
         for partition, (start, stop) in ranges.items()
     ]
 
 
-def _log_problems(cluster: Cluster, problems: Sequence[Problem]) -> None:
+def _log_problems(cluster: UsageSource, problems: Sequence[Problem]) -> None:
     for problem in problems:
         log.error(
             "usage.problem",
@@ -274,8 +278,8 @@ def _log_problems(cluster: Cluster, problems: Sequence[Problem]) -> None:
         )
 
 
-def _bounds(last_look: datetime | None, looked_at: datetime) -> ClockBounds:
-    return ClockBounds(None if last_look is None else _ms(last_look), _ms(looked_at))
+def _bounds(last_read_at: datetime | None, read_at: datetime) -> ClockBounds:
+    return ClockBounds(None if last_read_at is None else _ms(last_read_at), _ms(read_at))
 
 
 def _ms(instant: datetime) -> int:

@@ -31,7 +31,7 @@ def with_bounded_names(minutes: pa.Table, named_max: int = NAMED_PER_MINUTE_MAX)
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    of_minute = [MINUTE_NAMES[place] for place in _OF_MINUTE]
+    of_minute = [MINUTE_NAMES[index] for index in _OF_MINUTE]
     crowds = minutes.group_by(of_minute, use_threads=False).aggregate([("bytes", "count")])
     crowds = crowds.filter(pc.greater(crowds.column("bytes_count"), named_max))
     if not crowds.num_rows:
@@ -46,14 +46,14 @@ def with_others(rows: Iterable[Row], named_max: int = NAMED_PER_MINUTE_MAX) -> l
     """Returns rows of `MINUTE_NAMES` in which only the heaviest keep their names; sums are preserved."""
     of_minute: dict[Row, list[Row]] = defaultdict(list)
     for row in rows:
-        of_minute[tuple(row[place] for place in _OF_MINUTE)].append(row)
+        of_minute[tuple(row[index] for index in _OF_MINUTE)].append(row)
     result: list[Row] = []
-    for named in of_minute.values():
-        if len(named) <= named_max:
-            result += named
+    for minute_rows in of_minute.values():
+        if len(minute_rows) <= named_max:
+            result += minute_rows
             continue
-        heaviest_first = sorted(named, key=lambda row: (-row[_BYTES], row))
-        result += _added_up([*heaviest_first[:named_max], *map(_unnamed, heaviest_first[named_max:])])
+        heaviest_first = sorted(minute_rows, key=lambda row: (-row[_BYTES], row))
+        result += _sum_by_name([*heaviest_first[:named_max], *map(_unnamed, heaviest_first[named_max:])])
     return result
 
 
@@ -61,7 +61,7 @@ def _unnamed(row: Row) -> Row:
     return tuple(OTHER if name in _NAMES else value for name, value in zip(MINUTE_NAMES, row, strict=True))
 
 
-def _added_up(rows: Iterable[Row]) -> list[Row]:
+def _sum_by_name(rows: Iterable[Row]) -> list[Row]:
     """Sums rows with equal names: a broker also counts under OTHER."""
     sums: dict[Row, list[int]] = {}
     for row in rows:

@@ -67,12 +67,12 @@ class ReadAhead:
         except Exception as failure:  # the run that needs these records reports the error
             log.info("usage.not_read_ahead", reason=type(failure).__name__)
 
-    def read(self, wanted: ReadRange) -> Iterable[pa.RecordBatch]:
+    def read(self, range_: ReadRange) -> Iterable[pa.RecordBatch]:
         """Returns the records of a range like `UsageConsumer.read`; if they were read ahead, without reading again."""
-        ready = self._read.pop((wanted.partition, wanted.start), None)
+        ready = self._read.pop((range_.partition, range_.start), None)
         if ready:
             return ready
-        return self._consumer.read(wanted.partition, wanted.start, wanted.stop, wanted.bytes_max)
+        return self._consumer.read(range_.partition, range_.start, range_.stop, range_.bytes_max)
 
     def _read_all(self, ranges: Sequence[ReadRange]) -> dict[tuple[int, int], list[pa.RecordBatch]]:
         return {

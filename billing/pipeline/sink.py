@@ -69,7 +69,7 @@ def stored_offsets(connection: psycopg.Connection[Any], cluster_id: str) -> dict
     return dict(rows.fetchall())
 
 
-def last_looks(connection: psycopg.Connection[Any], cluster_id: str) -> dict[int, datetime]:
+def last_read_times(connection: psycopg.Connection[Any], cluster_id: str) -> dict[int, datetime]:
     """Returns the time when each partition was last read to its end; partitions that never were are absent."""
     rows = connection.execute(
         "SELECT partition, updated_at FROM billing_usageoffset"
@@ -123,8 +123,8 @@ def stored_counters(connection: psycopg.Connection[Any], cluster_id: str, keys: 
         read_options=csv.ReadOptions(use_threads=False, column_names=names),
         convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64())),
     ).combine_chunks()
-    place = pc.index_in(numbers, value_set=values.column("number").combine_chunks())
-    return values.select(LAST.names).take(place).combine_chunks()
+    indexes = pc.index_in(numbers, value_set=values.column("number").combine_chunks())
+    return values.select(LAST.names).take(indexes).combine_chunks()
 
 
 def commit(
@@ -186,17 +186,17 @@ def move_offsets(connection: psycopg.Connection[Any], cluster_id: str, offsets: 
         )
 
 
-def note_complete(
-    connection: psycopg.Connection[Any], cluster_id: str, ends: Mapping[int, int], looked_at: datetime
+def record_read_times(
+    connection: psycopg.Connection[Any], cluster_id: str, ends: Mapping[int, int], read_at: datetime
 ) -> None:
-    """Stores `looked_at` as the time of the last read to the end, for partitions that are read up to `ends`."""
+    """Stores `read_at` as the time of the last read to the end, for partitions that are read up to `ends`."""
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO billing_usageoffset (cluster_id, topic, partition, next_offset, updated_at)"
             " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (cluster_id, topic, partition)"
             " DO UPDATE SET updated_at = greatest(billing_usageoffset.updated_at, excluded.updated_at)"
             " WHERE billing_usageoffset.next_offset >= excluded.next_offset",
-            [(cluster_id, USAGE_TOPIC, partition, offset, looked_at) for partition, offset in ends.items()],
+            [(cluster_id, USAGE_TOPIC, partition, offset, read_at) for partition, offset in ends.items()],
         )
 
 
@@ -287,12 +287,12 @@ def _add_problems(cursor: psycopg.Cursor[Any], cluster_id: str, problems: Sequen
 
 
 def _put_incarnations(cursor: psycopg.Cursor[Any], cluster_id: str, incarnations: Sequence[Incarnation]) -> None:
-    old = "billing_usageincarnation"
+    table = "billing_usageincarnation"
     cursor.executemany(
-        f"INSERT INTO {old} (cluster_id, broker_id, broker_epoch, sequence, at_ms, is_refused)"  # noqa: S608
+        f"INSERT INTO {table} (cluster_id, broker_id, broker_epoch, sequence, at_ms, is_refused)"  # noqa: S608
         " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (cluster_id, broker_id, broker_epoch) DO UPDATE SET"
-        f" sequence = greatest({old}.sequence, excluded.sequence), at_ms = greatest({old}.at_ms, excluded.at_ms),"
-        f" is_refused = {old}.is_refused OR excluded.is_refused",
+        f" sequence = greatest({table}.sequence, excluded.sequence), at_ms = greatest({table}.at_ms, excluded.at_ms),"
+        f" is_refused = {table}.is_refused OR excluded.is_refused",
         [
             (
                 cluster_id,
@@ -321,9 +321,11 @@ def _stage(cursor: psycopg.Cursor[Any], name: str, table: str, columns: pa.Table
 
     Their types are those of the columns of `table`; the column `number` is a bigint.
     """
-    wanted = [f"0::bigint AS {column}" if column == number else f'"{column}"' for column in columns.column_names]
+    select_columns = [
+        f"0::bigint AS {column}" if column == number else f'"{column}"' for column in columns.column_names
+    ]
     cursor.execute(
-        f"CREATE TEMP TABLE {name} ON COMMIT DROP AS SELECT {', '.join(wanted)} FROM {table} WITH NO DATA"  # noqa: S608
+        f"CREATE TEMP TABLE {name} ON COMMIT DROP AS SELECT {', '.join(select_columns)} FROM {table} WITH NO DATA"  # noqa: S608
     )
     with cursor.copy(f"COPY {name} FROM STDIN") as copy:
         copy.write(as_text(columns))

@@ -67,13 +67,13 @@ def session(*, master: str, local_dir: str) -> SparkSession:
         builder = builder.config("spark.executorEnv.PYTHONPATH", str(CODE_ROOT))
         builder = builder.config("spark.executor.memory", "512m")
     with as_spark_driver():
-        made = builder.getOrCreate()
-    if not is_local and made.sparkContext.getConf().get("spark.authenticate", "false") != "true":
+        spark_session = builder.getOrCreate()
+    if not is_local and spark_session.sparkContext.getConf().get("spark.authenticate", "false") != "true":
         log.warning("spark.unauthenticated", master=master)
-    return made
+    return spark_session
 
 
-def give_back_after(quiet_s: float) -> bool:
+def stop_session_after(quiet_s: float) -> bool:
     """Stops the session and its JVM after they were idle for this time; returns True if it did.
 
     It must be called repeatedly between runs by the thread that runs them: the time counts from the first call after
@@ -88,11 +88,11 @@ def give_back_after(quiet_s: float) -> bool:
         return False
     if SparkContext._gateway is None or time.monotonic() - _Use.quiet_since_s < quiet_s:
         return False
-    give_back()
+    stop_session()
     return True
 
 
-def give_back() -> None:
+def stop_session() -> None:
     """Stops the session of this process, if any, and its JVM. The next run may start another one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession

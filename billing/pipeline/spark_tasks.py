@@ -20,7 +20,7 @@ from billing.lake.address import Lake
 from billing.lake.counters import array_of, is_run_start
 from billing.pipeline import differences
 from billing.pipeline.checking import Checked, check
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 from billing.pipeline.consuming import UsageConsumer
 from billing.pipeline.doubts import Incarnation
 from billing.pipeline.rounds import PlannedRange, Round, StoredCounters, build_round, require_all_read
@@ -38,7 +38,7 @@ _LAKE_PREFIX = "AWS_"
 class RangeTask:
     """Range with everything its task needs to read, validate and store it."""
 
-    cluster: Cluster
+    cluster: UsageSource
     planned: PlannedRange
     known: Sequence[Incarnation]
     bytes_max: int
@@ -50,15 +50,15 @@ class RangeTask:
 class RangeResult:
     """Sums of one range.
 
-    `first` are the first reports of its counters; `minutes` are the increments of the others, and `kept` the files with
-    them. `counters` are the last reports.
+    `first` are the first reports of its counters; `minutes` are the increments of the others, and `written_files` the
+    files with them. `counters` are the last reports.
     """
 
     checked: Checked
     first: pa.Table
     minutes: pa.Table
     counters: pa.Table
-    kept: list[files.WrittenFile] = field(default_factory=list)
+    written_files: list[files.WrittenFile] = field(default_factory=list)
 
 
 def run(task: RangeTask) -> RangeResult:
@@ -67,16 +67,16 @@ def run(task: RangeTask) -> RangeResult:
     with UsageConsumer(task.cluster.bootstrap, task.cluster.login) as consumer:
         batches = consumer.read(planned.partition, planned.start, planned.stop, task.bytes_max)
         checked = check(batches, planned.start, task.known, planned.bounds)
-    result, later = added_up(checked)
+    result, later = aggregate(checked)
     if task.lake is None or not later.num_rows:
         return result
     ranges = {planned.partition: (planned.start, checked.stop)}
     with _environment(task.lake_keys):
-        kept = files.write(task.lake, task.cluster.cluster_id, ranges, later, part=LATER_REPORTS)
-    return replace(result, kept=kept)
+        written_files = files.write(task.lake, task.cluster.cluster_id, ranges, later, part=LATER_REPORTS)
+    return replace(result, written_files=written_files)
 
 
-def added_up(checked: Checked) -> tuple[RangeResult, pa.Table]:
+def aggregate(checked: Checked) -> tuple[RangeResult, pa.Table]:
     """Returns the result of a range, and the reports after the first one of each counter, for the lake. Pure."""
     reports = differences.distinct(checked.reports)
     rows = differences.increments(reports, differences.none_stored(differences.keys(reports).num_rows))
@@ -91,9 +91,9 @@ def added_up(checked: Checked) -> tuple[RangeResult, pa.Table]:
     return result, later.drop_columns(["counter"])
 
 
-def on_executors(
+def run_on_executors(
     spark: SparkSession,
-    cluster: Cluster,
+    cluster: UsageSource,
     planned: Sequence[PlannedRange],
     known: Sequence[Incarnation],
     stored: StoredCounters,
@@ -118,11 +118,13 @@ def on_executors(
         for range_ in planned
     ]  # fmt: skip
     results: list[RangeResult] = spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
-    return joined(planned, results, stored)
+    return combine_results(planned, results, stored)
 
 
-def joined(planned: Sequence[PlannedRange], results: Sequence[RangeResult], stored: StoredCounters) -> Round | None:
-    """Combines the results of the ranges in order; returns None or raises `UsageLost` like `on_executors`."""
+def combine_results(
+    planned: Sequence[PlannedRange], results: Sequence[RangeResult], stored: StoredCounters
+) -> Round | None:
+    """Combines the results of the ranges in order; returns None or raises `UsageLost` like `run_on_executors`."""
     checked = {range_.partition: result.checked for range_, result in zip(planned, results, strict=True)}
     require_all_read(planned, checked)
     first = differences.distinct(pa.concat_tables([result.first for result in results]))
@@ -142,7 +144,7 @@ def joined(planned: Sequence[PlannedRange], results: Sequence[RangeResult], stor
         pa.concat_tables([result.counters for result in results]),
         rows.drop_columns(["counter"]),
     )
-    return replace(result, written_files=[file for result_ in results for file in result_.kept])
+    return replace(result, written_files=[file for result_ in results for file in result_.written_files])
 
 
 @contextmanager

@@ -16,8 +16,10 @@ DROPPED_SHARE = Decimal("0.05")
 
 
 class Percentile(NamedTuple):
-    """Percentile of `points`, after the `dropped` largest ones are discarded. `mb_s` is charged for `share` of the
+    """95th percentile of the bandwidth of a period: the rate `mb_s`, which is charged for the part `share` of the
     period.
+
+    `points` is the number of five-minute averages, and `dropped` the number of the largest ones that were discarded.
     """
 
     points: int

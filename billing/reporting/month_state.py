@@ -109,7 +109,7 @@ def month_state(period: Period, now: datetime) -> MonthState:
     """Reads the state of the month; no bill is computed."""
     month = f"{period.start:%Y-%m}"
     uninvoiced = tenants_without_invoice(period)
-    clusters, behind = _clusters(period)
+    clusters, unread_clusters = _clusters(period)
     unpriced, unpriced_tenants = _unpriced(uninvoiced, period)
     invoices = _invoices(period)
     counts = invoices.aggregate(
@@ -122,7 +122,7 @@ def month_state(period: Period, now: datetime) -> MonthState:
         period=period,
         now=now,
         clusters=clusters,
-        clusters_behind=behind,
+        clusters_behind=unread_clusters,
         minutes=partitions.state(now),
         lake=_lake(period, now),
         has_seller=issuing.has_seller(),
@@ -162,8 +162,8 @@ def _clusters(period: Period) -> tuple[int, NameSample]:
         .values_list("cluster_id", "until")
     )
     interval = timedelta(milliseconds=USAGE_INTERVAL_MS)
-    behind = sorted(name for pk, name in names.items() if read_until.get(pk, NEVER) - interval < period.end)
-    return len(names), NameSample(len(behind), tuple(behind[:SAMPLE_SIZE]))
+    unread_clusters = sorted(name for pk, name in names.items() if read_until.get(pk, NEVER) - interval < period.end)
+    return len(names), NameSample(len(unread_clusters), tuple(unread_clusters[:SAMPLE_SIZE]))
 
 
 def _lake(period: Period, now: datetime) -> LakeDays:

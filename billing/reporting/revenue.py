@@ -224,7 +224,7 @@ def running_rates() -> list[RunningRate]:
 
 def _per_hour(currency: str, sizes: Sequence[tuple[str, int, int, int]]) -> Decimal:
     plans = with_prices(Plan.objects.filter(code__in={plan for plan, *_ in sizes}), currency)
-    prices = {plan.pk: price.of_sizes() for plan in plans if (price := price_of(plan))}
+    prices = {plan.pk: price.size_price_list() for plan in plans if (price := price_of(plan))}
     return sum(
         (
             quote(prices[plan], bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb).per_hour * count

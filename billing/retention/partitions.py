@@ -79,7 +79,7 @@ def maintain(now: datetime) -> MaintenanceResult:
 
 
 @contextmanager
-def _locked() -> Iterator[CursorWrapper]:
+def _lock_table() -> Iterator[CursorWrapper]:
     """Locks the table exclusively until the end of the transaction."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_TIMEOUT_MS}ms"])
@@ -91,7 +91,7 @@ def _create(partition: Partition) -> None:
     """Creates a partition and moves the minutes of its week from `OTHER` into it."""
     assert partition.start is not None
     span = [partition.start, partition.end]
-    with _locked() as cursor:
+    with _lock_table() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [partition.name])
         if cursor.fetchone()[0]:
             return  # another run created it
@@ -108,7 +108,7 @@ def _create(partition: Partition) -> None:
 
 
 def _drop(partition: Partition) -> None:
-    with _locked() as cursor:
+    with _lock_table() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NULL", [partition.name])
         if cursor.fetchone()[0]:
             return
@@ -121,7 +121,7 @@ def _delete_expired_others(before: datetime) -> int:
     """Deletes late minutes of weeks that were dropped."""
     if not _has_expired_others(before):
         return 0
-    with _locked() as cursor:
+    with _lock_table() as cursor:
         cursor.execute(_STORE_POINTS.format(table=DEFAULT_PARTITION), [_percentile_instances(), before])
         cursor.execute(f"DELETE FROM {DEFAULT_PARTITION} WHERE minute < %s", [before])  # noqa: S608
         return int(cursor.rowcount)

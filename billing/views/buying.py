@@ -122,7 +122,7 @@ def create_page(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Resizes an instance, in effect within a second; the price is shown beforehand."""
-    plans = list(selectors.plans_on_sale(held=[instance.plan]))
+    plans = list(selectors.plans_on_sale(current_plans=[instance.plan]))
     initial = {
         "plan": instance.plan, "bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb,
     }  # fmt: skip
@@ -150,7 +150,7 @@ def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 def price_part(request: HttpRequest) -> HttpResponse:
     """Renders the price panel for the sizes in a form that is being filled in, or their errors."""
     tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
-    plans = list(selectors.plans_on_sale(held=instance_list(tenant).values_list("plan", flat=True)))
+    plans = list(selectors.plans_on_sale(current_plans=instance_list(tenant).values_list("plan", flat=True)))
     form = SizeForm(request.GET, plans=plans)
     plan, quote = _price(form, tenant.currency)
     context = {"chosen": plan, "quote": quote, "complaints": form.size_errors}

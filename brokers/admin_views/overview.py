@@ -50,7 +50,7 @@ class ClusterSummary:
 
     cluster: Cluster
     map: ClusterMap | None
-    room: ClusterCapacity
+    capacity: ClusterCapacity
     running: int
     as_of: datetime | None
 
@@ -66,7 +66,7 @@ class ClusterSummary:
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Returns the context of the panel's first page."""
     now = timezone.now()
-    needs = list(interfaces.money_needs.it(now)) if request.user.has_perm(MAY_SEE_MONEY) else []
+    needs = list(interfaces.money_needs.implementation(now)) if request.user.has_perm(MAY_SEE_MONEY) else []
     summaries: list[ClusterSummary] | None = None
     more_clusters = 0
     if request.user.has_perm("brokers.view_cluster"):
@@ -82,7 +82,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         return context
     return context | {
         "title": _("Overview"),
-        "looks": summaries,
+        "summaries": summaries,
         "more_clusters": more_clusters,
         "needs": needs[:NEEDS_MAX],
         "more_needs": max(0, len(needs) - NEEDS_MAX),
@@ -114,7 +114,7 @@ def overview(
         hanging = sum(
             int(row.observed.get("transactions_overdue", 0)) for row in cluster_brokers if _is_fresh(row, now)
         )
-        items += attention.of_cluster(summary.cluster, summary.map, summary.room, hanging, known)
+        items += attention.of_cluster(summary.cluster, summary.map, summary.capacity, hanging, known)
         for row in cluster_brokers:
             items += attention.of_broker(row, now, known)
         if len(items) > needs_before:
@@ -124,7 +124,7 @@ def overview(
     items += _of_hosts(now)
     items += _of_work()
     if with_usage:
-        items += interfaces.usage_needs.it(NEEDS_OF_A_KIND_MAX)
+        items += interfaces.usage_needs.implementation(NEEDS_OF_A_KIND_MAX)
     if with_instances:
         items += _of_instances(now)
     return summaries[:OVERVIEW_CLUSTERS_MAX], sorted(items, key=lambda need: not need.is_now)
@@ -143,7 +143,7 @@ def _summaries(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], no
             ClusterSummary(
                 cluster=cluster,
                 map=None if answers is None else cluster_overview.build_map(cluster, cluster_brokers, answers),
-                room=capacities[cluster.pk],
+                capacity=capacities[cluster.pk],
                 running=sum(row.wanted == WantedState.RUNNING for row in cluster_brokers),
                 as_of=observed_at
                 if observed_at is not None and now - observed_at > timedelta(seconds=BROKER_LATE_S)

@@ -170,7 +170,7 @@ def _map_context(cluster: Cluster) -> dict[str, Any]:
     context: dict[str, Any] = {
         "cluster": cluster,
         "map": cluster_overview.cluster_map(cluster),
-        "room": selectors.capacity_of(cluster),
+        "capacity": selectors.capacity_of(cluster),
         "instances": selectors.instances_by_broker(cluster),
         "rebalance": under_way,
         "restart": restart,

@@ -14,7 +14,7 @@ from brokers.contract.process import BrokerProcessSettings
 from brokers.models import Broker, Host
 
 
-class ControlPlaneAway(Exception):
+class ControlPlaneUnavailable(Exception):
     """The control plane does not answer. The agent continues with the last wanted state, and retries."""
 
 
@@ -64,7 +64,7 @@ class ControlPlane(Protocol):
         ...
 
     def wanted(self) -> WantedHost | None:
-        """Returns the wanted state of the host; None if the host is unknown. Raises `ControlPlaneAway`."""
+        """Returns the wanted state of the host; None if the host is unknown. Raises `ControlPlaneUnavailable`."""
         ...
 
     def renew_certificates(self, brokers: Sequence[Broker], now_s: float) -> None:
@@ -72,15 +72,17 @@ class ControlPlane(Protocol):
         ...
 
     def settings_of(self, broker: Broker) -> BrokerProcessSettings:
-        """Returns the settings of a broker's process. Raises `ControlPlaneAway`, and `OSError` if it cannot start."""
+        """Returns the settings of a broker's process. Raises `ControlPlaneUnavailable`, and `OSError` if it cannot
+        start.
+        """
         ...
 
     def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
-        """Records the state of a process. Raises `ControlPlaneAway`."""
+        """Records the state of a process. Raises `ControlPlaneUnavailable`."""
         ...
 
     def count_restart(self, broker_id: str) -> None:
-        """Counts an unexpected end of a process. Raises `ControlPlaneAway`."""
+        """Counts an unexpected end of a process. Raises `ControlPlaneUnavailable`."""
         ...
 
     def wait(self, timeout_s: float) -> None:

@@ -20,7 +20,7 @@ from django.utils import timezone
 from brokers import services
 from brokers.agent import broker_certificates, check_rules
 from brokers.agent.check_rules import Check
-from brokers.agent.control_plane import ControlPlaneAway, HostFacts, WantedHost
+from brokers.agent.control_plane import ControlPlaneUnavailable, HostFacts, WantedHost
 from brokers.agent.defaults import cluster_defaults
 from brokers.contract.agent_channel import AGENT_CHANNEL
 from brokers.contract.process import BrokerProcessSettings
@@ -35,12 +35,12 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def _translated_errors() -> Iterator[None]:
-    """Translates errors of the database to `ControlPlaneAway`."""
+    """Translates errors of the database to `ControlPlaneUnavailable`."""
     try:
         yield
     except DatabaseError as error:
         log.warning("agent.no_database", reason=type(error).__name__)
-        raise ControlPlaneAway(type(error).__name__) from error
+        raise ControlPlaneUnavailable(type(error).__name__) from error
 
 
 class DatabaseFacts:
@@ -160,7 +160,7 @@ def process_settings(broker: Broker, cluster: ClusterFacts) -> BrokerProcessSett
 
     Zones take effect once every broker of the cluster has one: a topic cannot be created while only some have (ASG-7).
     """
-    own = identity()
+    zookeeper_identity = identity()
     return BrokerProcessSettings(
         broker_id=broker.number,
         cluster_id=broker.cluster_id,
@@ -171,8 +171,8 @@ def process_settings(broker: Broker, cluster: ClusterFacts) -> BrokerProcessSett
         internal_port=broker.internal_port,
         admin_port=broker.admin_port,
         control_secret_file=broker.cluster.control_secret_file,
-        zookeeper_credentials_file=settings.ZOOKEEPER_BROKER_FILE if own else "",
-        zookeeper_control_digest=own.access.control if own else "",
+        zookeeper_credentials_file=settings.ZOOKEEPER_BROKER_FILE if zookeeper_identity else "",
+        zookeeper_control_digest=zookeeper_identity.access.control if zookeeper_identity else "",
         zookeeper_ca_file=settings.ZOOKEEPER_TLS.ca_file if settings.ZOOKEEPER_TLS else "",
         zookeeper_certificate_file=settings.ZOOKEEPER_BROKER_CERTIFICATE_FILE,
         tls_certificate_file=str(broker_certificates.file_of(broker)),

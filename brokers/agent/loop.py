@@ -24,7 +24,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from brokers.agent.compiling import Compiling
-from brokers.agent.control_plane import ControlPlane, ControlPlaneAway
+from brokers.agent.control_plane import ControlPlane, ControlPlaneUnavailable
 from brokers.agent.database import DatabaseControlPlane
 from brokers.agent.host_checks import HostChecks
 from brokers.agent.process import BeforeExec, BrokerProcess
@@ -121,7 +121,7 @@ class Agent:
 
     def reconcile_once(self) -> None:
         """Reconciles all brokers of this host once."""
-        with suppress(ControlPlaneAway):
+        with suppress(ControlPlaneUnavailable):
             self._read_wanted()
         self._control_plane.renew_certificates(list(self._wanted.values()), self._clock())
         for broker in self._wanted.values():
@@ -205,7 +205,7 @@ class Agent:
             self._start(broker, managed)
         elif action is ProcessAction.STOP or (managed.is_stopping and managed.process.is_running):
             # A stopping process is stopped completely, even if it is wanted again meanwhile.
-            if managed.is_stopping or self._has_successor(broker, managed, now_s):
+            if managed.is_stopping or self._prepare_successor(broker, managed, now_s):
                 self._stop(broker, managed, now_s)
         else:
             _end_successor(managed)
@@ -239,7 +239,7 @@ class Agent:
             else:
                 _end_successor(managed)
                 managed.process.start()
-        except (OSError, ControlPlaneAway) as error:
+        except (OSError, ControlPlaneUnavailable) as error:
             self._record_failed_start(broker, managed, f"cannot be started: {error}")
             return
         managed.started_at_s = self._clock()
@@ -256,13 +256,13 @@ class Agent:
         )
 
     def _apply_settings(self, broker: Broker, managed: ManagedBroker) -> None:
-        """Writes the settings file. While the control plane is away the file of the last start is used."""
+        """Writes the settings file. While the control plane is unavailable, the file of the last start is used."""
         file = managed.process.directory / "settings.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             applied = self._control_plane.settings_of(broker)
             applied.write(file)
-        except ControlPlaneAway:
+        except ControlPlaneUnavailable:
             if not file.exists():
                 raise
             applied = BrokerProcessSettings.read(file)
@@ -275,8 +275,10 @@ class Agent:
         log.warning("broker.not_started", broker_id=broker.number, reason=reason)
         self._record_state(broker.pk, managed, ProcessState.BACKING_OFF, process_pid=None, process_error=reason[:500])
 
-    def _has_successor(self, broker: Broker, managed: ManagedBroker, now_s: float) -> bool:
-        """True if the process may be stopped: a restart first waits for a standby process or a timeout."""
+    def _prepare_successor(self, broker: Broker, managed: ManagedBroker, now_s: float) -> bool:
+        """Starts the standby process of a restart. Returns True if the broker may be stopped: the standby process is
+        ready or has ended, its time is over, or there is to be none.
+        """
         if broker.wanted != WantedState.RUNNING or self._standing_command_for is None:
             _end_successor(managed)
             return True
@@ -316,7 +318,7 @@ class Agent:
             return
         managed.failures = failures_after_end(managed.failures, managed.ended_at_s - managed.started_at_s)
         log.warning("broker.ended", broker_id=broker.number, code=code, last_line=last_line)
-        with suppress(ControlPlaneAway):
+        with suppress(ControlPlaneUnavailable):
             self._control_plane.count_restart(broker.pk)
         self._record_state(broker.pk, managed, ProcessState.BACKING_OFF, process_pid=None, process_error=last_line)
 
@@ -333,7 +335,7 @@ class Agent:
     def _report_state(self, broker_id: str, managed: ManagedBroker) -> None:
         if not managed.unreported:
             return
-        with suppress(ControlPlaneAway):
+        with suppress(ControlPlaneUnavailable):
             self._control_plane.store_process_state(broker_id, managed.unreported)
             managed.unreported = {}
 

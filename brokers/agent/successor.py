@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from brokers.contract.process import CALLED, STANDS_BY
+from brokers.contract.process import CONTINUE_MESSAGE, READY_MESSAGE
 from brokers.infra.child_environment import broker_variables
 
 
@@ -41,19 +41,19 @@ class Successor:
     @property
     def is_ready(self) -> bool:
         """True if it has finished its preparation."""
-        if len(self._received) < len(STANDS_BY):
+        if len(self._received) < len(READY_MESSAGE):
             try:
-                self._received += self._channel.recv(len(STANDS_BY))
+                self._received += self._channel.recv(len(READY_MESSAGE))
             except BlockingIOError:
                 return False
             except OSError:
                 return False  # it ended
-        return self._received == STANDS_BY
+        return self._received == READY_MESSAGE
 
     def activate(self) -> subprocess.Popen[bytes]:
         """Makes the process continue as soon as it is ready. Returns it; from now on the caller owns it."""
         try:
-            self._channel.sendall(CALLED)
+            self._channel.sendall(CONTINUE_MESSAGE)
         except OSError:
             return self.child  # it ended, which its monitor will detect
         finally:

@@ -95,7 +95,7 @@ class RebalanceListOut(serializers.ListSerializer):
     def to_representation(self, data: Any) -> list[Any]:
         rows = list(data)
         self.child.context["progresses"] = selectors.progresses_of(rows)
-        selectors.with_losses(rows)
+        selectors.prefetch_losses(rows)
         return super().to_representation(rows)
 
 

@@ -22,8 +22,8 @@ MESSAGES_CLIENT_ID = "penstock-messages"
 
 # Messages of a standby process, which waits for its predecessor to end: its output once it is ready, and its input to
 # continue.
-STANDS_BY = b"stands by\n"
-CALLED = b"go on\n"
+READY_MESSAGE = b"stands by\n"
+CONTINUE_MESSAGE = b"go on\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

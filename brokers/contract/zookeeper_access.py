@@ -1,6 +1,7 @@
 """Access lists of the nodes in ZooKeeper for two roles, brokers and the control plane, each with its own identity.
 
-Both create nodes, so both must know a node's access list. Pure; `TreeAccess.acl` returns it.
+Both create nodes, so both must know a node's access list, which `TreeAccess.acl` returns. Pure except for
+`read_credentials`.
 """
 
 from __future__ import annotations

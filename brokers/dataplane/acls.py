@@ -57,11 +57,11 @@ class KafkaAclAdminClient:
         filters = [DeleteAclsRequest.DeleteAclsFilter(**_filter(acl_filter)) for acl_filter in acl_filters]
         response, may_be_executed = send_change(instance_id, DeleteAclsRequest(filters=filters, version=VERSION))
         _require_all(response.filter_results)
-        matching = [entry for result in response.filter_results for entry in result.matching_acls]
-        _require_all(matching)
-        if may_be_executed and not matching:
+        matching_acls = [entry for result in response.filter_results for entry in result.matching_acls]
+        _require_all(matching_acls)
+        if may_be_executed and not matching_acls:
             raise OutcomeUnknown  # an earlier attempt may have deleted them
-        return sorted({_rule(acl.resource_type, acl.resource_name, acl.pattern_type, acl) for acl in matching})
+        return sorted({_rule(acl.resource_type, acl.resource_name, acl.pattern_type, acl) for acl in matching_acls})
 
     def decide(
         self, rules: Sequence[AclRule], question: AccessQuestion, *, is_superuser: bool, allow_everyone: bool

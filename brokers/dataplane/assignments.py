@@ -48,7 +48,7 @@ def _read(raw: bytes) -> tuple[tuple[str, int], ...]:
 
 
 def _read_array_length(raw: bytes, position: int, element_bytes_min: int) -> tuple[int, int]:
-    """Returns the length of an array whose elements take at least `least_bytes`, and where they begin."""
+    """Returns the length of an array whose elements take at least `element_bytes_min`, and where they begin."""
     (count,) = _INT32.unpack_from(raw, position)
     position += _INT32.size
     if count < 0 or count * element_bytes_min > len(raw) - position:

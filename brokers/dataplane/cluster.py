@@ -50,7 +50,7 @@ class ClusterView:
     brokers: frozenset[int]
     controller: int
     partitions: Mapping[PartitionKey, PartitionView]
-    gone: frozenset[str] = frozenset()
+    missing_topics: frozenset[str] = frozenset()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -105,7 +105,7 @@ class ClusterAdminClient:
                 if not topic.error_code
                 for partition in topic.partitions
             },
-            gone=frozenset(topic.name for topic in response.topics if topic.error_code == UNKNOWN_TOPIC),
+            missing_topics=frozenset(topic.name for topic in response.topics if topic.error_code == UNKNOWN_TOPIC),
             topic_ids={topic.name: str(topic.topic_id) for topic in response.topics if not topic.error_code},
         )
 

@@ -18,7 +18,7 @@ GZIP_MEMBERS_MAX: Final = 64
 ZSTD_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
 ZSTD_STEP_BYTES: Final = 1 << 20
 LZ4_HEADER_BYTES: Final = 7  # without the length of the content
-LZ4_CONTENT_LENGTH: Final = 0x08
+LZ4_CONTENT_LENGTH_FLAG: Final = 0x08
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES: Final = 16
 # Writers use blocks of at least a kilobyte.
@@ -102,7 +102,7 @@ def with_corrected_checksum(frame: bytes) -> bytes:
     """Corrects an lz4 frame of message format 0, whose writers computed the header checksum over too many bytes."""
     if len(frame) < LZ4_HEADER_BYTES:
         return frame
-    position = LZ4_HEADER_BYTES - 1 + (8 if frame[4] & LZ4_CONTENT_LENGTH else 0)
+    position = LZ4_HEADER_BYTES - 1 + (8 if frame[4] & LZ4_CONTENT_LENGTH_FLAG else 0)
     checksum = xxhash.xxh32(frame[4:position]).intdigest() >> 8 & 0xFF
     return frame[:position] + bytes([checksum]) + frame[position + 1 :]
 

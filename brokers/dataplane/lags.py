@@ -47,7 +47,7 @@ class ClusterLags:
             if not group.error_code
         }
 
-    def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
+    def topic_names(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
         """Returns the tenant's names by internal topic, for topics with commits of these groups of an instance."""
         placements = coordinators.by_broker(coordinators.of_instance(self._cluster, instance_id, GROUP, groups))
         requests = {number: offsets.fetch_request(names) for number, names in placements.items()}

@@ -94,10 +94,10 @@ def _wrong_partition(detail: str, code: str) -> Invalid:
 
 
 def _no_leader(partitions: Sequence[int]) -> Unavailable:
-    named = ", ".join(map(str, partitions[:PARTITIONS_NAMED_MAX])) + (
+    listed = ", ".join(map(str, partitions[:PARTITIONS_NAMED_MAX])) + (
         " …" if len(partitions) > PARTITIONS_NAMED_MAX else ""
     )
-    detail = Message(gettext_noop("No broker leads partition %(list)s at the moment. Nothing is lost."), list=named)
+    detail = Message(gettext_noop("No broker leads partition %(list)s at the moment. Nothing is lost."), list=listed)
     return Unavailable(detail, code="partition_without_leader", retry_after_s=2)
 
 

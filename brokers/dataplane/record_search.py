@@ -57,7 +57,7 @@ def _searched(
     try:
         starts = record_starts(body, batch.count)
         yield from _Parsed(partition, batch, body, starts, newest_first).between(
-            _holders(body, starts, literals) if is_candidate else [], offsets
+            _candidates(body, starts, literals) if is_candidate else [], offsets
         )
     except (struct.error, IndexError) as error:
         raise DamagedBatch(f"{type(error).__name__}: {error}") from None
@@ -72,10 +72,12 @@ def _whole(batch: Batch, newest_first: bool) -> PassedOver:
     )
 
 
-def _holders(body: bytes, starts: Sequence[int], literals: Sequence[bytes]) -> list[int]:
-    """Returns the numbers of the records that have all literals, and of few that have not. The longest is sought."""
+def _candidates(body: bytes, starts: Sequence[int], literals: Sequence[bytes]) -> list[int]:
+    """Returns the numbers of the records that contain all literals, and perhaps of a few others; it searches for the
+    longest literal.
+    """
     sought, *others = sorted(literals, key=len, reverse=True)
-    found, last = [], len(starts) - 1
+    candidates, last = [], len(starts) - 1
     at = body.find(sought)
     while at >= 0:
         number = bisect_right(starts, at) - 1
@@ -83,9 +85,9 @@ def _holders(body: bytes, starts: Sequence[int], literals: Sequence[bytes]) -> l
             break
         end = starts[number + 1]
         if all(body.find(other, starts[number], end) >= 0 for other in others):
-            found.append(number)
+            candidates.append(number)
         at = body.find(sought, end)
-    return found
+    return candidates
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 
-from brokers.contract.process import CALLED, STANDS_BY
+from brokers.contract.process import CONTINUE_MESSAGE, READY_MESSAGE
 
 log = structlog.get_logger(__name__)
 
@@ -46,14 +46,14 @@ def wait_for_takeover() -> bool:
     over standard input, which is a socket, that it is ready, and waits. Returns False if the parent ended or cancelled.
     """
     try:
-        os.write(_STANDARD_INPUT, STANDS_BY)
-        message = os.read(_STANDARD_INPUT, len(CALLED))
+        os.write(_STANDARD_INPUT, READY_MESSAGE)
+        message = os.read(_STANDARD_INPUT, len(CONTINUE_MESSAGE))
     except OSError:
         return False
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, _STANDARD_INPUT)
     os.close(devnull)
-    return message == CALLED
+    return message == CONTINUE_MESSAGE
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:

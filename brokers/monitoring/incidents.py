@@ -42,7 +42,7 @@ class Incident(NamedTuple):
     state: str = ""
 
 
-class Hit(NamedTuple):
+class AffectedInstance(NamedTuple):
     """An affected instance: the name of its tenant, and its own name."""
 
     tenant: str
@@ -51,12 +51,12 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affected:
-    """The first affected instances by name, and the number of all. `is_more`: not all partitions were examined, because
-    there are too many. `has_internal`: internal topics of the cluster are among them, such as the offsets topic, which
-    any instance may need.
+    """Affected instances: the first ones by name, and the numbers of all instances and tenants. `is_more`: not all
+    partitions were examined, because there are too many. `has_internal`: internal topics of the cluster are among them,
+    such as the offsets topic, which any instance may need.
     """
 
-    hits: tuple[Hit, ...]
+    named_instances: tuple[AffectedInstance, ...]
     instances: int
     tenants: int
     is_more: bool = False
@@ -73,7 +73,7 @@ class Owners(NamedTuple):
 
 def describe(affected: Affected) -> str:
     """Returns the localized description of the affected instances, with the number of those not named. Pure."""
-    sentences = [_hits_in_words(affected)]
+    sentences = [_affected_text(affected)]
     if affected.has_internal:
         sentences.append(_("The cluster's own topics are among them, which groups and transactions of all need."))
     if affected.is_more:
@@ -81,27 +81,27 @@ def describe(affected: Affected) -> str:
     return " ".join(sentences)
 
 
-def _hits_in_words(affected: Affected) -> str:
+def _affected_text(affected: Affected) -> str:
     if not affected.instances:
         return _("It hits no topic of an instance.") if affected.has_internal else _("It hits no instance.")
     by_tenant: dict[str, list[str]] = {}
-    for hit in affected.hits:
-        by_tenant.setdefault(hit.tenant, []).append(hit.instance)
+    for instance in affected.named_instances:
+        by_tenant.setdefault(instance.tenant, []).append(instance.instance)
     names = "; ".join(f"{tenant} ({', '.join(instances)})" for tenant, instances in by_tenant.items())
     text = _("Instances it hits: %(instances)s, of tenants: %(tenants)s. %(names)s") % {
         "instances": f"{affected.instances:,}", "tenants": f"{affected.tenants:,}", "names": names,
     }  # fmt: skip
-    unnamed = affected.instances - len(affected.hits)
+    unnamed = affected.instances - len(affected.named_instances)
     return _("%(names)s and %(n)s more") % {"names": text, "n": f"{unnamed:,}"} + "." if unnamed > 0 else f"{text}."
 
 
-def first_hits(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Affected:
+def affected_of_owners(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Affected:
     """Returns the instances of `owners` among rows `(instance id, instance name, tenant id, tenant name)`. Pure."""
     owner_ids = set(owners.ids)
     owner_rows = [row for row in rows if row[0] in owner_ids]
-    hits = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in owner_rows)
+    by_name = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in owner_rows)
     return Affected(
-        hits=tuple(Hit(tenant, name) for tenant, name, _id in hits[:AFFECTED_NAMED_MAX]),
+        named_instances=tuple(AffectedInstance(tenant, name) for tenant, name, _id in by_name[:AFFECTED_NAMED_MAX]),
         instances=len(owner_rows),
         tenants=len({tenant_id for _id, _name, tenant_id, _tenant in owner_rows}),
         is_more=owners.is_more,
@@ -174,7 +174,7 @@ def _of_partitions(clusters: Sequence[Cluster]) -> dict[Incident, Affected]:
     ids = {instance_id for owners in owners_by_incident.values() for instance_id in owners.ids}
     instances = Instance.objects.filter(pk__in=ids).order_by().values_list("pk", "name", "tenant_id", "tenant__name")
     rows = list(instances) if ids else []
-    return {incident: first_hits(rows, owners) for incident, owners in owners_by_incident.items()}
+    return {incident: affected_of_owners(rows, owners) for incident, owners in owners_by_incident.items()}
 
 
 def _of_brokers(brokers: Sequence[Broker]) -> dict[Incident, Affected]:
@@ -193,12 +193,14 @@ def _of_brokers(brokers: Sequence[Broker]) -> dict[Incident, Affected]:
         DenseRank(), partition_by=[F("port_leases__broker_id")], order_by=[F("tenant__name"), F("name"), F("pk")]
     )
     rows = served.annotate(rank=by_name).filter(rank__lte=AFFECTED_NAMED_MAX)
-    hits: dict[str, set[tuple[str, str, str]]] = {}
+    names_by_broker: dict[str, set[tuple[str, str, str]]] = {}
     for broker_id, tenant, name, pk in rows.values_list("port_leases__broker_id", "tenant__name", "name", "pk"):
-        hits.setdefault(broker_id, set()).add((tenant, name, pk))
+        names_by_broker.setdefault(broker_id, set()).add((tenant, name, pk))
     return {
         Incident(broker.pk): Affected(
-            hits=tuple(Hit(tenant, name) for tenant, name, _pk in sorted(hits.get(broker.pk, ()))),
+            named_instances=tuple(
+                AffectedInstance(tenant, name) for tenant, name, _pk in sorted(names_by_broker.get(broker.pk, ()))
+            ),
             instances=counts.get(broker.pk, (0, 0))[0],
             tenants=counts.get(broker.pk, (0, 0))[1],
         )

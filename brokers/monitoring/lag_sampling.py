@@ -45,7 +45,7 @@ class LagQueries(Protocol):
 
     def group_ids(self) -> list[str]: ...
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]: ...
-    def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]: ...
+    def topic_names(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]: ...
     def ends(self, partitions: set[Partition]) -> Mapping[Partition, int]: ...
 
 
@@ -186,7 +186,7 @@ def _names(lags: LagQueries, committed: Mapping[str, Sequence[CommittedOffset]])
             names[topic] = tenant_name
     hashed_groups = [group for group, offsets in committed.items() if _is_hashed(offsets)]
     for instance_id, groups in _by_instance(hashed_groups).items():
-        names.update(lags.named(instance_id, list(groups)))
+        names.update(lags.topic_names(instance_id, list(groups)))
     return names
 
 

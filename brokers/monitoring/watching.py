@@ -33,7 +33,7 @@ from instances.choices import ConditionType
 from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless, Observation, Shortened, StorageUsed
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
-from tenants.alert_state import FACT, Sample, advance, pending_since
+from tenants.alert_state import FACT_TERMS, Sample, advance, pending_since
 from tenants.containment import contained
 from tenants.errors import Unavailable
 
@@ -117,7 +117,9 @@ def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> 
     is_new = row.process_since is not None and now - row.process_since < timedelta(seconds=RESTART_LASTS_S)
     is_restarting = is_restart_requested or is_changing or (is_new and row.process_state == ProcessState.RUNNING)
     reported_after_s = max(RESTART_LASTS_S, SILENCE_REPORTED_AFTER_S) if is_restarting else SILENCE_REPORTED_AFTER_S
-    return advance(pending_since(seen_at), replace(FACT, lasts=timedelta(seconds=reported_after_s)), TRUE, now).fires
+    return advance(
+        pending_since(seen_at), replace(FACT_TERMS, lasts=timedelta(seconds=reported_after_s)), TRUE, now
+    ).fires
 
 
 def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -> dict[int, datetime]:
@@ -177,7 +179,7 @@ def _leaderless_in_two_runs(
     return {
         instance_id: instance_leaderless
         for instance_id, instance_leaderless in leaderless_now.items()
-        if advance(pending_since(since[instance_id]), FACT, TRUE, now).fires
+        if advance(pending_since(since[instance_id]), FACT_TERMS, TRUE, now).fires
     }
 
 

@@ -164,7 +164,7 @@ def _run(command: Sequence[str], folder: Path, log: Path) -> None:
         raise CompilationRefused(f"the compiler refused the sources; see {log}")
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Lowers the priority of this process, and of the compilers it starts, so that other programs are not affected."""
     os.nice(NICENESS)
     try:
@@ -182,7 +182,7 @@ def main() -> int:
     parser.add_argument("--give-way", action="store_true", help="at the lowest priority")
     arguments = parser.parse_args()
     if arguments.give_way:
-        give_way()
+        lower_priority()
     try:
         print(f"compiled: {build()}")  # noqa: T201
     except NotPossible as reason:

@@ -37,7 +37,7 @@ def apply_report(
         raise AgentRefused(
             "The report is about a broker of another host.", code="other_host", host=host, http_status=403
         )
-    if report_id and not _is_new(host, report_id):
+    if report_id and not _store_report_id(host, report_id):
         return
     for reported in brokers:
         fields = {name: reported[name] for name in COLUMNS if name in reported}
@@ -51,6 +51,6 @@ def apply_report(
         Host.objects.filter(pk=host.pk).update(agent_version=agent_version)
 
 
-def _is_new(host: Host, report_id: str) -> bool:
+def _store_report_id(host: Host, report_id: str) -> bool:
     """Stores the id of a report; False if it is stored already. A concurrent call for the host waits for this one."""
     return bool(Host.objects.filter(pk=host.pk).exclude(agent_report_id=report_id).update(agent_report_id=report_id))

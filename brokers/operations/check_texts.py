@@ -18,7 +18,7 @@ Data = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ShownCheck:
-    """One check for a page or an answer. `remedy` is empty where there is nothing to do."""
+    """Result of one check, as shown on a page or returned by the API. `remedy` is empty if there is nothing to do."""
 
     name: HostCheck
     state: HostCheckState
@@ -27,20 +27,22 @@ class ShownCheck:
 
 
 def shown_checks(host: Host) -> list[ShownCheck]:
-    """Returns the results of a host's last checks; checks that this version does not know are left out."""
+    """Returns the results of a host's last checks; checks that this version does not know are omitted."""
     result = []
     for check in host.checks:
         try:
             name, state, data = HostCheck(check["name"]), HostCheckState(check["state"]), check["data"]
-            fact, remedy = _WORDS[name](data, host.agent_joined_at is not None)
+            fact, remedy = _TEXTS[name](data, host.agent_joined_at is not None)
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
-            continue  # of a newer agent
+            continue  # the agent is newer than this process
         result.append(ShownCheck(name, state, fact, "" if state is HostCheckState.PASSED else remedy))
     return result
 
 
 def _version(data: Data, is_joined: bool) -> tuple[str, str]:
-    """Returns the texts about the version; a joined agent knows the control plane, and no database."""
+    """Returns the texts about the version. A joined agent compares itself with the control plane, because it has no
+    access to the database; any other agent compares itself with the database.
+    """
     text_values = {"version": data["version"]}
     if data["behind"]:
         return (
@@ -142,7 +144,7 @@ def _directories(data: Data, _is_joined: bool) -> tuple[str, str]:
     )
 
 
-_WORDS: Mapping[HostCheck, Callable[[Data, bool], tuple[str, str]]] = {
+_TEXTS: Mapping[HostCheck, Callable[[Data, bool], tuple[str, str]]] = {
     HostCheck.VERSION: _version,
     HostCheck.CLOCK: _clock,
     HostCheck.ADDRESS: _address,

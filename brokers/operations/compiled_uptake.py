@@ -57,6 +57,7 @@ def start_due_restarts(now: datetime) -> int:
 
 
 def _start_if_due(cluster: Cluster, now: datetime) -> bool:
+    """Starts a rolling restart of the brokers that need it; True if one was started."""
     rows = Broker.objects.filter(
         cluster=cluster, removed_at=None, wanted=WantedState.RUNNING,
         observed_at__gte=now - timedelta(seconds=BROKER_LATE_S),

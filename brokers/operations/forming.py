@@ -35,7 +35,7 @@ def reconcile_once(operation: FleetOperation) -> bool:
         fleet_operations.mark_waiting(operation, FleetStep.BROKERS_ADDED, NO_BROKER)
         return False
     fleet_operations.mark_done(operation, FleetStep.BROKERS_ADDED, brokers_fact(brokers), brokers=len(brokers))
-    if not _all_brokers_answer(operation, brokers):
+    if not _await_answers(operation, brokers):
         return False
     try:
         view = ClusterAdminClient(operation.cluster).view(())
@@ -53,11 +53,11 @@ def reconcile_once(operation: FleetOperation) -> bool:
         return False
     fact = f"Broker {view.controller} is controller"
     fleet_operations.mark_done(operation, FleetStep.CONTROLLER_ELECTED, fact, controller=view.controller)
-    return _is_ready(operation)
+    return _finish(operation)
 
 
-def _all_brokers_answer(operation: FleetOperation, brokers: list[Broker]) -> bool:
-    """Queries every broker for its status, and stores the answers as the observer does."""
+def _await_answers(operation: FleetOperation, brokers: list[Broker]) -> bool:
+    """Queries every broker for its status, and stores the answers as the observer does. True if all have answered."""
     answers = observe.query_all(observe.targets_of_cluster(operation.cluster), "/v1/status")
     now = timezone.now()
     for broker in brokers:
@@ -86,7 +86,8 @@ def _reason(broker: Broker) -> str:
 
 
 @transaction.atomic
-def _is_ready(operation: FleetOperation) -> bool:
+def _finish(operation: FleetOperation) -> bool:
+    """Marks the cluster as ready. False if the operation or the cluster has ended meanwhile."""
     cluster = Cluster.objects.select_for_update().get(pk=operation.cluster_id)
     if cluster.state != ClusterState.FORMING or not fleet_operations.succeed(operation):
         return False

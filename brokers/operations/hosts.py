@@ -222,8 +222,8 @@ def wrong_directories(paths: Sequence[str]) -> Iterable[tuple[str, str, str]]:
 
 
 def _require_free_ports(host: Host, hosts: Iterable[Host]) -> None:
-    own, *others = addresses_of([host, *(other for other in hosts if other.pk != host.pk)])
-    clash = overlap(own, others)
+    host_addresses, *others = addresses_of([host, *(other for other in hosts if other.pk != host.pk)])
+    clash = overlap(host_addresses, others)
     if clash is not None:
         errors = Invalid.at("/port_first", clash.detail, code=clash.code).errors
         raise Conflict(clash.detail, code=clash.code, errors=errors)

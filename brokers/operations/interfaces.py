@@ -7,4 +7,6 @@ from collections.abc import Callable, Mapping
 from tenants.interfaces import Interface
 
 # Takes the cluster id; returns partition of `__usage` -> next offset to read. Everything below it is in the database.
-usage_read_to: Interface[Callable[[str], Mapping[int, int]]] = Interface("brokers.operations.interfaces.usage_read_to")
+next_usage_offsets: Interface[Callable[[str], Mapping[int, int]]] = Interface(
+    "brokers.operations.interfaces.next_usage_offsets"
+)

@@ -145,8 +145,9 @@ def own_ports(host: Host) -> tuple[int, int]:
     """
     pairs = list(Broker.objects.filter(host=host, removed_at=None).values_list("internal_port", "admin_port"))
     others = Host.objects.filter(removed_at=None).exclude(pk=host.pk)
-    own, *neighbours = addresses_of([host, *others])
-    result = broker_ports(own, [other for other in neighbours if own.shares_address_with(other)], pairs)
+    host_addresses, *other_addresses = addresses_of([host, *others])
+    sharing = [other for other in other_addresses if host_addresses.shares_address_with(other)]
+    result = broker_ports(host_addresses, sharing, pairs)
     if result is None:
         raise Conflict(
             Message(gettext_noop("Host %(name)s has no port left for a broker."), name=host.name), code="no_port"

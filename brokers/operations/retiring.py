@@ -24,7 +24,7 @@ from brokers.dataplane.scatter import targets
 from brokers.infra import zookeeper
 from brokers.models import AuditOffset, Broker, Cluster, FleetOperation
 from brokers.operations import fleet_operations, membership
-from brokers.operations.interfaces import usage_read_to
+from brokers.operations.interfaces import next_usage_offsets
 from brokers.provisioning.forget_cluster import delete_tree
 from tenants import audit
 from tenants.actors import system_actor
@@ -46,12 +46,12 @@ def reconcile_once(operation: FleetOperation) -> bool:
     brokers = list(
         Broker.objects.filter(cluster=operation.cluster, removed_at=None).select_related("host").order_by("number")
     )
-    if not fleet_operations.is_done(operation, FleetStep.USAGE_READ) and not _is_read(operation, brokers):
+    if not fleet_operations.is_done(operation, FleetStep.USAGE_READ) and not _await_usage_read(operation, brokers):
         return False
     return _stop_brokers(operation, brokers) and _remove_brokers(operation, brokers)
 
 
-def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
+def _await_usage_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
     """True if the database has all records of the cluster's usage and audit topics, which are complete since the last
     instance was deleted.
     """
@@ -70,7 +70,7 @@ def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
             return False
         fleet_operations.mark_waiting(operation, step, "Waits for the pipeline.", ends=ends)
     audit_read_to = AuditOffset.objects.filter(cluster=operation.cluster_id).values_list("partition", "next_offset")
-    read = {USAGE_TOPIC: usage_read_to.it(operation.cluster_id), AUDIT_TOPIC: dict(audit_read_to)}
+    read = {USAGE_TOPIC: next_usage_offsets.implementation(operation.cluster_id), AUDIT_TOPIC: dict(audit_read_to)}
     missing = unread_records(ends, read)
     if missing:
         topic, count = next(iter(missing.items()))
@@ -105,6 +105,7 @@ def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
 
 
 def _stop_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
+    """Requests that all brokers stop. True if all have stopped."""
     acting = system_actor(ACTOR)
     for broker in brokers:
         if broker.wanted != WantedState.STOPPED:
@@ -123,20 +124,22 @@ def _stop_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
 
 
 def _remove_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
+    """Removes the brokers and the documents of the cluster. True if the operation succeeded."""
     for broker in brokers:
         membership.remove_broker(acting=system_actor(ACTOR), broker=broker)
     fleet_operations.mark_done(operation, FleetStep.BROKERS_REMOVED, "Their logs stay on the hosts' disks.")
     cluster = operation.cluster
     forgotten = delete_tree(zookeeper.session(cluster), cluster.chroot)
-    if forgotten.kept:
-        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=forgotten.kept)
+    if forgotten.undeletable:
+        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=forgotten.undeletable)
     fact = f"{forgotten.deleted:,} documents"
-    fleet_operations.mark_done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=forgotten.kept)
+    fleet_operations.mark_done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=forgotten.undeletable)
     return _finish(operation)
 
 
 @transaction.atomic
 def _finish(operation: FleetOperation) -> bool:
+    """Marks the cluster as retired. False if the operation has ended meanwhile."""
     cluster = Cluster.objects.select_for_update().get(pk=operation.cluster_id)
     if not fleet_operations.succeed(operation):
         return False

@@ -76,6 +76,7 @@ def _active(ids: Iterable[str]) -> Iterable[Cluster]:
 
 
 def _publish(cluster: Cluster, document: RevokedCertificates) -> bool:
+    """Publishes the document to a cluster; True if it was not published before. A failure is logged."""
     try:
         is_new = Publisher(zookeeper.session(cluster), cluster.chroot).publish_revoked(document)
     except (DomainError, PublishConflict, *zookeeper.ERRORS) as error:

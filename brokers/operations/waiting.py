@@ -21,4 +21,4 @@ def waiting_instances() -> QuerySet[Instance]:
 def wake_waiting() -> None:
     """Queues a reconciliation of the waiting instances on commit; the sweep would do the same a little later."""
     ids = list(waiting_instances().values_list("pk", flat=True)[:SWEEP_INSTANCES_MAX])
-    transaction.on_commit(lambda: [interfaces.reconcile.it(instance_id) for instance_id in ids])
+    transaction.on_commit(lambda: [interfaces.reconcile.implementation(instance_id) for instance_id in ids])

@@ -18,7 +18,7 @@ class Forgotten(NamedTuple):
     """Number of deleted nodes, and of nodes that only their creator may delete."""
 
     deleted: int
-    kept: int
+    undeletable: int
 
 
 def delete_tree(client: KazooClient, root: str) -> Forgotten:
@@ -26,8 +26,8 @@ def delete_tree(client: KazooClient, root: str) -> Forgotten:
 
     Nodes of brokers permit the control plane only to change their access list, so this is done first.
     """
-    own = zookeeper.identity()
-    return _delete_below(client, root, kazoo_acl([Grant(ALL, own.credentials.digest)]) if own else None)
+    identity = zookeeper.identity()
+    return _delete_below(client, root, kazoo_acl([Grant(ALL, identity.credentials.digest)]) if identity else None)
 
 
 def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> Forgotten:
@@ -40,7 +40,7 @@ def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> 
     deleted = undeletable = 0
     for name in children:
         subtree = _delete_below(client, f"{path}/{name}", acl)
-        deleted, undeletable = deleted + subtree.deleted, undeletable + subtree.kept
+        deleted, undeletable = deleted + subtree.deleted, undeletable + subtree.undeletable
         try:
             client.delete(f"{path}/{name}")
             deleted += 1

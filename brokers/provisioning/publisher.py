@@ -93,7 +93,7 @@ class Publisher:
                 raw = future.get()[0]
             except NoNodeError:
                 continue
-            document = _readable(instance_id, raw)
+            document = _parse_if_readable(instance_id, raw)
             if document is None or document.tenant_id is None:
                 result[instance_id] = OUTDATED
             else:
@@ -110,7 +110,7 @@ class Publisher:
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             current = self._read(path)
             if current is not None:
-                published = _readable(instance_id, current[0])
+                published = _parse_if_readable(instance_id, current[0])
                 if published is not None and published.generation > document.generation:
                     raise PublishConflict(f"generation {document.generation} of {instance_id} is out of date")
                 if current[0] == raw:
@@ -138,7 +138,7 @@ class Publisher:
             if path in missing:
                 self._create_in(transaction, path, b"")
         self._create_in(transaction, paths.CHANGE_PREFIX, _change(f"instances/{instance_id}"), sequence=True)
-        return _committed(transaction)
+        return _commit(transaction)
 
     def publish_certificates(self, instance_id: str, certificates: Mapping[str, CertificatesDocument]) -> None:
         """Publishes the certificates of a published instance, by route."""
@@ -169,7 +169,7 @@ class Publisher:
                 transaction.set_data(self._at(relative), raw, present[1])
             change = _change(f"instances/{instance_id}/certificates/{name}")
             self._create_in(transaction, paths.CHANGE_PREFIX, change, sequence=True)
-            if _committed(transaction):
+            if _commit(transaction):
                 return
         raise PublishConflict(f"the certificates of {instance_id} keep changing")
 
@@ -287,7 +287,7 @@ class Publisher:
                 transaction.set_data(path, raw, present[1])
             change = _change(f"instances/{instance_id}/oauth/{CONFIGURATION}")
             self._create_in(transaction, paths.CHANGE_PREFIX, change, sequence=True)
-            if _committed(transaction):
+            if _commit(transaction):
                 return True
         raise PublishConflict(f"the OAuth document of {instance_id} keeps changing")
 
@@ -324,7 +324,7 @@ class Publisher:
                 self._create_in(transaction, paths.REVOKED_CERTIFICATES, raw)
             else:
                 transaction.set_data(path, raw, present[1])
-            if _committed(transaction):
+            if _commit(transaction):
                 return True
         raise PublishConflict("the document of revoked certificates keeps changing")
 
@@ -361,7 +361,7 @@ class Publisher:
             else:
                 transaction.set_data(path, document.to_json(), current[1])
             self._create_in(transaction, paths.CHANGE_PREFIX, _change(f"topics/{internal_name}"), sequence=True)
-            if _committed(transaction):
+            if _commit(transaction):
                 return True
         raise PublishConflict(f"the document of {internal_name} keeps changing")
 
@@ -410,8 +410,8 @@ class Publisher:
         parent = path.rpartition("/")[0]
         if parent:
             self._ensure_node(parent)
-        own = zookeeper.identity()
-        acl = zookeeper.kazoo_acl(own.access.absolute_acl(path)) if own else None
+        identity = zookeeper.identity()
+        acl = zookeeper.kazoo_acl(identity.access.absolute_acl(path)) if identity else None
         try:
             self._client.create(path, acl=acl)
         except NodeExistsError:
@@ -425,22 +425,22 @@ class Publisher:
 
 
 def _acl(relative: str) -> list[ACL] | None:
-    own = zookeeper.identity()
-    return zookeeper.kazoo_acl(own.access.acl(relative)) if own else None
+    identity = zookeeper.identity()
+    return zookeeper.kazoo_acl(identity.access.acl(relative)) if identity else None
 
 
 def _change(path: str) -> bytes:
     return documents.change_to_json([path])
 
 
-def _readable(instance_id: str, raw: bytes) -> InstanceDocument | None:
+def _parse_if_readable(instance_id: str, raw: bytes) -> InstanceDocument | None:
     """Returns the document, or None if it cannot be read: it must be written again, and must not stop others."""
     with contained("publisher.document_unreadable", instance_id=instance_id):
         return InstanceDocument.from_json(raw)
     return None
 
 
-def _committed(transaction: object) -> bool:
+def _commit(transaction: object) -> bool:
     """Commits a transaction; False if a node had changed since it was read. Raises the first other error."""
     results = transaction.commit()  # type: ignore[attr-defined]
     errors = [result for result in results if isinstance(result, Exception)]

@@ -95,7 +95,7 @@ def _wait_for_capacity(context: ReconcileContext, why: WaitsForCapacity) -> str:
         else (why.missing_capacity.detail, why.missing_capacity.data)
     )
     for operation in context.operations:
-        operations.step_waits(operation, Step.PLACED, fact, data)
+        operations.mark_step_waiting(operation, Step.PLACED, fact, data)
     return "waits for its cluster" if is_formed else f"waits: {fact}"
 
 
@@ -131,7 +131,7 @@ def _apply(context: ReconcileContext) -> str:
         context.instance.generation,
         brokers,
         timeout_s=ACK_DEADLINE_S,
-        on_progress=lambda known: context.started(Step.LISTENERS_OPEN, open=len(known.confirmed), of=of),
+        on_progress=lambda known: context.start_step(Step.LISTENERS_OPEN, open=len(known.confirmed), of=of),
     )
     if acks.unable:
         detail = f"A route could not be opened: {sorted(acks.unable.values())[0]}."
@@ -142,22 +142,22 @@ def _apply(context: ReconcileContext) -> str:
     if not acks.is_complete:
         _wait_or_fail(context, publisher, acks)
     is_open = len(acks.confirmed)
-    context.done(Step.LISTENERS_OPEN, f"{is_open} of {of} brokers", open=is_open, of=of)
+    context.finish_step(Step.LISTENERS_OPEN, f"{is_open} of {of} brokers", open=is_open, of=of)
     if context.instance.first_running_at is None and not context.instance.is_deleted:
-        _first_message(context)
+        _probe_first_message(context)
     instance = steps.apply(context, acks)
     _clean_up(context)
     return f"{instance.phase} at generation {instance.observed_generation}"
 
 
-def _first_message(context: ReconcileContext) -> None:
-    context.started(Step.FIRST_MESSAGE)
+def _probe_first_message(context: ReconcileContext) -> None:
+    context.start_step(Step.FIRST_MESSAGE)
     try:
         took_ms = probe.first_message(context.instance.pk)
     except probe.ProbeFailed as error:
         _require_time_left(context, Reason.PROBE_FAILED, f"The first message did not come back: {error}.")
         raise RetryLater(str(error)) from error
-    context.done(Step.FIRST_MESSAGE, f"{took_ms:.0f} ms", took_ms=round(took_ms))
+    context.finish_step(Step.FIRST_MESSAGE, f"{took_ms:.0f} ms", took_ms=round(took_ms))
 
 
 def _clean_up(context: ReconcileContext) -> None:

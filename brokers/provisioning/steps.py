@@ -22,7 +22,7 @@ from instances.lifecycle.conditions import observed_only
 from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation, RouteCertificates
 from instances.services.common import set_phase
-from instances.services.ending import suspend_instance
+from instances.services.suspending import suspend_instance
 from instances.services.tenant_suspension import reason_of
 from tenants import audit
 from tenants.actors import Actor
@@ -62,13 +62,13 @@ class ReconcileContext:
     instance: Instance
     operations: list[Operation]
 
-    def started(self, step: Step, **data: object) -> None:
+    def start_step(self, step: Step, **data: object) -> None:
         for operation in self.operations:
-            operations.step_started(operation, step, data)
+            operations.start_step(operation, step, data)
 
-    def done(self, step: Step, fact: str, **data: object) -> None:
+    def finish_step(self, step: Step, fact: str, **data: object) -> None:
         for operation in self.operations:
-            operations.step_done(operation, step, fact, data)
+            operations.finish_step(operation, step, fact, data)
 
 
 def begin_pass(instance: Instance, acting: Actor) -> ReconcileContext:
@@ -92,7 +92,7 @@ def place(context: ReconcileContext) -> Cluster:
     if placed is not None and has_ports:
         return placed.cluster
     if context.instance.reason != Reason.NO_ROOM:
-        context.started(Step.PLACED)
+        context.start_step(Step.PLACED)
     try:
         with transaction.atomic():
             instance, cluster, brokers = _placed(context.instance.pk)
@@ -100,7 +100,9 @@ def place(context: ReconcileContext) -> Cluster:
         _record_waiting(context, why)
         raise
     context.instance = instance
-    context.done(Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers))
+    context.finish_step(
+        Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers)
+    )
     return cluster
 
 
@@ -180,14 +182,14 @@ def report_address(context: ReconcileContext) -> list[PortLease]:
     result = list(rows.select_related("route", "broker", "host").order_by("broker__number", "route"))
     address = context.instance.bootstrap_servers
     brokers = len({row.broker_id for row in result})
-    context.done(Step.PLACED, f"{brokers} brokers", brokers=brokers)
-    context.done(Step.ADDRESS_RESERVED, address, bootstrap_servers=address)
+    context.finish_step(Step.PLACED, f"{brokers} brokers", brokers=brokers)
+    context.finish_step(Step.ADDRESS_RESERVED, address, bootstrap_servers=address)
     return result
 
 
 def publish(context: ReconcileContext, publisher: Publisher, leases: list[PortLease]) -> bool:
     """Publishes the instance's document and its topics' documents; True if the document was not published before."""
-    context.started(Step.LIMITS_PUBLISHED)
+    context.start_step(Step.LIMITS_PUBLISHED)
     instance = context.instance
     certificates = certificates_of(instance)
     # Before the document, so that a broker that confirms it has the certificates; the first time their parent node does
@@ -197,7 +199,9 @@ def publish(context: ReconcileContext, publisher: Publisher, leases: list[PortLe
     publisher.publish_certificates(instance.pk, certificates)
     topic_documents.publish(instance, publisher)
     fact = f"{instance.bandwidth_mb_s} MB/s each way, {instance.storage_gb} GB"
-    context.done(Step.LIMITS_PUBLISHED, fact, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
+    context.finish_step(
+        Step.LIMITS_PUBLISHED, fact, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb
+    )
     return written
 
 

@@ -100,6 +100,7 @@ def _broker_changes(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
 
 
 def _lease_ports(row: Rebalance) -> bool:
+    """Leases ports on arriving brokers; complete when instances have opened them."""
     try:
         is_complete = instance_placement.lease_ports(row.cluster, _broker_changes(row))
     except port_leases.PoolEmpty as error:
@@ -112,6 +113,7 @@ def _lease_ports(row: Rebalance) -> bool:
 
 
 def _release_ports(row: Rebalance) -> bool:
+    """Releases the ports on leaving brokers, or starts again from `HOMES` if there are late replicas."""
     plans = _plans_for_late_replicas(row)
     obstacle = next((obstacle for plan in plans for obstacle in plan.obstacles), None)
     if obstacle is not None:
@@ -210,6 +212,7 @@ def _as_reassignment(row: Rebalance, reassignment: PartitionReassignment) -> Rea
 
 
 def _move_partitions(row: Rebalance, *, measure: bool) -> bool:
+    """Records ended moves and begins further ones; complete when all have ended."""
     admin_client = ClusterAdminClient(row.cluster)
     ongoing = admin_client.reassignments()
     waiting_state = ReassignmentState.DONE if is_undoing(row) else ReassignmentState.WAITING
@@ -294,7 +297,7 @@ def _without_deleted_topics(
 
 def _is_deleted(reassignment: PartitionReassignment, view: ClusterView) -> bool:
     """True if the planned topic is gone. A new topic of the same name has its own replicas."""
-    return reassignment.topic in view.gone or reassignment.topic_id not in (
+    return reassignment.topic in view.missing_topics or reassignment.topic_id not in (
         "",
         view.topic_ids.get(reassignment.topic, reassignment.topic_id),
     )
@@ -391,6 +394,7 @@ def _record_copy_progress(
 
 
 def _await_stop(row: Rebalance) -> bool:
+    """Requests that the broker stops; complete when it has stopped."""
     broker = Broker.objects.get(pk=row.broker_id)
     if broker.wanted != WantedState.STOPPED:
         services.set_wanted(acting=system_actor(ACTOR), broker=broker, wanted=WantedState.STOPPED)
@@ -405,6 +409,7 @@ def _await_stop(row: Rebalance) -> bool:
 
 
 def _release_broker(row: Rebalance) -> bool:
+    """Removes the last replicas of the stopped broker, then the broker itself, which ends the rebalance."""
     broker = Broker.objects.get(pk=row.broker_id)
     admin_client = ClusterAdminClient(row.cluster)
     fleet = snapshot.take_snapshot(row.cluster, admin_client, sizes=False)
@@ -432,6 +437,7 @@ def _release_broker(row: Rebalance) -> bool:
 
 
 def _finish(row: Rebalance) -> bool:
+    """Ends the rebalance. Returns False, because no step follows."""
     ended = RebalanceState.UNDONE if is_undoing(row) else RebalanceState.DONE
     fields = {"state": ended, "trouble": "", "ended_at": timezone.now()}
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields):

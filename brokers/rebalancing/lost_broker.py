@@ -136,7 +136,7 @@ def elect_leaders(
     for topic, index in empty:
         # The read offset lies beyond the end of an empty log.
         if topic == USAGE_TOPIC:
-            usage_begins_anew.it(row.cluster_id, index)
+            usage_begins_anew.implementation(row.cluster_id, index)
         if topic == AUDIT_TOPIC:
             audit_reader.forget_offset(row.cluster_id, index)
     to_elect = [*empty, *(key for key in partial_keys if key not in cancelled)]

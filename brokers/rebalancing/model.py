@@ -172,8 +172,8 @@ def shares(
         leaders.update(held_by[:1] if leader is None else (leader,))
         for broker in held_by:
             sizes[broker] += partition.sizes.get(broker, partition.size_bytes)
-    named = sorted({*brokers, *replicas})
-    return {id: Share(replicas=replicas[id], leaders=leaders[id], size_bytes=sizes[id]) for id in named}
+    broker_ids = sorted({*brokers, *replicas})
+    return {id: Share(replicas=replicas[id], leaders=leaders[id], size_bytes=sizes[id]) for id in broker_ids}
 
 
 def next_reassignments(

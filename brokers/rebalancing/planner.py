@@ -187,30 +187,34 @@ def _change_placement(state: _PlanState, owner: str, broker: int, replicas_max: 
 
 
 def _replicas_without(state: _PlanState, partition: PartitionReplicas, broker: int) -> tuple[int, ...] | None:
-    staying = state.replicas[partition.key]
-    candidates = state.may_hold(partition) - set(staying)
-    is_handed_over = partition.pinned and staying[0] == broker
-    if is_handed_over and len(staying) > 1:
-        return staying
+    """Returns the replicas without `broker`; None if no other broker may take one.
+
+    A pinned partition that belongs to `broker` keeps its replica there, and gets another one if that is its only one.
+    """
+    current = state.replicas[partition.key]
+    candidates = state.may_hold(partition) - set(current)
+    keeps_replica = partition.pinned and current[0] == broker
+    if keeps_replica and len(current) > 1:
+        return current
     if not candidates:
         return None
-    retained = staying if is_handed_over else tuple(replica for replica in staying if replica != broker)
+    retained = current if keeps_replica else tuple(replica for replica in current if replica != broker)
 
     def cost(candidate: int) -> tuple[int, int, int]:
         return -state.racks((*retained, candidate)), state.load[candidate], candidate
 
     chosen = min(candidates, key=cost)
-    if is_handed_over:
-        return (*staying, chosen)
-    target = tuple(chosen if replica == broker else replica for replica in staying)
-    if staying[0] != broker:
+    if keeps_replica:
+        return (*current, chosen)
+    target = tuple(chosen if replica == broker else replica for replica in current)
+    if current[0] != broker:
         return target
     # The replica that leads fewest partitions becomes leader, not necessarily the arriving one.
     first = min(target, key=lambda id: (state.leaders[id], id))
     return (first, *(replica for replica in target if replica != first))
 
 
-# --- levelling --------------------------------------------------------------------------------------------------------
+# --- balancing --------------------------------------------------------------------------------------------------------
 
 
 def balance_plan(fleet: Fleet, *, moves_max: int) -> RebalancePlan:

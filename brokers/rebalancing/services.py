@@ -180,10 +180,10 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
     `Conflict` (`not_confirmed`) without it.
     """
     access.require(acting, Scope.OPERATOR)
-    result = _locked(rebalance)
+    result = _lock(rebalance)
     _require(result, RebalanceState.PLANNED)
     _require_fresh(result)
-    _require_quiet(result.cluster)
+    _require_no_rolling_restart(result.cluster)
     result.state, result.started_at = RebalanceState.RUNNING, timezone.now()
     if result.kind == RebalanceKind.DRAIN:
         capacity.require_capacity(result.cluster, result.placements)
@@ -193,7 +193,7 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
         if result.kind == RebalanceKind.LOSS:
             _give_up(acting, result, result.broker, confirmed)
         Broker.objects.filter(pk=result.broker_id).update(accepts_instances=False)
-    return _saved(acting, result, ["state", "started_at"], "rebalance.started")
+    return _save(acting, result, ["state", "started_at"], "rebalance.started")
 
 
 def _give_up(acting: Actor, rebalance: Rebalance, broker: Broker, confirmed: int | None) -> None:
@@ -218,21 +218,21 @@ def _give_up(acting: Actor, rebalance: Rebalance, broker: Broker, confirmed: int
 def pause(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Pauses: no further move begins; running moves are completed."""
     access.require(acting, Scope.OPERATOR)
-    result = _locked(rebalance)
+    result = _lock(rebalance)
     _require(result, RebalanceState.RUNNING)
     result.state = RebalanceState.PAUSED
-    return _saved(acting, result, ["state"], "rebalance.paused")
+    return _save(acting, result, ["state"], "rebalance.paused")
 
 
 @transaction.atomic
 def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Continues a paused rebalance. Raises `Conflict` during a rolling restart of the cluster."""
     access.require(acting, Scope.OPERATOR)
-    result = _locked(rebalance)
+    result = _lock(rebalance)
     _require(result, RebalanceState.PAUSED)
-    _require_quiet(result.cluster)
+    _require_no_rolling_restart(result.cluster)
     result.state = RebalanceState.RUNNING
-    return _saved(acting, result, ["state"], "rebalance.resumed")
+    return _save(acting, result, ["state"], "rebalance.resumed")
 
 
 @transaction.atomic
@@ -241,7 +241,7 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     the capacity that instances have left is sold to others meanwhile.
     """
     access.require(acting, Scope.OPERATOR)
-    result = _locked(rebalance)
+    result = _lock(rebalance)
     _require(result, *UNDOABLE)
     if result.kind == RebalanceKind.LOSS:
         raise Conflict("A lost broker has nothing to move back to.", code="too_late")
@@ -252,7 +252,7 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
         if later.exists():
             raise Conflict("A later rebalance builds on this one.", code="too_late")
     if result.state != RebalanceState.RUNNING:
-        _require_quiet(result.cluster)
+        _require_no_rolling_restart(result.cluster)
     if result.step == RebalanceStep.LEAVING or result.state == RebalanceState.DONE:
         _require_room_to_return(result)
     if result.broker is not None:
@@ -262,7 +262,7 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     PartitionReassignment.objects.filter(rebalance=result, state=ReassignmentState.WAITING).update(
         state=ReassignmentState.UNDONE, ended_at=timezone.now()
     )
-    return _saved(acting, result, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
+    return _save(acting, result, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
 
 
 @transaction.atomic
@@ -272,19 +272,19 @@ def abandon(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     Meant for a rebalance that waits for a broker that does not come back, and thereby blocks every other one.
     """
     access.require(acting, Scope.OPERATOR)
-    result = _locked(rebalance)
+    result = _lock(rebalance)
     _require(result, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
     if result.broker is not None:
         Broker.objects.filter(pk=result.broker_id).update(accepts_instances=True)
     result.state, result.trouble = RebalanceState.ABANDONING, ""
-    return _saved(acting, result, ["state", "trouble"], "rebalance.abandoned")
+    return _save(acting, result, ["state", "trouble"], "rebalance.abandoned")
 
 
 @transaction.atomic
 def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) -> Rebalance:
     """Sets the bandwidth that each broker may use for its copies, None for no limit; also while it runs (QUO-60)."""
     access.require(acting, Scope.OPERATOR)
-    result = _locked(rebalance)
+    result = _lock(rebalance)
     _require(result, RebalanceState.PLANNED, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
     if copy_mb_s is not None and not 1 <= copy_mb_s <= COPY_MB_S_MAX:
         raise Invalid.at(
@@ -303,13 +303,13 @@ def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) 
 def discard(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Discards a plan that was never started."""
     access.require(acting, Scope.OPERATOR)
-    result = _locked(rebalance)
+    result = _lock(rebalance)
     _require(result, RebalanceState.PLANNED)
     result.state, result.ended_at = RebalanceState.DISCARDED, timezone.now()
-    return _saved(acting, result, ["state", "ended_at"], "rebalance.discarded")
+    return _save(acting, result, ["state", "ended_at"], "rebalance.discarded")
 
 
-def _locked(rebalance: Rebalance) -> Rebalance:
+def _lock(rebalance: Rebalance) -> Rebalance:
     rows = Rebalance.objects.select_for_update(of=("self",)).select_related("cluster", "broker")
     return rows.get(pk=rebalance.pk)
 
@@ -360,14 +360,14 @@ def _require_room_to_return(rebalance: Rebalance) -> None:
         raise Conflict(detail, code="no_room", errors=error.errors) from None
 
 
-def _require_quiet(cluster: Cluster) -> None:
+def _require_no_rolling_restart(cluster: Cluster) -> None:
     # `rolling_restart.start` checks for rebalances under the same lock: of two concurrent starts, one sees the other.
     Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
     if RollingRestart.objects.filter(cluster=cluster, state__in=("running", "paused")).exists():
         raise Conflict("A rolling restart is under way in this cluster.", code="restart_in_progress")
 
 
-def _saved(acting: Actor, rebalance: Rebalance, fields: list[str], action: str) -> Rebalance:
+def _save(acting: Actor, rebalance: Rebalance, fields: list[str], action: str) -> Rebalance:
     try:
         with transaction.atomic():
             rebalance.save_changes(fields)

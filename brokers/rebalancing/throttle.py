@@ -44,9 +44,11 @@ def lift(row: Rebalance) -> None:
         return
     admin_client, topics = SettingsAdminClient(row.cluster), row.pace["topics"]
     while topics:
-        some = sorted(topics)[:PACED_TOPICS_AT_ONCE]
-        admin_client.set_for_topics({name: {key: topics[name]["before"].get(key) for key in REPLICAS} for name in some})
-        for name in some:
+        names = sorted(topics)[:PACED_TOPICS_AT_ONCE]
+        admin_client.set_for_topics(
+            {name: {key: topics[name]["before"].get(key) for key in REPLICAS} for name in names}
+        )
+        for name in names:
             del topics[name]
         _save_pace(row)
     admin_client.set_for_all_brokers({key: row.pace["before"].get(key) for key in RATES})
@@ -78,11 +80,11 @@ def _store_previous(row: Rebalance, admin_client: SettingsAdminClient, topics: l
 
 
 def _set(row: Rebalance, admin_client: SettingsAdminClient) -> None:
-    due = sorted(name for name, item in row.pace["topics"].items() if not item["is_set"])
-    for at in range(0, len(due), PACED_TOPICS_AT_ONCE):
-        some = due[at : at + PACED_TOPICS_AT_ONCE]
-        admin_client.set_for_topics({name: dict.fromkeys(REPLICAS, ALL_REPLICAS) for name in some})
-        for name in some:
+    unset_topics = sorted(name for name, item in row.pace["topics"].items() if not item["is_set"])
+    for at in range(0, len(unset_topics), PACED_TOPICS_AT_ONCE):
+        names = unset_topics[at : at + PACED_TOPICS_AT_ONCE]
+        admin_client.set_for_topics({name: dict.fromkeys(REPLICAS, ALL_REPLICAS) for name in names})
+        for name in names:
             row.pace["topics"][name]["is_set"] = True
         _save_pace(row)
 

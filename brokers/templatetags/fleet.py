@@ -20,8 +20,8 @@ from tenants.wording import localized
 
 register = template.Library()
 
-# The console's pill with the same meaning: mark and colour together, never colour alone.
-LIKE: Mapping[str, str] = {
+# Style of the console's pill with the same meaning: mark and colour together, never colour alone.
+PILL_STYLES: Mapping[str, str] = {
     Health.HEALTHY: "running",
     Health.STARTING: "provisioning",
     Health.LATE: "suspended",
@@ -48,19 +48,19 @@ LIKE: Mapping[str, str] = {
 }
 
 
-def console_pill(like: str, word: str) -> SafeString:
-    """Returns one of the console's pills with another word."""
-    shape = PHASES[like][1]
+def console_pill(style: str, label: str) -> SafeString:
+    """Returns a pill in the style of one of the console's phases, with another label."""
+    shape = PHASES[style][1]
     return format_html(
         '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
-        like,
+        style,
         SafeString(shape),
-        word,
+        label,
     )
 
 
 @register.filter
-def words(sentence: str) -> str:
+def translated(sentence: str) -> str:
     """Returns the row's sentence about its progress in the reader's language."""
     return localized(sentence)
 
@@ -68,7 +68,7 @@ def words(sentence: str) -> str:
 @register.simple_tag
 def state_pill(row: Any) -> SafeString:
     """Returns the pill for the state of a rebalance, a move or a rolling restart."""
-    return console_pill(LIKE.get(row.state, "requested"), row.get_state_display())
+    return console_pill(PILL_STYLES.get(row.state, "requested"), row.get_state_display())
 
 
 @register.simple_tag
@@ -78,14 +78,14 @@ def broker_pill(summary: BrokerSummary) -> SafeString:
         return console_pill("updating", _("Draining"))
     if summary.health == Health.HEALTHY and summary.out_of_sync:
         return console_pill("suspended", _("Catching up, %(count)s left") % {"count": f"{summary.out_of_sync:,}"})
-    return console_pill(LIKE[summary.health], str(summary.health.label))
+    return console_pill(PILL_STYLES[summary.health], str(summary.health.label))
 
 
 @register.simple_tag
 def health_pill(broker: Broker) -> SafeString:
     """Returns the pill for the health of a broker from its row."""
     result = selectors.health_of(broker)
-    return console_pill(LIKE[result], str(result.label))
+    return console_pill(PILL_STYLES[result], str(result.label))
 
 
 @register.simple_tag
@@ -134,12 +134,12 @@ def cluster_pill(cluster_map: ClusterMap | None) -> SafeString:
 
 
 @register.filter
-def at(mapping: Mapping[int, int], key: int) -> int:
+def value_or_zero(mapping: Mapping[int, int], key: int) -> int:
     """Returns `mapping[key]`, or 0."""
     return mapping.get(key, 0)
 
 
 @register.filter
-def way(replicas: Sequence[int]) -> str:
+def broker_list(replicas: Sequence[int]) -> str:
     """Returns the replicas as text: `1, 2, 3`."""
     return ", ".join(str(replica) for replica in replicas)

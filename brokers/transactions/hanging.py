@@ -76,7 +76,7 @@ class Orphan:
     silent_ms: int
 
     @property
-    def place(self) -> Partition:
+    def topic_partition(self) -> Partition:
         return self.producer.topic, self.producer.partition
 
 

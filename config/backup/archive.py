@@ -47,7 +47,7 @@ class BackupDirectory:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
 
-    def keep_state(self, state_dir: Path) -> None:
+    def copy_state(self, state_dir: Path) -> None:
         """Copies the secrets and the addresses of a state directory."""
         for source in _state_files(state_dir):
             if source.stat().st_size > SECRET_FILE_BYTES_MAX:
@@ -88,7 +88,7 @@ class BackupDirectory:
             else:
                 path.unlink()
 
-    def verified(self, expected_sha256: str | None = None) -> Manifest:
+    def verify(self, expected_sha256: str | None = None) -> Manifest:
         """Checks every file against the manifest, and returns it.
 
         Raises:

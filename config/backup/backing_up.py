@@ -68,7 +68,7 @@ def _write(archive: BackupDirectory, environment: Environment, say: Callable[[st
     archive.create(DATABASE_FILE).close()
     database.dump(environment.database_url, archive.directory / DATABASE_FILE)
     say(f"PostgreSQL: {(archive.directory / DATABASE_FILE).stat().st_size:,} bytes")
-    archive.keep_state(environment.state_dir)
+    archive.copy_state(environment.state_dir)
     entries = archive.entries()
     say(f"Secrets: {len(entries) - 2} files")
     manifest = Manifest(

@@ -37,7 +37,7 @@ ZOOKEEPER: Final = "zookeeper"
 # Key of the note in the state directory.
 IS_CHECKED: Final = "is_checked"
 
-Say = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class RestoreOrder:
     before_undo: Callable[[], None] = lambda: None
 
 
-def restore(order: RestoreOrder, say: Say) -> Manifest:
+def restore(order: RestoreOrder, report: ReportProgress) -> Manifest:
     """Restores a stopped product to the state of a backup.
 
     Raises:
@@ -61,9 +61,9 @@ def restore(order: RestoreOrder, say: Say) -> Manifest:
         StartFailed: a service does not start.
     """
     archive = BackupDirectory(order.backup)
-    manifest = archive.verified(order.sha256)
+    manifest = archive.verify(order.sha256)
     _refuse_newer(manifest, order.known_migrations)
-    say(f"The backup of {manifest.made_at} is whole: {len(manifest.files)} files")
+    report(f"The backup of {manifest.made_at} is whole: {len(manifest.files)} files")
     state = StateDirectory(order.state_dir)
     state.prepare()
     with state.lock():
@@ -72,7 +72,7 @@ def restore(order: RestoreOrder, say: Say) -> Manifest:
         is_allowed = order.replace or bool(state.restore_note().get(IS_CHECKED))
         _refuse_other_state(archive, manifest, state, replace=is_allowed)
         with _Target(state, archive, manifest, replace=is_allowed, before_undo=order.before_undo) as target:
-            target.restore(say)
+            target.restore(report)
     return manifest
 
 
@@ -131,9 +131,9 @@ class _Target:
         finally:
             self._stack.close()
 
-    def restore(self, say: Say) -> None:
+    def restore(self, report: ReportProgress) -> None:
         state = self._state
-        self._note(is_checked=False)
+        self._write_note(is_checked=False)
         self._place_state_files()
         plan = services.plan(UpOptions(state_dir=state.root), state)
         postgres = next((service for service in plan.embedded if isinstance(service, EmbeddedPostgres)), None)
@@ -146,21 +146,21 @@ class _Target:
             self._recreate_zookeeper(zookeeper)
         with self._tree(plan.addresses) as tree:
             self._refuse_used_tree(tree)
-            self._note(is_checked=True)
+            self._write_note(is_checked=True)
             self._undo.callback(database.revert_load, address)
             database.load(address, self._archive.directory / DATABASE_FILE, made_by=self._manifest.postgresql)
-            say("PostgreSQL is restored")
+            report("PostgreSQL is restored")
             tree.empty()
             with (self._archive.directory / TREE_FILE).open("rb") as stream:
                 count = tree.write(map(moved_ahead, read_nodes(stream)))
-            say(f"ZooKeeper is restored: {count} documents")
+            report(f"ZooKeeper is restored: {count} documents")
         self._undo.pop_all()
         database.commit_load(address)
         for name in (SECRETS, ZOOKEEPER):
             shutil.rmtree(self._replaced_path(name), ignore_errors=True)
         (state.root / RESTORE_FILE).unlink(missing_ok=True)
 
-    def _note(self, *, is_checked: bool) -> None:
+    def _write_note(self, *, is_checked: bool) -> None:
         """Writes the note of an unfinished restore, by which the next start detects a restore that was killed."""
         note = self._state.root / RESTORE_FILE
         write_private_json(note, {"backup": str(self._archive.directory), IS_CHECKED: is_checked or self._replace})

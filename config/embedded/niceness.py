@@ -11,7 +11,7 @@ from typing import Final
 SESSION_FILE: Final = Path("/proc/self/autogroup")
 
 
-def give_way(niceness: int) -> None:
+def lower_priority(niceness: int) -> None:
     """Lowers the priority of this process, of its session if it leads one, and of its children. `niceness`: 1 to 19.
 
     It is meant for `Child.before_exec`, which runs when the child has a session of its own.

@@ -12,7 +12,7 @@ from config.embedded import zookeeper_heap
 from config.embedded.java import Java
 from config.embedded.process import Child, StartFailed
 from config.embedded.sockets import make_private
-from config.embedded.zookeeper_acls import Guard
+from config.embedded.zookeeper_acls import OwnEnsembleAcls
 
 HEAP_MB = zookeeper_heap.heap_mb()
 TICK_MS = 500
@@ -45,7 +45,7 @@ JARS = (
 
 
 class EmbeddedZooKeeper:
-    """Standalone server on a loopback port. With a guard its nodes have ACLs; without one they are open."""
+    """Standalone server on a loopback port. With `acls` its nodes have access lists, without they are open."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class EmbeddedZooKeeper:
         port: int,
         java: Java,
         log_file: Path,
-        guard: Guard | None = None,
+        acls: OwnEnsembleAcls | None = None,
         heap_mb: int = HEAP_MB,
         options: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.port = port
-        self._guard = guard
-        self._is_guarded = guard is None
+        self._acls = acls
+        self._has_acls = acls is None
         self.address = f"127.0.0.1:{port}"
         self.child = Child(
             name="zookeeper",
@@ -102,9 +102,9 @@ class EmbeddedZooKeeper:
         """
         if not self.answers():
             return False
-        if self._guard is not None and not self._is_guarded:
-            self._is_guarded = self._guard.apply(self.address)
-        return self._is_guarded
+        if self._acls is not None and not self._has_acls:
+            self._has_acls = self._acls.apply(self.address)
+        return self._has_acls
 
     def answers(self) -> bool:
         """True if the server serves, with or without its ACLs."""
@@ -134,8 +134,8 @@ class EmbeddedZooKeeper:
             "admin.enableServer": "false",
             "skipACL": "no",
         }
-        if self._guard is not None:
-            settings["DigestAuthenticationProvider.superDigest"] = self._guard.superuser.digest
+        if self._acls is not None:
+            settings["DigestAuthenticationProvider.superDigest"] = self._acls.superuser.digest
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 

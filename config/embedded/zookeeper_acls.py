@@ -35,7 +35,7 @@ OWN_NODES: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class OwnEnsembleAcls:
     """ACLs of an ensemble that belongs to us, including its root."""
 
     superuser: Credentials
@@ -55,7 +55,7 @@ class Guard:
         return True
 
     def _apply(self, client: KazooClient) -> None:
-        # The root is set last, and therefore tells whether all nodes are done.
+        # The root is set last, so its ACL shows if all nodes are done.
         root = _acl([Grant(READ, self.access.broker), Grant(READ, self.access.control)])
         if not _is_same(client.get_acls("/")[0], root):
             if client.exists(CLUSTERS_ROOT) is None:
@@ -69,7 +69,7 @@ class Guard:
             if client.exists(path) is not None:
                 client.set_acls(path, closed)
 
-    def of(self, path: str) -> list[ACL]:
+    def acl_of(self, path: str) -> list[ACL]:
         """Returns the ACL of a path; foreign nodes belong to the superuser."""
         if path == CLUSTERS_ROOT or path.startswith(f"{CLUSTERS_ROOT}/"):
             return _acl(self.access.absolute_acl(path))
@@ -77,7 +77,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignGuard:
+class ForeignEnsembleAcls:
     """ACLs of our clusters' trees in a foreign ensemble."""
 
     credentials: Sequence[Credentials]
@@ -98,7 +98,7 @@ class ForeignGuard:
         )
         try:
             client.start(timeout=CONNECT_TIMEOUT_S)
-            expected = self.of(CLUSTERS_ROOT)
+            expected = self.acl_of(CLUSTERS_ROOT)
             if client.exists(CLUSTERS_ROOT) is None:
                 client.create(CLUSTERS_ROOT, acl=expected)
             elif not _is_same(client.get_acls(CLUSTERS_ROOT)[0], expected):
@@ -118,17 +118,17 @@ class ForeignGuard:
             client.stop()
             client.close()
 
-    def of(self, path: str) -> list[ACL]:
+    def acl_of(self, path: str) -> list[ACL]:
         return _acl(self.access.absolute_acl(path))
 
 
-def _set_below(client: KazooClient, top: str, guard: Guard | ForeignGuard) -> None:
+def _set_below(client: KazooClient, top: str, acls: OwnEnsembleAcls | ForeignEnsembleAcls) -> None:
     """Sets the ACLs of a node and its descendants. Nodes that vanish meanwhile (of expiring sessions) are skipped."""
     pending = deque([top])
     while pending:
         paths = [pending.popleft() for _ in range(min(IN_FLIGHT_MAX, len(pending)))]
         requests = [
-            (path, client.set_acls_async(path, guard.of(path)), client.get_children_async(path)) for path in paths
+            (path, client.set_acls_async(path, acls.acl_of(path)), client.get_children_async(path)) for path in paths
         ]
         for path, changed, children in requests:
             try:

@@ -21,7 +21,7 @@ from config.deployment.roles import (
     Installation,
     ProgramRole,
 )
-from config.embedded.niceness import give_way
+from config.embedded.niceness import lower_priority
 from config.embedded.process import Child
 from config.environment import BASE_DIR, PROCESS_VARIABLE
 from config.supervisor.state import StateDirectory
@@ -43,7 +43,7 @@ def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
     Usage may lag minutes, acknowledgements only milliseconds; so brokers have precedence on the CPU.
     """
     child = _child(PIPELINE, state, pipeline_variables(environment))
-    child.before_exec = partial(give_way, PIPELINE.niceness)
+    child.before_exec = partial(lower_priority, PIPELINE.niceness)
     return child
 
 

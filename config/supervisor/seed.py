@@ -70,7 +70,7 @@ class Seeded:
     tenant: ReadyTenant | None
 
 
-def fleet(options: UpOptions, host_name: str) -> None:
+def ensure_fleet(options: UpOptions, host_name: str) -> None:
     """Creates plans and the wanted state of the cluster on this machine, which the agent will start."""
     ensure_default_plans()
     seed_fleet(
@@ -85,7 +85,7 @@ def fleet(options: UpOptions, host_name: str) -> None:
     )
 
 
-def further_fleet(options: UpOptions, host_name: str) -> list[str]:
+def ensure_further_fleet(options: UpOptions, host_name: str) -> list[str]:
     """Creates further hosts, each with a loopback address, and clusters on them; existing ones do not change.
 
     Returns the names of these hosts, whose agents must be started.
@@ -120,7 +120,7 @@ def brokers_serve() -> bool:
     return all(answers_ok(*broker.admin_address, "/readyz") for broker in brokers)
 
 
-def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]) -> Seeded:
+def ensure_accounts(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]) -> Seeded:
     """Creates the operator and the demo tenant's owner; their passwords are stored in the state directory."""
     logins = _Logins(state)
     operator = logins.login("operator", OPERATOR_EMAIL)
@@ -185,7 +185,8 @@ def demo_user(state: StateDirectory, member: Member, instance: Instance, *, wait
 
     def is_there() -> bool:
         try:
-            return _has_password(logins, member, instance)
+            _ensure_password(logins, member, instance)
+            return True
         except Unavailable:  # brokers are opening its listeners
             return False
 
@@ -201,7 +202,8 @@ def demo_user(state: StateDirectory, member: Member, instance: Instance, *, wait
     )
 
 
-def _has_password(logins: _Logins, member: Member, instance: Instance) -> bool:
+def _ensure_password(logins: _Logins, member: Member, instance: Instance) -> None:
+    """Creates the user, or adds a secret to it, if its password is not stored."""
     acting = member_actor(member)
     try:
         user_secrets = user_selectors.user(instance, DEMO_USER).secrets
@@ -212,14 +214,13 @@ def _has_password(logins: _Logins, member: Member, instance: Instance) -> bool:
             logins.known.get("demo_user_key") in {stored_secret.id for stored_secret in user_secrets}
             and "demo_user_password" in logins.known
         ):
-            return True
+            return
         if len(user_secrets) >= SECRETS_PER_USER_MAX:
             oldest = user_secrets[0].id
             instance_services.remove_secret(acting=acting, instance=instance, name=DEMO_USER, secret_id=oldest)
         secret = instance_services.add_secret(acting=acting, instance=instance, name=DEMO_USER)
     logins.known |= {"demo_user_key": secret.id, "demo_user_password": secret.password}
     logins.save()
-    return True
 
 
 def _create_demo_instance(member: Member) -> Instance:

@@ -17,7 +17,7 @@ from config.embedded.postgres import EmbeddedPostgres
 from config.embedded.process import Child, StartFailed
 from config.embedded.redis import EmbeddedRedis
 from config.embedded.zookeeper import EmbeddedZooKeeper
-from config.embedded.zookeeper_acls import ForeignGuard, Guard
+from config.embedded.zookeeper_acls import ForeignEnsembleAcls, OwnEnsembleAcls
 from config.environment import (
     INTERNAL_TLS_DIR,
     SECRETS_DIR,
@@ -108,10 +108,10 @@ def _zookeeper(options: UpOptions, state: StateDirectory, java: Java) -> tuple[S
     port = state.port("zookeeper", options)
     files = {role: _ensure_zookeeper_credentials(state, role) for role in ("super", "control", "broker")}
     credentials = {role: read_credentials(file) for role, file in files.items()}
-    guard = Guard(
+    acls = OwnEnsembleAcls(
         credentials["super"], TreeAccess(broker=credentials["broker"].digest, control=credentials["control"].digest)
     )
-    server = EmbeddedZooKeeper(state.root / "zookeeper", port=port, java=java, log_file=log_file, guard=guard)
+    server = EmbeddedZooKeeper(state.root / "zookeeper", port=port, java=java, log_file=log_file, acls=acls)
     variables = {CONTROL_FILE: str(files["control"]), BROKER_FILE: str(files["broker"])}
     return server, {"ZOOKEEPER_URL": server.address} | variables
 
@@ -140,7 +140,7 @@ def _guard_foreign(address: str) -> dict[str, str]:
             ) from error
     control, broker = credentials
     tls = zookeeper_tls(os.environ.get(ZOOKEEPER_CA_FILE, ""), os.environ.get(ZOOKEEPER_CONTROL_CERTIFICATE_FILE, ""))
-    ForeignGuard(credentials, TreeAccess(broker=broker.digest, control=control.digest), tls).apply(
+    ForeignEnsembleAcls(credentials, TreeAccess(broker=broker.digest, control=control.digest), tls).apply(
         address.removeprefix("zookeeper://").split("/")[0]
     )
     return files_by_variable

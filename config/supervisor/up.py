@@ -142,14 +142,14 @@ class Supervisor:
         # Settled only now: a start that was refused before has assigned no address, so the ports may still change.
         self.state.resolve_port_base(self.options.port_base)
         # The critical path is agent, brokers, demo instance; the console is ready earlier.
-        seed.fleet(self.options, HOST_NAME)
+        seed.ensure_fleet(self.options, HOST_NAME)
         self._start_child(programs.agent(self.state, environment, host=HOST_NAME))
-        for host in seed.further_fleet(self.options, HOST_NAME):
+        for host in seed.ensure_further_fleet(self.options, HOST_NAME):
             self._start_child(programs.agent(self.state, environment, host=host, name=f"agent-{host}"))
         self._start_child(programs.worker(self.state, environment))
         web = programs.web(self.state, environment, http_port=self.options.http_port)
         self._start_child(web)
-        seeded = seed.people(self.state, with_demo=self.options.demo, say=self.progress.step)
+        seeded = seed.ensure_accounts(self.state, with_demo=self.options.demo, say=self.progress.step)
         self.progress.step("Cluster, operator and demo rows are in place")
         self._wait(seed.brokers_serve, "the brokers", "agent")
         self.progress.step(f"{self.options.brokers} brokers serve")

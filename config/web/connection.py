@@ -93,8 +93,8 @@ class WebConnection:
         self._searched = 0
         return True
 
-    def wants_continue(self) -> bool:
-        """Returns True once if the client waits for 100 Continue."""
+    def take_continue_request(self) -> bool:
+        """Returns True if the client waits for 100 Continue, and False from then on."""
         if self.request is None or not self.request._expected_100_continue:
             return False
         self.request._expected_100_continue = False

@@ -58,7 +58,7 @@ class Connections(Generic[ConnectionT]):
         if not client_connections:
             del self._by_client[connection.client]
 
-    def is_over(self, client: str, *, is_proxy: bool) -> bool:
+    def exceeds_limit(self, client: str, *, is_proxy: bool) -> bool:
         """True if a connection must be closed after `client` has opened one more."""
         if self._count > self._total_max:
             return True

@@ -125,7 +125,7 @@ class LaneQueue(Generic[Item]):
         if self._running[client] <= 0:
             del self._running[client]
 
-    def expired(self, now_s: float) -> Iterator[Waiting[Item]]:
+    def pop_expired(self, now_s: float) -> Iterator[Waiting[Item]]:
         """Removes and yields requests that waited too long."""
         for client in list(self._waiting):
             queue = self._waiting[client]

@@ -57,8 +57,8 @@ class Outgoing:
         self._on_blocked = on_blocked
         self._condition = threading.Condition()
         self._parts: deque[memoryview | FilePart] = deque()
-        self._joined = b""
-        self._is_begun = False
+        self._pending_head = b""
+        self._has_begun = False
         self._is_closed = False
         self.unsent_bytes = 0  # in memory; files count nothing
         self.sent_bytes = 0
@@ -75,25 +75,25 @@ class Outgoing:
         if self.unsent_bytes > UNSENT_BYTES_MAX:
             self._wait_for_reader()
         with self._condition:
-            if not self._is_begun and len(data) <= HEAD_BYTES_JOINED_MAX:
-                self._joined, self._is_begun = data, True
+            if not self._has_begun and len(data) <= HEAD_BYTES_JOINED_MAX:
+                self._pending_head, self._has_begun = data, True
                 return
-            joined, self._joined = self._joined, b""
-            self._add(memoryview(joined + data if joined else data))
+            head, self._pending_head = self._pending_head, b""
+            self._add(memoryview(head + data if head else data))
 
     def sendfile(self, file: BinaryIO, offset: int = 0, count: int | None = None) -> None:
         """Implements `socket.sendfile`."""
         size = os.fstat(file.fileno()).st_size - offset if count is None else count
         with self._condition:
-            self._flush_joined()
+            self._flush_pending_head()
             if size > 0:
                 self._add(FilePart(file, offset, size))
 
     def finish(self) -> None:
         """Marks the response as complete."""
         with self._condition:
-            self._is_begun = False
-            self._flush_joined()
+            self._has_begun = False
+            self._flush_pending_head()
 
     def finish_quietly(self) -> None:
         """Marks the response as complete, also on a connection that is closed."""
@@ -131,10 +131,10 @@ class Outgoing:
             if self._parts:
                 self._on_blocked()
 
-    def _flush_joined(self) -> None:
-        if self._joined:
-            joined, self._joined = self._joined, b""
-            self._add(memoryview(joined))
+    def _flush_pending_head(self) -> None:
+        if self._pending_head:
+            head, self._pending_head = self._pending_head, b""
+            self._add(memoryview(head))
 
     def _flush(self) -> None:
         while self._parts:

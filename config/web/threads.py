@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 logger = logging.getLogger(__name__)
 
 
-class _Preferred:
+class _PreferredRequests:
     """Number of requests of preferred lanes, waiting and running."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class _Preferred:
 class _LaneThreads(Generic[Item]):
     """Threads of one lane."""
 
-    def __init__(self, lane: Lane, work: Callable[[Item], None], preferred: _Preferred) -> None:
+    def __init__(self, lane: Lane, work: Callable[[Item], None], preferred: _PreferredRequests) -> None:
         self.lane = lane
         self._preferred = preferred
         self.queue: LaneQueue[Item] = LaneQueue(lane)
@@ -95,9 +95,9 @@ class LaneThreads(Generic[Item]):
 
     def __init__(self, work: Callable[[Item], None]) -> None:
         self._work = work
-        self._preferred = _Preferred()
+        self._preferred = _PreferredRequests()
         self._lanes = {
-            lane.name: _LaneThreads(lane, self._work_preferred if lane.is_preferred else work, self._preferred)
+            lane.name: _LaneThreads(lane, self._run_preferred if lane.is_preferred else work, self._preferred)
             for lane in LANES
         }
 
@@ -108,22 +108,22 @@ class LaneThreads(Generic[Item]):
             self._preferred.add(1)
         refused = self._lanes[lane.name].submit(waiting)
         if lane.is_preferred and refused is not None:
-            self._preferred_done()
+            self._finish_preferred()
         return refused
 
     def submit_live(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
         """Enqueues the next step of a live response. Returns the step that it displaces, None if there is room."""
         return self._lanes[LIVE.name].submit(waiting)
 
-    def expired(self, now_s: float) -> list[Waiting[Item]]:
+    def pop_expired(self, now_s: float) -> list[Waiting[Item]]:
         """Removes and returns requests that waited too long."""
         result: list[Waiting[Item]] = []
         for lane in self._lanes.values():
             with lane.lock:
-                expired = list(lane.queue.expired(now_s))
+                expired = list(lane.queue.pop_expired(now_s))
             if lane.lane.is_preferred:
                 for _ in expired:
-                    self._preferred_done()
+                    self._finish_preferred()
             result += expired
         return result
 
@@ -132,13 +132,13 @@ class LaneThreads(Generic[Item]):
         for lane in self._lanes.values():
             lane.close()
 
-    def _work_preferred(self, item: Item) -> None:
+    def _run_preferred(self, item: Item) -> None:
         try:
             self._work(item)
         finally:
-            self._preferred_done()
+            self._finish_preferred()
 
-    def _preferred_done(self) -> None:
+    def _finish_preferred(self) -> None:
         if self._preferred.add(-1):
             for lane in self._lanes.values():
                 if lane.lane.threads_beside_preferred is not None:

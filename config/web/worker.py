@@ -137,7 +137,7 @@ class Worker(BaseWorker):
                 self._handle_overdue(connection)
             elif connection.phase is ConnectionPhase.LIVE and now_s >= connection.step_due_s:
                 self._submit_live_step(connection, now_s)
-        for waiting in self.threads.expired(now_s):
+        for waiting in self.threads.pop_expired(now_s):
             self._refuse_queued(waiting.item)
         self._close_for_bytes()
         self.notices.flush(now_s)
@@ -195,7 +195,7 @@ class Worker(BaseWorker):
         connection = WebConnection(sock, peer, server, outgoing, is_proxy=is_proxy)
         connection.enter(ConnectionPhase.HEAD, time.monotonic())
         self.connections.add(connection)
-        if self.connections.is_over(connection.client, is_proxy=is_proxy):
+        if self.connections.exceeds_limit(connection.client, is_proxy=is_proxy):
             victim = self.connections.victim(connection) or connection
             self._close(victim, "too many connections")
             if victim is connection:
@@ -315,7 +315,7 @@ class Worker(BaseWorker):
             if refused is not None:
                 self._refuse_queued(refused.item)
             return
-        if connection.wants_continue():
+        if connection.take_continue_request():
             with contextlib.suppress(OSError):
                 connection.sock.send(CONTINUE)
         self._wait_for(connection, READ)

@@ -69,13 +69,13 @@ class AclAdminClient(Protocol):
     error that corresponds to the refusal.
     """
 
-    def rules(self, instance_id: str, wanted: AclFilter) -> Sequence[AclRule]: ...
+    def rules(self, instance_id: str, rule_filter: AclFilter) -> Sequence[AclRule]: ...
 
     def create(self, instance_id: str, rules: Sequence[AclRule]) -> None:
         """Creates all rules; existing ones stay. Raises if one is refused: others may have been created."""
         ...
 
-    def delete(self, instance_id: str, wanted: Sequence[AclFilter]) -> Sequence[AclRule]:
+    def delete(self, instance_id: str, rule_filters: Sequence[AclFilter]) -> Sequence[AclRule]:
         """Deletes the rules that match a filter; returns the deleted ones."""
         ...
 

@@ -30,7 +30,7 @@ def acl_list(instance: Instance, rule_filter: AclFilter | None = None) -> list[A
     `Unavailable`.
     """
     require_reachable(instance)
-    return sorted(acl_admin_client.it.rules(instance.pk, rule_filter or AclFilter()))
+    return sorted(acl_admin_client.implementation.rules(instance.pk, rule_filter or AclFilter()))
 
 
 def by_resource(rules: Sequence[AclRule]) -> list[ResourceRules]:
@@ -64,7 +64,7 @@ def allows_everyone(instance: Instance) -> bool:
 def access_decision(instance: Instance, question: AccessQuestion) -> AccessDecision:
     """Returns a broker's decision by the current rules. A user that does not exist may still have rules."""
     relevant = AclFilter(resource_type=question.resource_type, resource_name=question.resource_name, pattern_type=MATCH)
-    return acl_admin_client.it.decide(
+    return acl_admin_client.implementation.decide(
         acl_list(instance, relevant),
         question,
         is_superuser=_is_superuser(instance, question.principal),

@@ -181,10 +181,10 @@ def _target(body: Any) -> ResetTarget:
             )
     if mode is ResetMode.GIVEN and "topics" in body:
         raise Invalid.at("/topics", "`given` does not take it.", code="not_taken")
-    given = None
+    offsets = None
     if mode is ResetMode.GIVEN:
-        given = {(offset["topic"], offset["partition"]): offset["offset"] for offset in body["offsets"]}
-        if len(given) != len(body["offsets"]):
+        offsets = {(offset["topic"], offset["partition"]): offset["offset"] for offset in body["offsets"]}
+        if len(offsets) != len(body["offsets"]):
             detail = "A partition stands here twice."
             raise Invalid(detail, errors=[FieldError(pointer="/offsets", detail=detail, code="repeated")])
     at = body.get("time")
@@ -193,5 +193,5 @@ def _target(body: Any) -> ResetTarget:
         at_ms=None if at is None else time_ms(at),
         offset=body.get("offset"),
         by=body.get("by"),
-        given=given,
+        given=offsets,
     )

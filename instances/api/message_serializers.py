@@ -268,17 +268,17 @@ class SendResultsOut(serializers.Serializer):
     results = SendResultOut(many=True)
 
 
-def new_message(given: Mapping[str, Any]) -> NewMessage:
+def new_message(body: Mapping[str, Any]) -> NewMessage:
     """Returns the message to send from the validated fields of `NewMessageIn`."""
-    moment = given.get("timestamp")
+    moment = body.get("timestamp")
     return NewMessage(
-        key=given["key"],
-        value=given["value"],
+        key=body["key"],
+        value=body["value"],
         headers=[
             (header["key"], None if header["value"] is None else header["value"].encode())
-            for header in given.get("headers", ())
+            for header in body.get("headers", ())
         ],
-        partition=given.get("partition"),
+        partition=body.get("partition"),
         timestamp_ms=None if moment is None else start.to_ms(moment),
     )
 

@@ -58,8 +58,8 @@ class MessageCollection(ApiView):
         topic masks are hidden from callers without `messages:unmask`, and filters do not find them.
         """
         instance = access.instance(self.actor, instance_id)
-        wanted = _request(self.query)
-        page = services.read_messages(acting=self.actor, instance=instance, topic=name, wanted=wanted)
+        read_request = _request(self.query)
+        page = services.read_messages(acting=self.actor, instance=instance, topic=name, read_request=read_request)
         return self.one(page, s.MessagePageOut)
 
     @endpoint(
@@ -78,7 +78,7 @@ class MessageCollection(ApiView):
         them is not billed.
         """
         instance = access.instance(self.actor, instance_id)
-        messages = [s.new_message(given) for given in self.body["messages"]]
+        messages = [s.new_message(body) for body in self.body["messages"]]
         results = services.send_messages(acting=self.actor, instance=instance, topic=name, messages=messages)
         return self.one({"results": results}, s.SendResultsOut, status=201)
 
@@ -113,10 +113,10 @@ class MessageFile(ApiView):
         """
         instance = access.instance(self.actor, instance_id)
         form = self.query.get("form", files.JSON_LINES)
-        wanted = replace(_request(self.query), file=form)
+        read_request = replace(_request(self.query), file=form)
         if form == files.VALUE:
-            wanted = replace(wanted, limit=1)
-        page = services.read_messages(acting=self.actor, instance=instance, topic=name, wanted=wanted)
+            read_request = replace(read_request, limit=1)
+        page = services.read_messages(acting=self.actor, instance=instance, topic=name, read_request=read_request)
         response = message_file(page, name, form)
         if page.next_token is not None:
             query = request.GET.copy()
@@ -145,7 +145,7 @@ class MessageEvents(ApiView):
         when the caller loses the permission to read, and counts against the instance's bandwidth.
         """
         instance = access.instance(self.actor, instance_id)
-        wanted = services.ReadRequest(
+        read_request = services.ReadRequest(
             start=FROM_NEWEST,
             start_words=DEFAULT_START,
             partition=self.query.get("partition"),
@@ -158,17 +158,17 @@ class MessageEvents(ApiView):
             acting=self.actor,
             instance=instance,
             topic=name,
-            wanted=wanted,
+            read_request=read_request,
             last_event_id=request.headers.get(LAST_EVENT_ID, ""),
         )
         return LiveResponse(LiveMessages(stream, _message_json))
 
 
 def _request(query: Mapping[str, Any]) -> services.ReadRequest:
-    words = query.get("start", DEFAULT_START)
+    start_text = query.get("start", DEFAULT_START)
     return services.ReadRequest(
-        start=start.parse(words),
-        start_words=words,
+        start=start.parse(start_text),
+        start_words=start_text,
         partition=query.get("partition"),
         limit=query.get("limit", limits.PAGE_MESSAGES_DEFAULT),
         filters=texts_from(query),

@@ -105,7 +105,7 @@ def current_connections(instance: Instance, *, fresh: bool = False) -> Connectio
     cached = None if fresh else cache.get(key)
     if cached is not None:
         return _decoded(cached)
-    connection_list = connection_admin_client.it.connections(instance.pk, CONNECTIONS_LISTED_MAX)
+    connection_list = connection_admin_client.implementation.connections(instance.pk, CONNECTIONS_LISTED_MAX)
     if connection_list.silent and not connection_list.connections:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
     cache.set(key, _encoded(connection_list), CONNECTIONS_KEPT_S)

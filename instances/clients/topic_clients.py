@@ -243,14 +243,14 @@ def _groups(instance: Instance, topic: str) -> tuple[Mapping[str, GroupSummary],
     names = [group for _lag, group in behind[:CLIENT_GROUPS_QUERIED_MAX]]
     if not names:
         return {}, {}
-    summaries = group_admin_client.it.describe(instance.pk, names)
+    summaries = group_admin_client.implementation.describe(instance.pk, names)
     partitions = {
         offset.topic_partition
         for summary in summaries.values()
         for offset in summary.offsets or ()
         if offset.topic == topic
     }
-    return summaries, group_admin_client.it.bounds(instance.pk, partitions)
+    return summaries, group_admin_client.implementation.bounds(instance.pk, partitions)
 
 
 def _traffic(instance: Instance, topic: str) -> TopicTraffic:
@@ -259,7 +259,7 @@ def _traffic(instance: Instance, topic: str) -> TopicTraffic:
     cached = cache.get(key)
     if cached is not None:
         return _decoded(cached)
-    traffic = topic_traffic.it(instance.pk, topic)
+    traffic = topic_traffic.implementation(instance.pk, topic)
     if not traffic.brokers:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
     cache.set(key, _encoded(traffic), CONNECTIONS_KEPT_S)

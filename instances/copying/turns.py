@@ -73,8 +73,8 @@ class _Turn:
         self._require_same(copy.source, "source_id")
         self._require_same(copy.target, "target_id")
         self.batch_bytes_max = self._batch_bytes_max()
-        self.source: RecordLog = record_log.it(copy.instance_id, copy.source)
-        self.target: RecordLog = record_log.it(copy.instance_id, copy.target)
+        self.source: RecordLog = record_log.implementation(copy.instance_id, copy.source)
+        self.target: RecordLog = record_log.implementation(copy.instance_id, copy.target)
 
     def run(self, deadline_s: float, now: datetime) -> None:
         if not self._resolve(now):
@@ -95,7 +95,7 @@ class _Turn:
     def _require_same(self, topic: str, field: str) -> None:
         """Raises `NotFound` for a topic that is not the one with which the copy began."""
         with not_ready_if_pending(self.copy.instance, topic):
-            topic_id = interfaces.data_plane.it.topic(self.copy.instance_id, topic).topic_id
+            topic_id = interfaces.data_plane.implementation.topic(self.copy.instance_id, topic).topic_id
         if not getattr(self.copy, field):
             setattr(self.copy, field, topic_id)
             self.copy.save(update_fields=[field])
@@ -105,7 +105,7 @@ class _Turn:
     def _batch_bytes_max(self) -> int:
         """Returns the size of batches that the target accepts: it may be less than what the source's have."""
         with not_ready_if_pending(self.copy.instance, self.copy.target):
-            entries = interfaces.data_plane.it.topic_config(self.copy.instance_id, self.copy.target)
+            entries = interfaces.data_plane.implementation.topic_config(self.copy.instance_id, self.copy.target)
         accepted = next((entry.value for entry in entries if entry.name == MAX_MESSAGE_BYTES), None)
         return max(1, int(accepted or 0) - COPY_BATCH_OVERHEAD_BYTES)
 

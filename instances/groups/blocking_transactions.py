@@ -27,7 +27,9 @@ def blocking_transactions(
     if not most_lagging:
         return []
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    producers = transaction_admin_client.it.producers(instance.pk, [lag.topic_partition for lag in most_lagging])
+    producers = transaction_admin_client.implementation.producers(
+        instance.pk, [lag.topic_partition for lag in most_lagging]
+    )
     first_open: dict[Partition, ProducerState] = {}
     for lag in most_lagging:
         state = _first_open(producers.get(lag.topic_partition, ()))
@@ -35,10 +37,10 @@ def blocking_transactions(
             first_open[lag.topic_partition] = state
     if not first_open:
         return []
-    listings = transaction_admin_client.it.transactions(instance.pk).transactions
+    listings = transaction_admin_client.implementation.transactions(instance.pk).transactions
     producer_ids = {state.producer_id for state in first_open.values()}
     ids = {listing.producer_id: listing.id for listing in listings if listing.producer_id in producer_ids}
-    described = transaction_admin_client.it.describe(instance.pk, sorted(ids.values()))
+    described = transaction_admin_client.implementation.describe(instance.pk, sorted(ids.values()))
     blocking = []
     for (topic, partition), state in first_open.items():
         transactional_id = ids.get(state.producer_id, "")

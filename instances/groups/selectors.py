@@ -159,7 +159,7 @@ def group_page(
 ) -> GroupPage:
     """Returns a page of groups by name (in some states, or all), without the fields that `with_lags` fills in."""
     access.require_reachable(instance)
-    result = group_admin_client.it.groups(instance.pk)
+    result = group_admin_client.implementation.groups(instance.pk)
     matching = [group for group in result.groups if contains.lower() in group.id.lower()]
     rows, next_token = pages.page_of_items(
         [group for group in matching if not states or group.state in states],
@@ -179,14 +179,14 @@ def group_page(
 def group_names(instance: Instance) -> list[str]:
     """Returns all names known to the coordinators that answer; raises `Unavailable` if none does."""
     access.require_reachable(instance)
-    return [group.id for group in group_admin_client.it.groups(instance.pk).groups]
+    return [group.id for group in group_admin_client.implementation.groups(instance.pk).groups]
 
 
 def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | None = None) -> tuple[GroupRow, ...]:
     """Returns the same rows with members, lag, its trend and its worst partition."""
-    summaries = group_admin_client.it.describe(instance.pk, [row.id for row in rows])
+    summaries = group_admin_client.implementation.describe(instance.pk, [row.id for row in rows])
     offsets = {row.id: summaries[row.id].offsets or () for row in rows if row.id in summaries}
-    ends = group_admin_client.it.bounds(instance.pk, _partitions_within_limits(offsets))
+    ends = group_admin_client.implementation.bounds(instance.pk, _partitions_within_limits(offsets))
     rows_with_lag = [_with_lag(row, summaries.get(row.id), offsets.get(row.id, ()), ends) for row in rows]
     lags = {row.id: row.lag for row in rows_with_lag if row.lag is not None}
     histories = lag_history.record_lags(instance.pk, lags, _now_ms() if now_ms is None else now_ms)
@@ -215,14 +215,14 @@ def group_detail(
     Raises `NotFound`, `Conflict` while there are no brokers, and `Unavailable` if its coordinator does not answer.
     """
     access.require_reachable(instance)
-    summary = group_admin_client.it.describe(instance.pk, [group], fresh=fresh)[group]
+    summary = group_admin_client.implementation.describe(instance.pk, [group], fresh=fresh)[group]
     description = require_known_group(group, summary)
     owners = {partition: member for member in description.members for partition in member.assignment or ()}
     committed = {offset.topic_partition: offset for offset in summary.offsets or ()}
     selected = sorted(partition for partition in {*committed, *owners} if not topic or partition[0] == topic)
     partitions = selected[:GROUP_PARTITIONS_SHOWN_MAX]
-    ends = group_admin_client.it.bounds(instance.pk, partitions, fresh=fresh)
-    starts = group_admin_client.it.bounds(instance.pk, partitions, EARLIEST, fresh=fresh)
+    ends = group_admin_client.implementation.bounds(instance.pk, partitions, fresh=fresh)
+    starts = group_admin_client.implementation.bounds(instance.pk, partitions, EARLIEST, fresh=fresh)
     partition_lags = [
         _partition_lag(partition, committed.get(partition), starts, ends, owners) for partition in partitions
     ]

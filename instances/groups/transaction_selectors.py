@@ -92,7 +92,7 @@ def transaction_page(
 ) -> TransactionPage:
     """Returns transactional ids by name, in some states or all; only those of the page are described."""
     access.require_reachable(instance)
-    result = transaction_admin_client.it.transactions(instance.pk)
+    result = transaction_admin_client.implementation.transactions(instance.pk)
     matching = [transaction for transaction in result.transactions if contains.lower() in transaction.id.lower()]
     rows, next_token = pages.page_of_items(
         [transaction for transaction in matching if not states or transaction.state in states],
@@ -101,7 +101,7 @@ def transaction_page(
         page_token=page_token,
         binding=f"transactions {instance.pk} {contains} {sorted(states)}",
     )
-    described = transaction_admin_client.it.describe(instance.pk, [row.id for row in rows])
+    described = transaction_admin_client.implementation.describe(instance.pk, [row.id for row in rows])
     at_ms = _now_ms() if now_ms is None else now_ms
     return TransactionPage(
         rows=tuple(_row(transaction, described.get(transaction.id), at_ms) for transaction in rows),
@@ -114,14 +114,14 @@ def transaction_page(
 def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int | None = None) -> TransactionDetail:
     """Returns one transactional id. Raises `NotFound`, and `Unavailable` if its coordinator does not answer."""
     access.require_reachable(instance)
-    described = transaction_admin_client.it.describe(instance.pk, [transactional_id])
+    described = transaction_admin_client.implementation.describe(instance.pk, [transactional_id])
     if transactional_id not in described:
         # The list would not help: it has no ids of a coordinator that does not answer.
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
     result = described[transactional_id]
     if result is None:
         raise NotFound
-    producers = transaction_admin_client.it.producers(instance.pk, result.partitions)
+    producers = transaction_admin_client.implementation.producers(instance.pk, result.partitions)
     states = []
     for partition in result.partitions:
         states_of_producer = [

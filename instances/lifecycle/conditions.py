@@ -16,7 +16,7 @@ from typing import Any
 from instances.choices import ConditionType
 from instances.metrics.storage_use import FULL_PERCENT, is_storage_full, used_percent
 from tenants.alert_state import (
-    FACT,
+    FACT_TERMS,
     AlertLevel,
     AlertState,
     AlertStatus,
@@ -186,7 +186,7 @@ def faults_of(conditions: Iterable[Condition]) -> list[Fault]:
 
 
 def _advance(
-    conditions: Iterable[Condition], kind: ConditionType, value: int, now: datetime, terms: AlertTerms = FACT
+    conditions: Iterable[Condition], kind: ConditionType, value: int, now: datetime, terms: AlertTerms = FACT_TERMS
 ) -> AlertStatus:
     return advance(_status_of(conditions, kind.value), terms, Sample(value=value), now)
 

@@ -50,7 +50,7 @@ def _now(instance: Instance) -> str:
     """Returns the current traffic of its clients; a dash if no broker answers."""
     if not may_transition(instance.current_phase, Phase.SUSPENDED) or instance.is_suspended:
         return ""
-    traffic = interfaces.observation.it.traffic(instance.pk, -TRAFFIC_LATEST_MS)
+    traffic = interfaces.observation.implementation.traffic(instance.pk, -TRAFFIC_LATEST_MS)
     if not traffic.now_ms:
         return UNKNOWN
     produced = sum(flow[0] for flow in traffic.by_broker.values())

@@ -43,12 +43,12 @@ def open_operations(instance: Instance) -> list[Operation]:
     return list(Operation.objects.filter(instance=instance, state__in=OPEN_STATES).order_by("created_at", "id"))
 
 
-def step_started(operation: Operation, step: Step, data: Mapping[str, Any] | None = None) -> None:
+def start_step(operation: Operation, step: Step, data: Mapping[str, Any] | None = None) -> None:
     """Marks a step as running; steps that the operation does not have are ignored."""
     _update_step(operation, step, StepState.RUNNING, "", data or {})
 
 
-def step_forecast(operation: Operation, step: Step, fact: str, data: Mapping[str, Any]) -> None:
+def forecast_step(operation: Operation, step: Step, fact: str, data: Mapping[str, Any]) -> None:
     """Stores the forecast of a step that is not begun, in a dry run."""
     for row in operation.steps:
         if row["name"] == step.value:
@@ -56,14 +56,14 @@ def step_forecast(operation: Operation, step: Step, fact: str, data: Mapping[str
     _write(operation, "steps")
 
 
-def step_waits(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
+def mark_step_waiting(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
     """Marks a step as waiting for something that may take long; writes only changes."""
     current = next((row for row in operation.steps if row["name"] == step.value), None)
     if current is not None and (current["fact"] != fact or current["state"] != StepState.RUNNING):
         _update_step(operation, step, StepState.RUNNING, fact, data or {})
 
 
-def step_done(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
+def finish_step(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
     """Marks a step as complete, with its fact; a completed step keeps its time."""
     _update_step(operation, step, StepState.DONE, fact, data or {})
 

@@ -40,7 +40,7 @@ class Storage:
 def storage_of(instance: Instance) -> Storage:
     """Returns the storage use. Raises `Conflict` while the instance has no brokers, `Unavailable` if none answers."""
     access.require_reachable(instance)
-    sizes = interfaces.observation.it.topic_sizes(instance.pk)
+    sizes = interfaces.observation.implementation.topic_sizes(instance.pk)
     if sizes.silent and not sizes.topics:
         raise Unavailable("No broker of this instance answers.", retry_after_s=1)
     topics = by_topic(sizes)

@@ -28,7 +28,7 @@ def push_turn(instance_id: str, topic: str, run: str, turn: int) -> bool:
     is_reachable = Instance.objects.filter(pk=instance_id, phase__in=[phase.value for phase in REACHABLE]).exists()
     try:
         if is_reachable:
-            message_admin_client.it.send_as_demo(instance_id, topic, heavy_messages())
+            message_admin_client.implementation.send_as_demo(instance_id, topic, heavy_messages())
     except DomainError as error:
         logger.info("demo not sent", extra={"instance": instance_id, "code": error.code})
         is_reachable = not isinstance(error, NotFound)

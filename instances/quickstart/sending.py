@@ -33,7 +33,7 @@ def send_turn(instance_id: str, topic: str, run: str, turn: int) -> bool:
 def _send(instance_id: str, topic: str, turn: int) -> bool:
     """Sends the messages of one turn. Returns False if no later turn can be sent either."""
     try:
-        results = message_admin_client.it.send(instance_id, topic, sample_messages(turn, timezone.now()))
+        results = message_admin_client.implementation.send(instance_id, topic, sample_messages(turn, timezone.now()))
     except (NotFound, QuotaExceeded) as error:
         logger.info("sample data ends", extra={"instance": instance_id, "code": error.code})
         return False

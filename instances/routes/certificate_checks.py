@@ -96,11 +96,11 @@ def client_ca(pem: str, now: datetime) -> ClientCa:
     """Returns the checked authorities that may sign certificates of clients."""
     certificates = _certificates(pem, CA_FIELD, CLIENT_CA_BYTES_MAX, CLIENT_CA_CERTIFICATES_MAX)
     for number, certificate in enumerate(certificates, start=1):
-        which = faults.certificate(number) if len(certificates) > 1 else faults.THE_CERTIFICATE
+        label = faults.certificate(number) if len(certificates) > 1 else faults.THE_CERTIFICATE
         if not _is_authority(certificate):
-            _refuse(CA_FIELD, faults.not_a_ca(which), "not_a_ca")
-        _require_valid_now(certificate, which, CA_FIELD, now)
-        _require_strong(certificate, which, CA_FIELD, authority=True)
+            _refuse(CA_FIELD, faults.not_a_ca(label), "not_a_ca")
+        _require_valid_now(certificate, label, CA_FIELD, now)
+        _require_strong(certificate, label, CA_FIELD, authority=True)
     parsed = [_parse_certificate(certificate, CA_FIELD) for certificate in certificates]
     return ClientCa(
         pem=_as_pem(certificates),
@@ -264,14 +264,14 @@ def _is_authority(certificate: x509.Certificate) -> bool:
     return basic is not None and basic.ca and (usage is None or usage.key_cert_sign)
 
 
-def _require_valid_now(certificate: x509.Certificate, which: str, field: str, now: datetime) -> None:
+def _require_valid_now(certificate: x509.Certificate, label: str, field: str, now: datetime) -> None:
     if certificate.not_valid_after_utc <= now:
-        _refuse(field, faults.expired(which, _iso_format(certificate.not_valid_after_utc)), "expired")
+        _refuse(field, faults.expired(label, _iso_format(certificate.not_valid_after_utc)), "expired")
     if certificate.not_valid_before_utc > now + CLOCK_SKEW:
-        _refuse(field, faults.not_yet(which, _iso_format(certificate.not_valid_before_utc)), "not_yet")
+        _refuse(field, faults.not_yet(label, _iso_format(certificate.not_valid_before_utc)), "not_yet")
 
 
-def _require_strong(certificate: x509.Certificate, which: str, field: str, *, authority: bool) -> None:
+def _require_strong(certificate: x509.Certificate, label: str, field: str, *, authority: bool) -> None:
     """Refuses a key that OpenSSL would refuse in every handshake, or that takes too long to use."""
     try:
         key: Any = certificate.public_key()
@@ -280,9 +280,9 @@ def _require_strong(certificate: x509.Certificate, which: str, field: str, *, au
     if isinstance(key, rsa.RSAPublicKey):
         bits_max = RSA_BITS_MAX * 2 if authority else RSA_BITS_MAX
         if not RSA_BITS_MIN <= key.key_size <= bits_max:
-            _refuse(field, faults.key_size(which, key.key_size, RSA_BITS_MIN, bits_max), "key_size")
+            _refuse(field, faults.key_size(label, key.key_size, RSA_BITS_MIN, bits_max), "key_size")
     elif not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES)):
-        _refuse(field, faults.key_kind(which), "key_kind")
+        _refuse(field, faults.key_kind(label), "key_kind")
 
 
 def _signer(crl: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate]) -> x509.Certificate:

@@ -30,30 +30,30 @@ def certificate(number: int) -> Message:
     return Message(gettext_noop("Certificate %(n)s"), n=number)
 
 
-def not_a_ca(which: str) -> Message:
-    return Message(gettext_noop("%(which)s is not one of an authority (CA:TRUE, keyCertSign)."), which=which)
+def not_a_ca(label: str) -> Message:
+    return Message(gettext_noop("%(which)s is not one of an authority (CA:TRUE, keyCertSign)."), which=label)
 
 
-def chain_order(which: str) -> Message:
-    return Message(gettext_noop("%(which)s is not signed by the one behind it."), which=which)
+def chain_order(label: str) -> Message:
+    return Message(gettext_noop("%(which)s is not signed by the one behind it."), which=label)
 
 
-def expired(which: str, at: str) -> Message:
-    return Message(gettext_noop("%(which)s expired at %(at)s."), which=which, at=at)
+def expired(label: str, at: str) -> Message:
+    return Message(gettext_noop("%(which)s expired at %(at)s."), which=label, at=at)
 
 
-def not_yet(which: str, since: str) -> Message:
-    return Message(gettext_noop("%(which)s is valid from %(at)s on."), which=which, at=since)
+def not_yet(label: str, since: str) -> Message:
+    return Message(gettext_noop("%(which)s is valid from %(at)s on."), which=label, at=since)
 
 
-def key_size(which: str, bits: int, least: int, most: int) -> Message:
+def key_size(label: str, bits: int, least: int, most: int) -> Message:
     text = gettext_noop("%(which)s has an RSA key of %(n)s bits; use %(least)s to %(most)s.")
-    return Message(text, which=which, n=bits, least=least, most=most)
+    return Message(text, which=label, n=bits, least=least, most=most)
 
 
-def key_kind(which: str) -> Message:
+def key_kind(label: str) -> Message:
     text = gettext_noop("%(which)s has a key that is not taken here; use RSA, or EC with P-256, P-384 or P-521.")
-    return Message(text, which=which)
+    return Message(text, which=label)
 
 
 def too_many_certificates(count: int, most: int) -> Message:

@@ -78,7 +78,7 @@ class RouteForm(forms.Form):
             kwargs["initial"] = _initial(route)
         super().__init__(*args, **kwargs)
         is_open_already = route is not None and route.security == PLAINTEXT
-        if is_open_already or not interfaces.exposure.it():
+        if is_open_already or not interfaces.exposure.implementation():
             del self.fields[CONFIRM_PLAINTEXT]
         if route is not None:
             del self.fields["name"]

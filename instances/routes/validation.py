@@ -27,7 +27,7 @@ _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
 
 def default_routes() -> list[dict[str, Any]]:
     """Returns the route of an instance that is created without any: SASL, over TLS where brokers are exposed."""
-    security = RouteSecurity.SASL_TLS if interfaces.exposure.it() else RouteSecurity.SASL_PLAINTEXT
+    security = RouteSecurity.SASL_TLS if interfaces.exposure.implementation() else RouteSecurity.SASL_PLAINTEXT
     return [{"name": DEFAULT_ROUTE, "security": security.value}]
 
 
@@ -75,7 +75,7 @@ def _require_valid_rules(rules: str, pointer: str) -> None:
 
 def _require_loopback(pointer: str) -> None:
     """Raises `Conflict` if other machines could reach a route without security."""
-    if not interfaces.exposure.it():
+    if not interfaces.exposure.implementation():
         return
     detail = (
         "Clients of a plaintext route do not sign in: all that reach it have the rights of ANONYMOUS, in an open "

@@ -24,14 +24,12 @@ from instances.services.deleted_users import (
     purge_expired_users,
     restore_user,
 )
-from instances.services.ending import (
+from instances.services.deleting import (
     delete_instance,
     has_no_visible_topic,
     has_nothing_to_restore,
     purge_instance,
     restore_instance,
-    resume_instance,
-    suspend_instance,
 )
 from instances.services.first_steps import TOPIC as QUICKSTART_TOPIC
 from instances.services.first_steps import Push, Quickstart, push_limit, quickstart
@@ -53,6 +51,7 @@ from instances.services.route_certificates import (
     set_revocation_list,
 )
 from instances.services.routes import create_route, delete_route, update_route
+from instances.services.suspending import resume_instance, suspend_instance
 from instances.services.throttled_minutes import (
     ThrottledMinuteReport,
     delete_old_throttled_minutes,

@@ -54,7 +54,7 @@ def _create(acting: Actor, instance: Instance, rules: Sequence[AclRule], *, dry_
     entry = audit.record(acting, "acl.created", acl_ref(instance, missing), None, after, tenant=instance.tenant)
     if not dry_run:
         with audit.in_doubt(entry):
-            acl_admin_client.it.create(instance.pk, missing)
+            acl_admin_client.implementation.create(instance.pk, missing)
     return missing
 
 
@@ -86,18 +86,20 @@ def delete_acls(
     access.require(acting, Scope.ACLS_WRITE)
     require_reachable(instance)
     lock_acls(instance)
-    matching = selectors.acl_list(instance, rule_filter)
-    if not matching:
+    matching_rules = selectors.acl_list(instance, rule_filter)
+    if not matching_rules:
         raise NotFound
-    before = {"rules": _audit_values(matching)}
-    entry = audit.record(acting, DELETED, acl_ref(instance, matching), before, None, tenant=instance.tenant)
+    before = {"rules": _audit_values(matching_rules)}
+    entry = audit.record(acting, DELETED, acl_ref(instance, matching_rules), before, None, tenant=instance.tenant)
     if not dry_run:
         with audit.in_doubt(entry):
             # One filter for each rule, so that no rule is deleted that was created meanwhile and is not in the audit
             # row. Beyond `FILTERS_AT_ONCE_MAX` that takes too long.
-            exact = [selectors.exact_filter(rule) for rule in matching]
-            acl_admin_client.it.delete(instance.pk, exact if len(exact) <= FILTERS_AT_ONCE_MAX else [rule_filter])
-    return matching, entry
+            exact = [selectors.exact_filter(rule) for rule in matching_rules]
+            acl_admin_client.implementation.delete(
+                instance.pk, exact if len(exact) <= FILTERS_AT_ONCE_MAX else [rule_filter]
+            )
+    return matching_rules, entry
 
 
 @audit.atomic

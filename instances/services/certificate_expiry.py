@@ -58,6 +58,7 @@ def record_certificate_expiry(now: datetime) -> int:
 
 @transaction.atomic
 def _record_warnings(route_id: int, now: datetime) -> bool:
+    """Records the events of one route; True if there was a new one."""
     row = RouteCertificates.objects.select_for_update(of=("self",)).filter(pk=route_id).first()
     if row is None:
         return False

@@ -62,7 +62,7 @@ def resize_instance(
     if storage > instance.storage_gb:
         require_deleted_storage_quota(instance.tenant)
     require_within_unverified_limits(instance.tenant, bandwidth_mb_s=bandwidth, storage_gb=storage, resized=instance)
-    interfaces.capacity.it.reserve(instance, bandwidth_mb_s=bandwidth, storage_gb=storage)
+    interfaces.capacity.implementation.reserve(instance, bandwidth_mb_s=bandwidth, storage_gb=storage)
     instance.plan, instance.partitions_max = terms.code, terms.partitions_max
     instance.bandwidth_mb_s, instance.storage_gb = bandwidth, storage
     fields = ["plan", "partitions_max", "bandwidth_mb_s", "storage_gb"]

@@ -31,6 +31,6 @@ def close_connection(*, acting: Actor, instance: Instance, connection_id: str, d
     entry = audit.record(acting, "connection.closed", target, before, None, tenant=instance.tenant)
     if not dry_run:
         with audit.in_doubt(entry):
-            connection_admin_client.it.close(instance.pk, connection.id)
+            connection_admin_client.implementation.close(instance.pk, connection.id)
         listing.invalidate(instance.pk)
     return connection

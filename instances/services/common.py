@@ -58,7 +58,7 @@ def reconcile_on_commit(instance: Instance, *, dry_run: bool = False) -> None:
     if dry_run:
         return
     instance_id = instance.pk
-    transaction.on_commit(lambda: interfaces.reconcile.it(instance_id))
+    transaction.on_commit(lambda: interfaces.reconcile.implementation(instance_id))
 
 
 def lock_topic(instance: Instance, name: str) -> None:

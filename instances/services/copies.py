@@ -45,7 +45,7 @@ def copy_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry_
     source = describe_topic(instance, topic)
     _require_storage(instance, topic)
     with not_ready_if_pending(instance, topic):
-        bounds = record_log.it(instance.pk, topic).bounds()
+        bounds = record_log.implementation(instance.pk, topic).bounds()
     clone_topic(acting=acting, instance=instance, topic=topic, name=name, dry_run=dry_run)
     copy = TopicCopy.objects.create(
         instance=instance,
@@ -135,7 +135,7 @@ def _require_free_slot(instance: Instance) -> None:
 
 
 def _require_storage(instance: Instance, topic: str) -> None:
-    sizes = interfaces.observation.it.topic_sizes(instance.pk)
+    sizes = interfaces.observation.implementation.topic_sizes(instance.pk)
     needed_bytes = sizes.stored_by_topic.get(topic, 0)
     free_bytes = instance.storage_bytes - sizes.stored_bytes
     if needed_bytes > free_bytes:

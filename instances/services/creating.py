@@ -117,8 +117,8 @@ def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) 
 
 def _add_forecast(instance: Instance, operation: Operation) -> None:
     """Adds the forecast of the placement to the operation of a dry run."""
-    forecast = interfaces.capacity.it.forecast(instance)
-    operations.step_forecast(operation, Step.PLACED, forecast.fact, forecast.data)
+    forecast = interfaces.capacity.implementation.forecast(instance)
+    operations.forecast_step(operation, Step.PLACED, forecast.fact, forecast.data)
 
 
 def _too_many_instances(existing: QuerySet[Instance]) -> QuotaExceeded:

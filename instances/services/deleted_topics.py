@@ -124,7 +124,7 @@ def purge_deleted_topic(*, acting: Actor, instance: Instance, name: str, dry_run
         had_lists = rows.update(**allow_lists.AllowLists().columns(""))
         if not dry_run:
             with audit.in_doubt(entry):
-                interfaces.data_plane.it.delete_hidden_topic(instance.pk, name)
+                interfaces.data_plane.implementation.delete_hidden_topic(instance.pk, name)
         if had_lists:
             bump_and_publish(instance, dry_run=dry_run)
 
@@ -184,7 +184,7 @@ def _visible_topic_id(instance: Instance, name: str) -> str | None:
     of the deleted topic.
     """
     try:
-        return interfaces.data_plane.it.topic(instance.pk, name).topic_id
+        return interfaces.data_plane.implementation.topic(instance.pk, name).topic_id
     except NotFound:
         return None
 

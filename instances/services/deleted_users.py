@@ -82,7 +82,9 @@ def restore_user(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     row.delete()
     if not row.was_disabled:
         with audit.in_doubt(entry):
-            user_admin_client.it.change(instance.pk, UserChange(name=name, disabled=False), validate_only=dry_run)
+            user_admin_client.implementation.change(
+                instance.pk, UserChange(name=name, disabled=False), validate_only=dry_run
+            )
 
 
 @audit.atomic
@@ -97,7 +99,9 @@ def purge_deleted_user(*, acting: Actor, instance: Instance, name: str, dry_run:
     row.delete()
     if exists:
         with audit.in_doubt(entry):
-            user_admin_client.it.change(instance.pk, UserChange(name=name, is_deleted=True), validate_only=dry_run)
+            user_admin_client.implementation.change(
+                instance.pk, UserChange(name=name, is_deleted=True), validate_only=dry_run
+            )
 
 
 def purge_expired_users(now: datetime) -> int:
@@ -123,7 +127,7 @@ def deleted_users(instance: Instance) -> Sequence[DeletedUser]:
     if not rows or instance.current_phase not in REACHABLE:
         return rows
     try:
-        listing = user_admin_client.it.users(instance.pk, [row.name for row in rows])
+        listing = user_admin_client.implementation.users(instance.pk, [row.name for row in rows])
     except DomainError:
         return rows
     users = {user.name: user for user in listing.users}
@@ -141,7 +145,7 @@ def _deleted_row(instance: Instance, name: str) -> DeletedUser:
 def _user_of_row(row: DeletedUser) -> UserDescription | None:
     """Returns the user of a row; None if it is gone, or another one has its name."""
     try:
-        user = user_admin_client.it.user(row.instance_id, row.name)
+        user = user_admin_client.implementation.user(row.instance_id, row.name)
     except NotFound:
         return None
     return user if selectors.is_deleted(user, row) else None

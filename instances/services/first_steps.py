@@ -111,7 +111,7 @@ def push_limit(*, acting: Actor, instance: Instance, topic: str = TOPIC, dry_run
         runs.end(run)
         raise
     if not dry_run:
-        transaction.on_commit(partial(interfaces.push_limit.it, instance.pk, topic, run))
+        transaction.on_commit(partial(interfaces.push_limit.implementation, instance.pk, topic, run))
     return Push(
         client_id=DEMO_CLIENT_ID,
         limit_bytes_per_s=PUSH_LIMIT_BYTES_PER_S,
@@ -155,5 +155,5 @@ def _start_samples(acting: Actor, instance: Instance, topic: str) -> datetime | 
         return None
     details = {"seconds": SAMPLE_RUN_S}
     audit.record(acting, "messages.samples_started", topic_ref(instance, topic), None, details, tenant=instance.tenant)
-    transaction.on_commit(partial(interfaces.stream_samples.it, instance.pk, topic, run))
+    transaction.on_commit(partial(interfaces.stream_samples.implementation, instance.pk, topic, run))
     return timezone.now() + timedelta(seconds=SAMPLE_RUN_S)

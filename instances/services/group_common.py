@@ -39,7 +39,7 @@ def changeable_group(
     """
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
-    summary = group_admin_client.it.describe(instance.pk, [group], fresh=True)[group]
+    summary = group_admin_client.implementation.describe(instance.pk, [group], fresh=True)[group]
     description = selectors.require_known_group(group, summary)
     return description, require_known_offsets(summary.offsets, summary.trouble)
 
@@ -152,9 +152,9 @@ def _apply(instance: Instance, group: str, new_offsets: Offsets) -> dict[Partiti
     deleted = sorted(partition for partition, offset in new_offsets.items() if offset is None)
     refused: dict[Partition, DomainError] = {}
     if commits:
-        refused |= group_admin_client.it.commit(instance.pk, group, commits)
+        refused |= group_admin_client.implementation.commit(instance.pk, group, commits)
     if deleted:
-        refused |= group_admin_client.it.delete_offsets(instance.pk, group, deleted)
+        refused |= group_admin_client.implementation.delete_offsets(instance.pk, group, deleted)
     return refused
 
 

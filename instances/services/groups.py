@@ -47,7 +47,7 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
     offsets_before, offsets_after = committed_offsets_from_audit(entry.before), offsets_from_audit(entry.after)
     if not offsets_before:
         raise NotFound
-    summary = group_admin_client.it.describe(instance.pk, [group], fresh=True)[group]
+    summary = group_admin_client.implementation.describe(instance.pk, [group], fresh=True)[group]
     if summary.description is None:
         raise Unavailable(
             Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=summary.trouble),
@@ -87,7 +87,7 @@ def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool
     entry = record_group_change(acting, instance, group, "group.deleted", before, None)
     if not dry_run:
         with audit.in_doubt(entry):
-            group_admin_client.it.delete_group(instance.pk, group)
+            group_admin_client.implementation.delete_group(instance.pk, group)
     return entry
 
 
@@ -126,7 +126,11 @@ def delete_offsets(
             entry = _record_deleted(acting, instance, group, offsets)
             with audit.in_doubt(entry):
                 topic_partitions = [offset.topic_partition for offset in offsets]
-                refused = {} if dry_run else group_admin_client.it.delete_offsets(instance.pk, group, topic_partitions)
+                refused = (
+                    {}
+                    if dry_run
+                    else group_admin_client.implementation.delete_offsets(instance.pk, group, topic_partitions)
+                )
             if refused:
                 raise _RefusedInPart(refused)
     except _RefusedInPart as refusal:

@@ -47,7 +47,7 @@ class MessageStream:
     acting: Actor
     instance: Instance
     topic: str
-    wanted: ReadRequest
+    read_request: ReadRequest
     binding: str
     positions: Positions
     ends_s: float
@@ -72,7 +72,7 @@ class MessageStream:
             access.require(acting, Scope.MESSAGES_READ)
             require_reachable(Instance.objects.get(pk=self.instance.pk))
             page, _ = read_page(
-                acting, self.instance, self.topic, self.wanted, self.positions, self.binding, stream_turns
+                acting, self.instance, self.topic, self.read_request, self.positions, self.binding, stream_turns
             )
         except DomainError as trouble:
             is_over = trouble.http_status in (401, 403, 404, 409)
@@ -89,7 +89,7 @@ class MessageStream:
 
 
 def open_stream(
-    *, acting: Actor, instance: Instance, topic: str, wanted: ReadRequest, last_event_id: str = ""
+    *, acting: Actor, instance: Instance, topic: str, read_request: ReadRequest, last_event_id: str = ""
 ) -> MessageStream:
     """Opens a stream that begins after the last message of the topic, or after the event `last_event_id`.
 
@@ -98,16 +98,16 @@ def open_stream(
     """
     access.require(acting, Scope.MESSAGES_READ)
     require_reachable(instance)
-    wanted = replace(wanted, start=FROM_NEWEST, start_words=STREAM, limit=limits.STREAM_STEP_MESSAGES_MAX)
-    binding = page_token.binding_of(instance.pk, topic, wanted.identity)
+    read_request = replace(read_request, start=FROM_NEWEST, start_words=STREAM, limit=limits.STREAM_STEP_MESSAGES_MAX)
+    binding = page_token.binding_of(instance.pk, topic, read_request.identity)
     positions = page_token.decode(last_event_id, binding) if last_event_id else None
     stream_places.take(instance.tenant_id, instance.pk)
     try:
         if positions is None:
-            unfiltered = replace(wanted, filters=FilterTexts(), limit=1)
+            unfiltered = replace(read_request, filters=FilterTexts(), limit=1)
             page, _ = read_page(acting, instance, topic, unfiltered, None, binding)
             positions = page_token.decode(str(page.newer_token), binding)
-        opened = {"start": STREAM, "partition": wanted.partition, "filtered": bool(wanted.filters),
+        opened = {"start": STREAM, "partition": read_request.partition, "filtered": bool(read_request.filters),
                   "continued": bool(last_event_id)}  # fmt: skip
         audit.record(acting, "messages.streamed", topic_ref(instance, topic), None, opened, tenant=instance.tenant)
     except BaseException:
@@ -119,7 +119,7 @@ def open_stream(
         acting=acting,
         instance=instance,
         topic=topic,
-        wanted=wanted,
+        read_request=read_request,
         binding=binding,
         positions=positions,
         ends_s=ends_s,

@@ -97,7 +97,7 @@ class _Rendering:
         return max(size_bytes, len(record.value or b"")) if self.counts_raw else size_bytes
 
 
-def read_messages(*, acting: Actor, instance: Instance, topic: str, wanted: ReadRequest) -> MessagePage:
+def read_messages(*, acting: Actor, instance: Instance, topic: str, read_request: ReadRequest) -> MessagePage:
     """Returns one page of a topic's messages. No offset is committed.
 
     Fields that the actor may not see are masked, and filters do not find them. Raises `NotFound` for an unknown
@@ -105,17 +105,17 @@ def read_messages(*, acting: Actor, instance: Instance, topic: str, wanted: Read
     """
     access.require(acting, Scope.MESSAGES_READ)
     require_reachable(instance)
-    binding = page_token.binding_of(instance.pk, topic, wanted.identity)
-    positions = page_token.decode(wanted.token, binding) if wanted.token else None
-    page, is_masked = read_page(acting, instance, topic, wanted, positions, binding)
+    binding = page_token.binding_of(instance.pk, topic, read_request.identity)
+    positions = page_token.decode(read_request.token, binding) if read_request.token else None
+    page, is_masked = read_page(acting, instance, topic, read_request, positions, binding)
     looked_at = {
-        "start": wanted.start_words,
-        "partition": wanted.partition,
-        "filtered": bool(wanted.filters),
+        "start": read_request.start_words,
+        "partition": read_request.partition,
+        "filtered": bool(read_request.filters),
         "continued": positions is not None,
         "masked": is_masked,
         "count": len(page.messages),
-        **({"file": wanted.file} if wanted.file else {}),
+        **({"file": read_request.file} if read_request.file else {}),
     }
     audit.record(acting, "messages.read", topic_ref(instance, topic), None, looked_at, tenant=instance.tenant)
     return page
@@ -125,39 +125,41 @@ def read_page(
     acting: Actor,
     instance: Instance,
     topic: str,
-    wanted: ReadRequest,
+    read_request: ReadRequest,
     positions: Positions | None,
     binding: str,
     turns: ReadTurns = read_turns,
 ) -> tuple[MessagePage, bool]:
     """Returns a page for an actor who may read messages, and True if masks apply to the actor. Writes no audit row."""
     schemas, masks = TopicSchemas(schemas_of(instance, topic)), masks_for(acting, instance, topic)
-    if wanted.file in files.RAW and masks.covers(VALUE):
+    if read_request.file in files.RAW and masks.covers(VALUE):
         access.require(acting, Scope.MESSAGES_UNMASK)
-    is_alone = wanted.limit == 1
+    is_alone = read_request.limit == 1
     bytes_max = limits.SHOWN_BYTES_ALONE_MAX if is_alone else limits.SHOWN_BYTES_MAX
-    rendering = _Rendering(Renderer(schemas, masks, wanted.decode, bytes_max), counts_raw=wanted.file in files.RAW)
-    record_filter = _filter(wanted)
+    rendering = _Rendering(
+        Renderer(schemas, masks, read_request.decode, bytes_max), counts_raw=read_request.file in files.RAW
+    )
+    record_filter = _filter(read_request)
     request = PageRequest(
-        start=wanted.start,
+        start=read_request.start,
         positions=positions,
-        partition=wanted.partition,
-        limit=wanted.limit,
+        partition=read_request.partition,
+        limit=read_request.limit,
         accepts=partial(record_filter.accepts, rendering.renderer),
-        is_filtered=bool(wanted.filters),
+        is_filtered=bool(read_request.filters),
         shown_bytes=rendering.shown_bytes,
-        is_costly=bool(masks or schemas) or wanted.filters.is_costly,
+        is_costly=bool(masks or schemas) or read_request.filters.is_costly,
         # A reader with masks learns nothing of what they hide, not even from how long a page takes.
         literals=() if masks else record_filter.literals,
     )
     with turns.turn(instance.tenant_id), not_ready_if_pending(instance, topic):
-        page = message_admin_client.it.read(instance.pk, topic, request)
+        page = message_admin_client.implementation.read(instance.pk, topic, request)
     return _shown(page, rendering, positions, binding), bool(masks)
 
 
-def _filter(wanted: ReadRequest) -> RecordFilter:
+def _filter(read_request: ReadRequest) -> RecordFilter:
     try:
-        return RecordFilter(wanted.filters)
+        return RecordFilter(read_request.filters)
     except UnusableFilter as error:
         detail = str(error)
         raise Invalid(detail, errors=[FieldError(parameter=error.name, detail=detail, code="filter")]) from None
@@ -199,7 +201,7 @@ def send_messages(
     sent = {"count": len(messages), "bytes": size_bytes}
     entry = audit.record(acting, "messages.sent", topic_ref(instance, topic), None, sent, tenant=instance.tenant)
     with audit.in_doubt(entry), not_ready_if_pending(instance, topic):
-        results = message_admin_client.it.send(instance.pk, topic, messages)
+        results = message_admin_client.implementation.send(instance.pk, topic, messages)
         errors = [result.error for result in results if result.error is not None]
         if errors and len(errors) == len(results):
             raise _worst(errors)

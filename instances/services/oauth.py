@@ -138,4 +138,4 @@ def _publish_on_commit(instance: Instance, *, dry_run: bool) -> None:
     if dry_run:
         return
     instance_id = instance.pk
-    transaction.on_commit(lambda: interfaces.publish_oauth.it(instance_id))
+    transaction.on_commit(lambda: interfaces.publish_oauth.implementation(instance_id))

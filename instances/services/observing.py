@@ -42,5 +42,5 @@ def store_conditions(acting: Actor, instance: Instance, result: list[Condition])
     if result == before:
         return False
     Instance.objects.filter(pk=instance.pk).update(conditions=result)
-    interfaces.notify_conditions.it(acting, instance, conditions.transitions_between(before, result))
+    interfaces.notify_conditions.implementation(acting, instance, conditions.transitions_between(before, result))
     return True

@@ -165,7 +165,9 @@ def _selected_partitions(
     partitions: set[Partition] = set()
     for position, (topic, indexes) in enumerate(selection):
         try:
-            existing = {summary.index for summary in interfaces.data_plane.it.topic(instance.pk, topic).partitions}
+            existing = {
+                summary.index for summary in interfaces.data_plane.implementation.topic(instance.pk, topic).partitions
+            }
         except NotFound:
             raise Invalid.at(f"/topics/{position}/name", "There is no such topic.", code="not_found") from None
         unknown = [index for index in indexes or () if index not in existing]
@@ -180,12 +182,12 @@ def _selected_partitions(
 
 def _log_bounds(instance: Instance, partitions: Sequence[Partition], target: ResetTarget) -> dict[Partition, Log]:
     """Returns the bounds of partitions whose leaders answer."""
-    starts = group_admin_client.it.bounds(instance.pk, partitions, EARLIEST, fresh=True)
-    ends = group_admin_client.it.bounds(instance.pk, partitions, LATEST, fresh=True)
+    starts = group_admin_client.implementation.bounds(instance.pk, partitions, EARLIEST, fresh=True)
+    ends = group_admin_client.implementation.bounds(instance.pk, partitions, LATEST, fresh=True)
     times: Mapping[Partition, int] = {}
     if target.mode is ResetMode.TIME:
         assert target.at_ms is not None
-        times = group_admin_client.it.bounds(instance.pk, partitions, target.at_ms, fresh=True)
+        times = group_admin_client.implementation.bounds(instance.pk, partitions, target.at_ms, fresh=True)
     return {
         partition: Log(start=starts[partition], end=ends[partition], at_time=times.get(partition))
         for partition in partitions
@@ -198,7 +200,9 @@ def _existing_partitions(instance: Instance, partitions: Sequence[Partition]) ->
     existing: list[Partition] = []
     for topic in sorted({partition[0] for partition in partitions}):
         try:
-            indexes = {summary.index for summary in interfaces.data_plane.it.topic(instance.pk, topic).partitions}
+            indexes = {
+                summary.index for summary in interfaces.data_plane.implementation.topic(instance.pk, topic).partitions
+            }
         except NotFound:
             continue
         existing += [partition for partition in partitions if partition[0] == topic and partition[1] in indexes]

@@ -92,7 +92,9 @@ def plan_purge(*, acting: Actor, instance: Instance, topic: str, target: PurgeTa
                 for index in missing[:ERRORS_SHOWN_MAX]
             ],
         )
-    require_deletable({entry.name: entry.value for entry in interfaces.data_plane.it.topic_config(instance.pk, topic)})
+    require_deletable(
+        {entry.name: entry.value for entry in interfaces.data_plane.implementation.topic_config(instance.pk, topic)}
+    )
     selected = existing if target.offsets is None else sorted(target.offsets)
     return Purge(topic=topic, partitions=plan(target, _bounds(instance, topic, selected, target.at_ms)))
 
@@ -123,7 +125,7 @@ def purge_topic(*, acting: Actor, instance: Instance, topic: str, target: PurgeT
 def _purge(acting: Actor, instance: Instance, purge: Purge) -> None:
     entry = _record(acting, instance, purge)
     with audit.in_doubt(entry):
-        errors = interfaces.delete_records.it(instance.pk, purge.topic, purge.offsets)
+        errors = interfaces.delete_records.implementation(instance.pk, purge.topic, purge.offsets)
         doubt = next((error for error in errors.values() if isinstance(error, OutcomeUnknown)), None)
         if doubt is not None:
             raise doubt
@@ -146,7 +148,7 @@ def _record(acting: Actor, instance: Instance, purge: Purge) -> AuditEntry:
 def _bounds(instance: Instance, topic: str, partitions: Sequence[int], at_ms: int | None) -> dict[int, PartitionBounds]:
     """Returns the bounds of partitions from their leaders. Raises `Unavailable` if one does not answer."""
     topic_partitions = [(topic, index) for index in partitions]
-    admin_client = group_admin_client.it
+    admin_client = group_admin_client.implementation
     starts = admin_client.bounds(instance.pk, topic_partitions, EARLIEST, fresh=True)
     ends = admin_client.bounds(instance.pk, topic_partitions, LATEST, fresh=True)
     times = {} if at_ms is None else admin_client.bounds(instance.pk, topic_partitions, at_ms, fresh=True)

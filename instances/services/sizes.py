@@ -35,7 +35,7 @@ def terms_for(
 
     Raises `Invalid` for an unknown code, and `QuotaExceeded` if no plan is that large.
     """
-    terms = interfaces.plan_catalogue.it(
+    terms = interfaces.plan_catalogue.implementation(
         plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, current_plan=current_plan, currency=currency
     )
     if terms is None and plan:

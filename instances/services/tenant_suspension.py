@@ -8,7 +8,7 @@ from __future__ import annotations
 from instances.choices import Reason
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
-from instances.services.ending import resume_instance, suspend_instance
+from instances.services.suspending import resume_instance, suspend_instance
 from tenants.actors import Actor
 from tenants.choices import SuspensionReason
 from tenants.models import Tenant

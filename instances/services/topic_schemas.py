@@ -95,10 +95,10 @@ def add_schema(*, acting: Actor, instance: Instance, topic: str, fields: Mapping
         message=fields.get("message", ""), text=fields["schema"],
     )  # fmt: skip
     _require_consistent(schema)
-    same = TopicSchema.objects.filter(
+    existing = TopicSchema.objects.filter(
         instance=instance, topic=topic, part=schema.part, framing=schema.framing, schema_id=schema.schema_id
     )
-    if same.exists():
+    if existing.exists():
         raise Conflict("The topic has a schema for these values. Delete it first.", code="already_exists")
     _require_schema_quota(TopicSchema, instance, topic, schema_limits.SCHEMAS_PER_TOPIC_MAX,
                   schema_limits.SCHEMAS_PER_INSTANCE_MAX)  # fmt: skip
@@ -131,7 +131,7 @@ def set_masks(*, acting: Actor, instance: Instance, topic: str, masks: Sequence[
     require_reachable(instance)
     lock_topic(instance, topic)
     if masks:
-        interfaces.data_plane.it.topic(instance.pk, topic)
+        interfaces.data_plane.implementation.topic(instance.pk, topic)
     paths = sorted({(mask.part, str(mask.path)) for mask in masks})
     rows = TopicMask.objects.filter(instance=instance, topic=topic)
     before = sorted(rows.values_list("part", "path"))
@@ -167,7 +167,7 @@ def _require_changeable(acting: Actor, instance: Instance, topic: str) -> None:
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     lock_topic(instance, topic)
-    interfaces.data_plane.it.topic(instance.pk, topic)
+    interfaces.data_plane.implementation.topic(instance.pk, topic)
     require_unmasked(acting, instance, topic)
 
 

@@ -61,7 +61,7 @@ def create_topic(
         after["cloned_from"] = cloned_from
     entry = audit.record(acting, "topic.created", topic_ref(instance, name), None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        interfaces.data_plane.it.create_topic(
+        interfaces.data_plane.implementation.create_topic(
             instance.pk,
             name,
             partitions=count,
@@ -86,7 +86,7 @@ def clone_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry
     require_reachable(instance)
     description = describe_topic(instance, topic)
     with not_ready_if_pending(instance, topic):
-        entries = interfaces.data_plane.it.topic_config(instance.pk, topic)
+        entries = interfaces.data_plane.implementation.topic_config(instance.pk, topic)
     if not dry_run:
         inherit_schemas_and_masks(instance, topic, name)
     create_topic(
@@ -146,9 +146,9 @@ def update_topic(
     with audit.in_doubt(entry):
         # Of two calls the second one is validated first, so that a refusal changes nothing.
         if config and new_count is not None:
-            interfaces.data_plane.it.grow_topic(instance.pk, name, new_count, validate_only=True)
+            interfaces.data_plane.implementation.grow_topic(instance.pk, name, new_count, validate_only=True)
         if config:
-            interfaces.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
+            interfaces.data_plane.implementation.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
         if new_count is not None:
             _grow(instance, name, new_count, settings_changed=bool(config) and not dry_run, dry_run=dry_run)
     if not dry_run:
@@ -159,7 +159,7 @@ def check_topic_config(*, acting: Actor, instance: Instance, name: str, config: 
     """Validates settings of a topic with the brokers, and changes nothing. Raises what they refuse."""
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
-    interfaces.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=True)
+    interfaces.data_plane.implementation.alter_topic_config(instance.pk, name, config, validate_only=True)
 
 
 def _grow(instance: Instance, name: str, partitions: int, *, settings_changed: bool, dry_run: bool) -> None:
@@ -167,7 +167,7 @@ def _grow(instance: Instance, name: str, partitions: int, *, settings_changed: b
     that the audit row stays.
     """
     try:
-        interfaces.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=dry_run)
+        interfaces.data_plane.implementation.grow_topic(instance.pk, name, partitions, validate_only=dry_run)
     except DomainError as error:
         if settings_changed:
             raise OutcomeUnknown from error
@@ -201,7 +201,7 @@ def delete_topic(
     had_lists = rows.update(**allow_lists.AllowLists().columns(""))
     if not dry_run:
         with audit.in_doubt(entry):
-            interfaces.data_plane.it.delete_topic(instance.pk, name)
+            interfaces.data_plane.implementation.delete_topic(instance.pk, name)
         refresh_topic_list_on_commit(instance, deleted=[name])
     if had_lists:
         bump_and_publish(instance, dry_run=dry_run)
@@ -231,11 +231,11 @@ def set_allow_list(
     describe_topic(instance, topic)
     new_lists = lists.columns(pointer_prefix)
     lock_allow_lists(instance)
-    old = TopicAllowList.objects.filter(instance=instance, topic=topic).first()
-    if old is None:
+    existing = TopicAllowList.objects.filter(instance=instance, topic=topic).first()
+    if existing is None:
         _require_list_quota(instance)
     _require_address_quota(instance, topic, new_lists)
-    before = {column: getattr(old, column) for column in new_lists} if old else None
+    before = {column: getattr(existing, column) for column in new_lists} if existing else None
     TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=new_lists)
     if before == new_lists:
         return False

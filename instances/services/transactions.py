@@ -23,7 +23,7 @@ def abort_transaction(*, acting: Actor, instance: Instance, transactional_id: st
     """
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
-    described = transaction_admin_client.it.describe(instance.pk, [transactional_id])
+    described = transaction_admin_client.implementation.describe(instance.pk, [transactional_id])
     if transactional_id not in described:
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
     transaction = described[transactional_id]
@@ -38,5 +38,5 @@ def abort_transaction(*, acting: Actor, instance: Instance, transactional_id: st
     entry = audit.record(acting, "transaction.aborted", target, None, after, tenant=instance.tenant)
     if not dry_run:
         with audit.in_doubt(entry):
-            transaction_admin_client.it.abort(instance.pk, transactional_id)
+            transaction_admin_client.implementation.abort(instance.pk, transactional_id)
     return entry

@@ -90,7 +90,7 @@ def create_user(
     after = {"superuser": superuser, "expires_at": expires_at, "key_id": secret.id}
     entry = audit.record(acting, "user.created", user_ref(instance, name), None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
+        user_admin_client.implementation.change(instance.pk, change, validate_only=dry_run)
     if rules and not dry_run:
         _create_rules(acting, instance, rules, entry)
     user = UserDescription(
@@ -119,7 +119,9 @@ def _create_rules(acting: Actor, instance: Instance, rules: Sequence[AclRule], e
         create_acls(acting=acting, instance=instance, rules=rules)
     except DomainError:
         with audit.in_doubt(entry):
-            user_admin_client.it.change(instance.pk, UserChange(name=name, is_deleted=True), validate_only=False)
+            user_admin_client.implementation.change(
+                instance.pk, UserChange(name=name, is_deleted=True), validate_only=False
+            )
         raise
 
 
@@ -157,7 +159,7 @@ def update_user(
     change = UserChange(name=name, superuser=superuser, disabled=disabled, expires_at_ms=expires_at_ms)
     entry = audit.record(acting, "user.changed", user_ref(instance, name), before, changes, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
+        user_admin_client.implementation.change(instance.pk, change, validate_only=dry_run)
     return after
 
 
@@ -181,7 +183,7 @@ def delete_user(
         change, after = UserChange(name=name, disabled=True), {"restorable_until": deleted_row.expires_at.isoformat()}
     entry = audit.record(acting, "user.deleted", user_ref(instance, name), before, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
+        user_admin_client.implementation.change(instance.pk, change, validate_only=dry_run)
     return deleted_row
 
 
@@ -206,7 +208,7 @@ def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = 
     )
     with audit.in_doubt(entry):
         change = UserChange(name=name, added_secrets=(secret,))
-        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
+        user_admin_client.implementation.change(instance.pk, change, validate_only=dry_run)
     return secret
 
 
@@ -231,7 +233,7 @@ def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: st
     )
     with audit.in_doubt(entry):
         change = UserChange(name=name, removed_secrets=(secret_id,))
-        user_admin_client.it.change(instance.pk, change, validate_only=dry_run)
+        user_admin_client.implementation.change(instance.pk, change, validate_only=dry_run)
 
 
 def _new_secret() -> NewSecret:

@@ -63,7 +63,7 @@ def user_pill(user: UserDescription) -> SafeString:
 
 
 @register.filter
-def who(principal: str) -> str:
+def principal_label(principal: str) -> str:
     """Returns a principal in words."""
     name = principal.removeprefix(PRINCIPAL_PREFIX)
     return _("everybody") if name == constants.WILDCARD else name

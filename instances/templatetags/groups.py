@@ -39,11 +39,11 @@ STATES = {
 NO_TRANSACTION = ("requested", gettext_lazy("None yet"))
 
 
-def state_pill(like: str, word: str) -> SafeString:
-    """Renders a pill in the look of a phase, with another word."""
+def state_pill(style: str, label: str) -> SafeString:
+    """Renders a pill in the style of a phase, with another label."""
     return format_html(
         '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
-        like, mark_safe(PHASES[like][1]), word,  # noqa: S308  shapes are constants
+        style, mark_safe(PHASES[style][1]), label,  # noqa: S308  shapes are constants
     )  # fmt: skip
 
 
@@ -96,12 +96,12 @@ def behind(value: TimeLag | None) -> str:
     """Returns the age of the next message to be read: `4 s`, `over 15 min`, or a dash if it is unknown."""
     if value is None:
         return formatting.UNKNOWN
-    words = formatting.span(round(value.age_s))
-    return _("over %(span)s") % {"span": words} if value.at_least else words
+    age_text = formatting.span(round(value.age_s))
+    return _("over %(span)s") % {"span": age_text} if value.at_least else age_text
 
 
 @register.filter
-def words(sentence: str) -> str:
+def translated(sentence: str) -> str:
     """Returns a service's sentence in the reader's language."""
     return localized(sentence)
 

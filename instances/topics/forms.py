@@ -45,10 +45,10 @@ class SelectedTopicsForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        given = self.data.getlist("name")[: TOPICS_AT_ONCE_MAX + 1] if hasattr(self.data, "getlist") else []
+        names = self.data.getlist("name")[: TOPICS_AT_ONCE_MAX + 1] if hasattr(self.data, "getlist") else []
         field = self.fields["name"]
         assert isinstance(field, forms.MultipleChoiceField)
-        field.choices = [(name, name) for name in given if is_valid_topic_name(name)]
+        field.choices = [(name, name) for name in names if is_valid_topic_name(name)]
 
     def clean_name(self) -> list[str]:
         names = sorted(set(self.cleaned_data["name"]))
@@ -108,13 +108,13 @@ class ConfirmedOffsetsForm(forms.Form):
     def clean_offsets(self) -> dict[int, int]:
         error = forms.ValidationError(_("Look at the table again."))
         try:
-            given = json.loads(self.cleaned_data["offsets"])
+            offsets = json.loads(self.cleaned_data["offsets"])
         except ValueError:
             raise error from None
-        if not isinstance(given, dict) or not 0 < len(given) <= PARTITIONS_PER_TOPIC_MAX:
+        if not isinstance(offsets, dict) or not 0 < len(offsets) <= PARTITIONS_PER_TOPIC_MAX:
             raise error
         result: dict[int, int] = {}
-        for name, offset in given.items():
+        for name, offset in offsets.items():
             is_partition = name.isascii() and name.isdigit() and len(name) <= 4
             if not is_partition or type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
                 raise error

@@ -47,7 +47,7 @@ def describe_topic(instance: Instance, name: str) -> TopicDescription:
     row = DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).first()
     try:
         with not_ready_if_pending(instance, name):
-            description = interfaces.data_plane.it.topic(instance.pk, name)
+            description = interfaces.data_plane.implementation.topic(instance.pk, name)
     except NotFound as error:
         if row is not None:
             raise TopicDeleted(row) from error

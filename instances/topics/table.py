@@ -83,7 +83,7 @@ def topic_table(instance: Instance) -> TopicTable:
         if cached.build_ms > TOPIC_TABLE_QUICK_MS and age_s <= TOPIC_TABLE_KEPT_S:
             rest_s = cached.build_ms * TOPIC_TABLE_REFRESH_FACTOR / MS_PER_S
             if age_s >= rest_s and cache.add(f"topics:{instance.pk}:refreshing", 1, TOPIC_TABLE_REFRESH_EVERY_S):
-                refresh_topics.it(instance.pk)
+                refresh_topics.implementation(instance.pk)
             return cached
     return rebuild(instance.pk)
 
@@ -92,7 +92,7 @@ def rebuild(instance_id: str) -> TopicTable:
     """Queries the brokers and caches the table. Raises `Unavailable` if none answers."""
     began_s = time.monotonic()
     now_ms = _now_ms()
-    report = topic_report.it(instance_id)
+    report = topic_report.implementation(instance_id)
     if not report.brokers:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
     traffic = rates.sample_topic_rates(instance_id, report)

@@ -53,7 +53,7 @@ def user_page(
 ) -> UserPage:
     """Returns one page of users. Raises `Conflict` while the instance has no brokers, and `Unavailable`."""
     require_reachable(instance)
-    listing = user_admin_client.it.users(instance.pk)
+    listing = user_admin_client.implementation.users(instance.pk)
     present = _without_deleted(instance, listing.users)
     rows, token = pages.page_of_items(
         [user for user in present if contains.lower() in user.name.lower()],
@@ -68,7 +68,7 @@ def user_page(
 def user(instance: Instance, name: str) -> UserDescription:
     """Returns one user. Raises `NotFound`, `Conflict` while the instance has no brokers, and `Unavailable`."""
     require_reachable(instance)
-    description = user_admin_client.it.user(instance.pk, name)
+    description = user_admin_client.implementation.user(instance.pk, name)
     if not _without_deleted(instance, [description]):
         raise NotFound(Message(gettext_noop("User %(name)s was deleted. It can be restored."), name=name))
     return description
@@ -79,7 +79,7 @@ def user_names(instance: Instance, *, contains: str = "", limit: int = USERS_OFF
     if instance.current_phase not in REACHABLE:
         return ()
     try:
-        present = _without_deleted(instance, user_admin_client.it.users(instance.pk).users)
+        present = _without_deleted(instance, user_admin_client.implementation.users(instance.pk).users)
         names = sorted(user.name for user in present)
         return tuple(islice((name for name in names if contains.lower() in name.lower()), limit))
     except DomainError:

@@ -91,8 +91,8 @@ def _create_rules(
         add_errors(form, error, fields)
         return False
     if created:
-        words = ngettext("%(n)s access rule is in force.", "%(n)s access rules are in force.", len(created))
-        messages.success(request, words % {"n": len(created)})
+        text = ngettext("%(n)s access rule is in force.", "%(n)s access rules are in force.", len(created))
+        messages.success(request, text % {"n": len(created)})
     else:
         messages.success(request, _("That was in force already."))
     return True

@@ -89,7 +89,7 @@ def alerts_of(alerts: Iterable[FiringAlert]) -> dict[str, list[FiringAlert]]:
 
 def firing_alerts_of(acting: Actor, instance: Instance) -> Sequence[FiringAlert]:
     """Returns the firing alerts of one instance."""
-    return interfaces.firing_alerts.it(acting, instance.pk)
+    return interfaces.firing_alerts.implementation(acting, instance.pk)
 
 
 def leaderless_of(instance: Instance) -> LeaderlessPartitions | None:

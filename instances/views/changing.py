@@ -54,18 +54,18 @@ def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     try:
         if part == "name" and name_form.is_valid():
             services.rename_instance(acting=acting, instance=instance, name=name_form.cleaned_data["name"])
-            return _saved(request, instance)
+            return _report_saved(request, instance)
         if part in settings_forms and settings_forms[part].is_valid():
             settings = settings_forms[part].cleaned_data
             was_open = allows_everyone(instance)
             services.configure_instance(acting=acting, instance=instance, settings=settings)
             if allows_everyone(instance) and not was_open:
                 messages.warning(request, _("The instance is open now: what has no access rule is everybody's to use."))
-            return _saved(request, instance)
+            return _report_saved(request, instance)
         if part == "protect":
             protected = request.POST.get("protected") == "on"
             services.protect_instance(acting=acting, instance=instance, protected=protected)
-            return _saved(request, instance)
+            return _report_saved(request, instance)
     except DomainError as error:
         if part == "protect":
             messages.error(request, wording(error))
@@ -83,7 +83,7 @@ def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )  # fmt: skip
 
 
-def _saved(request: HttpRequest, instance: Instance) -> HttpResponse:
+def _report_saved(request: HttpRequest, instance: Instance) -> HttpResponse:
     messages.success(request, _("Saved."))
     return redirect("page-instance-settings", instance.pk)
 
@@ -118,10 +118,12 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             text = _("%(name)s is being deleted for good. It had no topic, so there is nothing to restore.")
             messages.success(request, text % {"name": instance.name})
             return redirect("page-instances")
-        words = {"name": instance.name, "until": clock(instance.restorable_until)}
+        text_values = {"name": instance.name, "until": clock(instance.restorable_until)}
         restore = reverse("page-instance-restore", args=[instance.pk])
         messages.info(
-            request, _("%(name)s is being deleted. Restorable until %(until)s.") % words, extra_tags=f"undo {restore}"
+            request,
+            _("%(name)s is being deleted. Restorable until %(until)s.") % text_values,
+            extra_tags=f"undo {restore}",
         )
         return redirect("page-instances")
     try:

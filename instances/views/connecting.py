@@ -74,7 +74,7 @@ def _snippet_topic(request: HttpRequest, instance: Instance) -> str | None:
     if not access.permits(request.actor, Scope.TOPICS_READ) or instance.current_phase not in REACHABLE:  # type: ignore[attr-defined]
         return None
     return topic_for(
-        interfaces.observation.it.topic_sizes(instance.pk).topics,
+        interfaces.observation.implementation.topic_sizes(instance.pk).topics,
         last_viewed=last_viewed_topic(request, instance),
         created=selectors.topics_created(instance),
     )

@@ -23,7 +23,7 @@ def deleted_topics_with_bytes(instance: Instance) -> list[tuple[DeletedTopic, in
     rows = list(services.deleted_topics(instance))
     if not rows:
         return []
-    sizes = interfaces.observation.it.topic_sizes(instance.pk).hidden
+    sizes = interfaces.observation.implementation.topic_sizes(instance.pk).hidden
     return [(row, sizes.get(row.topic)) for row in rows]
 
 

@@ -69,5 +69,5 @@ def figures(instance: Instance) -> InstanceFigures | None:
 
 def stored_bytes(instance: Instance) -> int | None:
     """Returns the bytes of all replicas of all topics; None if a broker did not answer."""
-    sizes = interfaces.observation.it.topic_sizes(instance.pk)
+    sizes = interfaces.observation.implementation.topic_sizes(instance.pk)
     return None if sizes.silent else sizes.stored_bytes

@@ -131,8 +131,8 @@ def _filters(counts: Mapping[str, int], state_filter: str) -> list[tuple[str, st
 
 def crumbs_of(instance: Instance, group: str, *more: Crumb) -> list[Crumb]:
     """Returns the breadcrumb of a group's page."""
-    own = group_url("page-group", instance.pk, group) if more else None
-    return [(_("Groups"), reverse("page-groups", args=[instance.pk])), (group, own), *more]
+    own_url = group_url("page-group", instance.pk, group) if more else None
+    return [(_("Groups"), reverse("page-groups", args=[instance.pk])), (group, own_url), *more]
 
 
 @instance_page(Scope.GROUPS_READ)
@@ -208,9 +208,9 @@ def _members(detail: GroupDetail) -> list[tuple[Any, list[tuple[str, str]] | Non
         by_topic: dict[str, list[int]] = {}
         for topic, index in member.assignment:
             by_topic.setdefault(topic, []).append(index)
-        own = [lags.get(partition) for partition in member.assignment]
-        lag = sum(value for value in own if value is not None) if any(value is not None for value in own) else None
-        result.append((member, [(topic, ranges(indexes)) for topic, indexes in sorted(by_topic.items())], lag))
+        known_lags = [lag for partition in member.assignment if (lag := lags.get(partition)) is not None]
+        lag_sum = sum(known_lags) if known_lags else None
+        result.append((member, [(topic, ranges(indexes)) for topic, indexes in sorted(by_topic.items())], lag_sum))
     return result
 
 

@@ -57,7 +57,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         binding=f"instances {search_text} {group}",
     )
     is_part = bool(request.headers.get("HX-Request"))
-    alerts = alerts_of(interfaces.firing_alerts.it(acting, ""))
+    alerts = alerts_of(interfaces.firing_alerts.implementation(acting, ""))
     shown = [
         (row, figures(row) if is_part else figures_without_values(row), faults(row, alerts.get(row.pk, ())))
         for row in result
@@ -65,14 +65,14 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     needing_attention = selectors.needing_attention(tenant, include_ids=list(alerts))
     needing_attention_count = needing_attention.count()
     phases = Counter(selectors.instance_list(tenant).values_list("phase", flat=True))
-    matching = Counter(matching_rows.values_list("phase", flat=True)) if search_text else phases
+    matching_phases = Counter(matching_rows.values_list("phase", flat=True)) if search_text else phases
     bought = selectors.purchased_totals(tenant)
     is_whole = not (search_text or group or next_token or page_token)
     context = {
         "rows": shown,
         "sums": _sums([current for _row, current, _faults in shown if current]) if is_whole else None,
         "total": phases.total(),
-        "groups": _groups(matching, group),
+        "groups": _groups(matching_phases, group),
         "group": group,
         "words": search_text,
         "next_token": next_token,
@@ -87,7 +87,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         "needs_more": max(0, needing_attention_count - ATTENTION_SHOWN_MAX),
         "unwell": needing_attention[:ATTENTION_NAMED_MAX],
         "unwell_count": needing_attention_count,
-        "notices": interfaces.account_notices.it(acting),
+        "notices": interfaces.account_notices.implementation(acting),
         "watched_count": phases.total() - phases[Phase.DELETING.value],
         "now": timezone.now(),
         "is_part": is_part,

@@ -49,8 +49,8 @@ def send_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespon
         except DomainError as error:
             add_errors(form, error, {"/messages/0/partition": "partition"})
         else:
-            place = f"{name}/{result.partition}@{result.offset}"
-            messages.success(request, _("The message is stored as %(place)s.") % {"place": place})
+            position = f"{name}/{result.partition}@{result.offset}"
+            messages.success(request, _("The message is stored as %(place)s.") % {"place": position})
             return redirect("page-topic", instance.pk, name)
     elif not form.is_bound and request.GET:
         context |= _filled(request, instance, topic)
@@ -75,15 +75,15 @@ def _send_lines(request: HttpRequest, instance: Instance, topic: TopicView) -> H
         else:
             stored = sum(result.error is None for result in results)
             if stored:
-                words = ngettext("%(n)s message is stored.", "%(n)s messages are stored.", stored) % {"n": stored}
-                messages.success(request, words)
+                text = ngettext("%(n)s message is stored.", "%(n)s messages are stored.", stored) % {"n": stored}
+                messages.success(request, text)
             refused = [(number, result.error) for number, result in enumerate(results, 1) if result.error is not None]
             if refused:
                 number, first = refused[0]
-                words = _("%(n)s of %(all)s were not stored. Message %(number)s: %(why)s") % {
+                text = _("%(n)s of %(all)s were not stored. Message %(number)s: %(why)s") % {
                     "n": len(refused), "all": len(results), "number": number, "why": wording(first),
                 }  # fmt: skip
-                messages.error(request, words)
+                messages.error(request, text)
             return redirect("page-topic", instance.pk, topic.name)
     context = {"form": SendForm(partitions=topic.partition_count), "lines_form": form}
     return render_topic(request, instance, topic, "send", context, status=422)
@@ -91,16 +91,16 @@ def _send_lines(request: HttpRequest, instance: Instance, topic: TopicView) -> H
 
 def _filled(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[str, Any]:
     """Returns the context of a form filled from a stored message, with notes on what could not be copied."""
-    place = PlaceForm(request.GET, partitions=topic.partition_count)
-    if not place.is_valid():
+    form = PlaceForm(request.GET, partitions=topic.partition_count)
+    if not form.is_valid():
         return {"notes": [_("There is no such partition or offset. The form is empty.")]}
-    partition, offset = place.cleaned_data["partition"], place.cleaned_data["offset"]
+    partition, offset = form.cleaned_data["partition"], form.cleaned_data["offset"]
     read_request = services.ReadRequest(
         start=Start(OFFSET, offset), start_words=f"{OFFSET}:{offset}", partition=partition, limit=1
     )  # fmt: skip
     try:
         page = services.read_messages(
-            acting=request.actor, instance=instance, topic=topic.name, wanted=read_request  # type: ignore[attr-defined]
+            acting=request.actor, instance=instance, topic=topic.name, read_request=read_request  # type: ignore[attr-defined]
         )  # fmt: skip
     except DomainError as error:
         return {"notes": [wording(error)]}

@@ -108,12 +108,12 @@ def live_messages(request: HttpRequest, instance: Instance, name: str) -> HttpRe
     if not form.is_valid():
         raise Invalid(_("These messages cannot be read: open their page first."))
     values = form.cleaned_data
-    wanted = services.ReadRequest(
+    read_request = services.ReadRequest(
         start=FROM_NEWEST, start_words=NEWEST, partition=values["partition"], filters=form.filters,
         decode=values["show"] or content.AUTO,
     )  # fmt: skip
     stream = services.open_stream(
-        acting=request.actor, instance=instance, topic=name, wanted=wanted,  # type: ignore[attr-defined]
+        acting=request.actor, instance=instance, topic=name, read_request=read_request,  # type: ignore[attr-defined]
         last_event_id=request.headers.get("Last-Event-ID", ""),
     )  # fmt: skip
     language, zone = get_language(), timezone.get_current_timezone()
@@ -131,15 +131,15 @@ def live_messages(request: HttpRequest, instance: Instance, name: str) -> HttpRe
 
 def _form(request: HttpRequest, topic: TopicView) -> ReadForm:
     """Returns the form of the query. A topic with more partitions than a page reads opens with partition 0."""
-    given = request.GET.copy()
-    if topic.partition_count > limits.PAGE_PARTITIONS_MAX and not given.get("partition"):
-        given["partition"] = "0"
-    return ReadForm(given, partitions=topic.partition_count)
+    query = request.GET.copy()
+    if topic.partition_count > limits.PAGE_PARTITIONS_MAX and not query.get("partition"):
+        query["partition"] = "0"
+    return ReadForm(query, partitions=topic.partition_count)
 
 
 def _read(request: HttpRequest, instance: Instance, topic: TopicView, form: ReadForm, *, file: str = "") -> MessagePage:
     values = form.cleaned_data
-    wanted = services.ReadRequest(
+    read_request = services.ReadRequest(
         start=parse(form.start_words),
         start_words=form.start_words,
         partition=values["partition"],
@@ -149,7 +149,7 @@ def _read(request: HttpRequest, instance: Instance, topic: TopicView, form: Read
         decode=values["show"] or content.AUTO,
         file=file,
     )
-    return services.read_messages(acting=request.actor, instance=instance, topic=topic.name, wanted=wanted)  # type: ignore[attr-defined]
+    return services.read_messages(acting=request.actor, instance=instance, topic=topic.name, read_request=read_request)  # type: ignore[attr-defined]
 
 
 def _page_context(instance: Instance, topic: TopicView, form: ReadForm, page: MessagePage) -> dict[str, Any]:

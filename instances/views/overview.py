@@ -74,11 +74,11 @@ def traffic(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Returns the chart's points since `since_ms` (milliseconds since 1970)."""
     since = request.GET.get("since_ms", "0")
     since_ms = int(since) if since.isascii() and since.isdigit() and len(since) < 16 else 0
-    born_ms = round((instance.first_running_at or instance.created_at).timestamp() * 1_000)
+    first_running_ms = round((instance.first_running_at or instance.created_at).timestamp() * 1_000)
     result = selectors.traffic(instance, since_ms=since_ms)
     if not result.now_ms:
         raise Unavailable("No broker of this instance answers.")
-    points, gaps, partial = series(result, since_ms=since_ms, born_ms=born_ms)
+    points, gaps, partial = series(result, since_ms=since_ms, first_running_ms=first_running_ms)
     return JsonResponse({
         "now_ms": result.now_ms,
         "from_ms": result.now_ms - SPAN_MS,

@@ -52,7 +52,7 @@ def page_entries(search: Search) -> Iterable[Entry]:
 
 
 def name_entries(search: Search) -> list[Entry]:
-    """Returns topics and groups by name. Raises `NotAnswered` if brokers do not answer in time."""
+    """Returns topics and groups by name. Raises `PartialResult` if brokers do not answer in time."""
     acting = search.actor
     if not search.words or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return []

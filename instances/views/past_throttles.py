@@ -33,7 +33,7 @@ class CauseRow:
     title: str
     level: str
     limit: str
-    who: tuple[str, ...]
+    clients: tuple[str, ...]
     end_ms: int
     is_first: bool
 
@@ -73,7 +73,7 @@ def _rows(causes: list[PastCause], step_s: int) -> list[CauseRow]:
                 title=rule_title(cause.kind, cause.quota, cause.entity, is_past=True),
                 level=scope_text(cause.kind, cause.quota, cause.level, is_past=True),
                 limit=limit_text(cause.kind, cause.quota) or quota_limit(cause.whole_limit_per_s, cause.quota),
-                who=tuple(client_name(user, client_id) for user, client_id in cause.clients),
+                clients=tuple(client_name(user, client_id) for user, client_id in cause.clients),
                 end_ms=_ms(cause.start + timedelta(seconds=max(step_s, SPANS["hour"][0]))),
                 is_first=cause.start != before,
             )

@@ -63,10 +63,10 @@ def push_limit(request: HttpRequest, instance: Instance) -> HttpResponse:
             raise
         messages.error(request, wording(error))
         return redirect("page-instance", instance.pk)
-    words = {"client": run.client_id, "limit": quota_limit(run.limit_bytes_per_s, "producer_byte_rate")}
+    text_values = {"client": run.client_id, "limit": quota_limit(run.limit_bytes_per_s, "producer_byte_rate")}
     messages.success(
         request,
         _("Client %(client)s may produce %(limit)s and sends three times as much. Its quota is taken back by itself.")
-        % words,
+        % text_values,
     )
     return redirect(reverse("page-instance", args=[instance.pk]) + "#why")

@@ -231,13 +231,13 @@ def _explanations(instance: Instance, explain_form: ExplainForm) -> list[dict[st
 def _explanation(effective: Effective) -> dict[str, object]:
     rows = []
     for view in effective.levels:
-        words = {
+        text = {
             "applies": _("%(limit)s applies") % {"limit": quota_limit(view.limit, effective.quota)},
             "weaker": quota_limit(view.limit, effective.quota),
             "not_set": _("not set"),
             "not_asked": _("needs a client id"),
         }[view.verdict]
         rows.append(
-            {"level": view.level, "name": level_text(view.level), "value": words, "wins": view.verdict == "applies"}
+            {"level": view.level, "name": level_text(view.level), "value": text, "wins": view.verdict == "applies"}
         )
     return {"title": QUOTA_LABELS[effective.quota], "limit": effective.limit, "lines": rows}

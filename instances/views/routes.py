@@ -92,6 +92,7 @@ def route_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
 
 
 def _update_route(request: HttpRequest, instance: Instance, route: Route, form: RouteForm) -> bool:
+    """Changes the route; returns False if the change is refused, with the error in the form."""
     try:
         operation = services.update_route(
             acting=request.actor, instance=instance, route=route, changes=form.arguments()  # type: ignore[attr-defined]
@@ -131,8 +132,8 @@ def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
 
 
 def _crumbs(instance: Instance, route: Route, *more: Crumb) -> list[Crumb]:
-    own = reverse("page-route", args=[instance.pk, route.name]) if more else None
-    return [(_("Routes"), reverse("page-routes", args=[instance.pk])), (route.name, own), *more]
+    own_url = reverse("page-route", args=[instance.pk, route.name]) if more else None
+    return [(_("Routes"), reverse("page-routes", args=[instance.pk])), (route.name, own_url), *more]
 
 
 def _route_context(route: Route) -> dict[str, Any]:

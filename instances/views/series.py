@@ -23,14 +23,14 @@ class Series(NamedTuple):
     partial: list[tuple[int, int, tuple[int, ...]]]
 
 
-def series(traffic: Traffic, *, since_ms: int, born_ms: int) -> Series:
+def series(traffic: Traffic, *, since_ms: int, first_running_ms: int) -> Series:
     """Returns every full step since `since_ms`, at most 15 minutes back and not before the instance existed.
 
     A step without traffic is zero if a broker ran and answered, else a gap.
     """
     step_ms = traffic.step_ms
     last_ms = traffic.now_ms - traffic.now_ms % step_ms - step_ms
-    start_ms = max(since_ms, traffic.now_ms - SPAN_MS, born_ms)
+    start_ms = max(since_ms, traffic.now_ms - SPAN_MS, first_running_ms)
     start_ms = -(-start_ms // step_ms) * step_ms
     point_by_start = {point[0]: point for point in traffic.points}
     result = Series([], [], [])

@@ -228,5 +228,7 @@ def snippets(address: BootstrapAddress, topic: str | None, security: ClientSecur
 def _imports(more: Iterable[str]) -> str:
     """Returns the imports of the Go snippet in gofmt's order: the standard library first."""
     paths = sorted({"context", "fmt", "log", "time", "github.com/twmb/franz-go/pkg/kgo", *more})
-    own, others = ([f'\t"{path}"' for path in paths if ("." in path) is is_other] for is_other in (False, True))
-    return "\n".join([*own, "", *others])
+    standard, third_party = (
+        [f'\t"{path}"' for path in paths if ("." in path) is has_host] for has_host in (False, True)
+    )
+    return "\n".join([*standard, "", *third_party])

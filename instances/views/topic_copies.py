@@ -14,7 +14,7 @@ from instances.models import Instance
 from instances.views.common import instance_page
 from tenants.choices import Scope
 from tenants.errors import DomainError
-from tenants.views.base import shell, wording
+from tenants.views.base import frame_context, wording
 
 CANCEL, RESUME = "cancel", "resume"
 
@@ -24,7 +24,7 @@ CANCEL, RESUME = "cancel", "resume"
 def copies_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Renders the copies with their progress; the open page refreshes this part."""
     acting = request.actor  # type: ignore[attr-defined]
-    context = {**shell(request, acting), "instance": instance, "copies": list(services.topic_copies(instance))}
+    context = {**frame_context(request, acting), "instance": instance, "copies": list(services.topic_copies(instance))}
     return render(request, "instances/topic_copies_part.html", context)
 
 

@@ -148,7 +148,7 @@ def partitions_tab(request: HttpRequest, instance: Instance, name: str) -> HttpR
                 request, _("%(topic)s has %(n)d partitions.") % {"topic": name, "n": form.cleaned_data["partitions"]}
             )
             return redirect("page-topic-partitions", instance.pk, name)
-    sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
+    sizes = interfaces.observation.implementation.topic_sizes(instance.pk, name)
     partition_reports, unresponsive = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
     rows = [(partition, partition_reports.get(partition.index)) for partition in topic.partitions]
     biggest = max((summary["size_bytes"] for _partition, summary in rows if summary), default=0)

@@ -138,16 +138,16 @@ def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 def _apply_action(request: HttpRequest, instance: Instance, user: UserDescription, action: str) -> HttpResponse:
     """Carries out the action of a button, and redirects to the user's page."""
     acting = request.actor  # type: ignore[attr-defined]
-    words = {"user": user.name}
+    text_values = {"user": user.name}
     user_page_url = user_url("page-user", instance.pk, user.name)
     if action == "disable":
         services.update_user(acting=acting, instance=instance, name=user.name, disabled=True)
         back = user_url("page-user-enable", instance.pk, user.name)
-        messages.info(request, _("%(user)s is disabled; its connections end.") % words, extra_tags=f"undo {back}")
+        messages.info(request, _("%(user)s is disabled; its connections end.") % text_values, extra_tags=f"undo {back}")
     elif action in ("full", "limited"):
         services.update_user(acting=acting, instance=instance, name=user.name, superuser=action == "full")
         text = _("%(user)s has full access.") if action == "full" else _("%(user)s has what access rules allow.")
-        messages.success(request, text % words)
+        messages.success(request, text % text_values)
     elif action == "expiry":
         form = ExpiryForm(request.POST)
         if form.is_valid():
@@ -159,7 +159,7 @@ def _apply_action(request: HttpRequest, instance: Instance, user: UserDescriptio
             messages.success(request, _("Saved."))
     elif action == "remove":
         question = Question(
-            title=_("Remove a password of %(user)s?") % words,
+            title=_("Remove a password of %(user)s?") % text_values,
             consequence=_("Connections opened with it end within a second, and it cannot be brought back."),
             action_label=_("Remove"),
             back=user_page_url,
@@ -204,12 +204,12 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         except DomainError as error:
             messages.error(request, wording(error))
             return redirect(user_url("page-user", instance.pk, user.name))
-        words = _("User %(user)s is deleted.") % {"user": user.name}
+        text = _("User %(user)s is deleted.") % {"user": user.name}
         if deleted_row is None:
-            messages.success(request, words)
+            messages.success(request, text)
         else:
             back = user_url("page-user-restore", instance.pk, user.name)
-            messages.info(request, words, extra_tags=f"undo {back}")
+            messages.info(request, text, extra_tags=f"undo {back}")
         return redirect("page-users", instance.pk)
     context = {
         "user": user,
@@ -225,8 +225,8 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _crumbs(instance: Instance, name: str, *more: Crumb) -> list[Crumb]:
-    own = user_url("page-user", instance.pk, name) if more else None
-    return [(_("Users"), reverse("page-users", args=[instance.pk])), (name, own), *more]
+    own_url = user_url("page-user", instance.pk, name) if more else None
+    return [(_("Users"), reverse("page-users", args=[instance.pk])), (name, own_url), *more]
 
 
 def _new_password_context(instance: Instance, name: str, secret: NewSecret) -> dict[str, Any]:

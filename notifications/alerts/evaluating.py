@@ -70,8 +70,8 @@ def evaluate(now: datetime) -> EvaluationSummary:
 
 def delete_old_firings(now: datetime) -> int:
     """Deletes firings that ended long ago and returns their number."""
-    old = AlertFiring.objects.filter(resolved_at__lt=now - FIRINGS_KEPT_FOR).values_list("pk", flat=True)
-    return firings.delete(old[:DELETE_BATCH_SIZE])
+    expired = AlertFiring.objects.filter(resolved_at__lt=now - FIRINGS_KEPT_FOR).values_list("pk", flat=True)
+    return firings.delete(expired[:DELETE_BATCH_SIZE])
 
 
 def _run(summary: EvaluationSummary, now: datetime) -> None:

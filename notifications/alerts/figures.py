@@ -101,8 +101,8 @@ class Figures:
         cluster = self.clusters.get(self.cluster_of.get(instance.pk, ""))
         if cluster is None:
             return UNKNOWN
-        own = {int(number) for number in instance.endpoints}
-        return Sample(value=sum(broker.broker_id in own for broker in cluster.silent))
+        broker_ids = {int(number) for number in instance.endpoints}
+        return Sample(value=sum(broker.broker_id in broker_ids for broker in cluster.silent))
 
 
 def read(rules: Sequence[AlertRule], now: datetime) -> Figures:

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 
 from notifications import outbox
 from notifications.alerting import Alert, notify
-from notifications.budgets.decide import FORECAST, marks_passed
+from notifications.budgets.decide import FORECAST, marks_to_report
 from notifications.models import BudgetAlert, MailNotice, NoticeKind, WebhookEvent
 from tenants import mails
 from tenants.choices import Role
@@ -36,14 +36,14 @@ class BudgetCosts:
 
 
 def report(tenant: Tenant, costs: BudgetCosts, now: datetime) -> int:
-    """Creates the alerts of thresholds (marks) that were passed and not yet reported, and returns their number.
+    """Creates the alerts of marks that were reached and not yet reported, and returns their number.
 
     Safe to run concurrently.
     """
     reported = BudgetAlert.objects.filter(budget_id=costs.budget_id, amount=costs.amount, month=costs.month)
     reported_marks = set(reported.values_list("mark", flat=True))
-    marks = marks_passed(costs.amount, costs.spent, costs.forecast, reported_marks, now)
-    # Of several thresholds passed at once only the highest causes a mail.
+    marks = marks_to_report(costs.amount, costs.spent, costs.forecast, reported_marks, now)
+    # If several marks are reached at once, only the highest causes a mail.
     mailed_mark = max((mark for mark in marks if mark != FORECAST), default=FORECAST)
     created = 0
     for mark in marks:

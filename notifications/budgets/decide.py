@@ -1,4 +1,7 @@
-"""Decides which thresholds (marks) of a budget to report. Pure. Each is reported once for a month and an amount."""
+"""Decides which marks of a budget to report: thresholds in percent of its amount. Pure.
+
+Each mark is reported once for a month and an amount.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from tenants.alert_state import (
-    FACT,
+    FACT_TERMS,
     NO_LEVEL,
     AlertLevel,
     AlertState,
@@ -19,27 +22,27 @@ from tenants.alert_state import (
     transition,
 )
 
-# Thresholds in percent of the budget.
 MARKS = (50, 80, 100)
-# Pseudo threshold, reported when the month is forecast to exceed the budget.
+# Mark that is reported when the month is forecast to exceed the budget.
 FORECAST = 0
 PERCENT = 100
-# A threshold that was reached stays reached until the month ends.
-SPENT = AlertTerms(levels=tuple(AlertLevel(number=mark, fires_at=mark, ends_below=None) for mark in MARKS))
+# A mark that was reached stays reached until the month ends.
+MARK_TERMS = AlertTerms(levels=tuple(AlertLevel(number=mark, fires_at=mark, ends_below=None) for mark in MARKS))
 
 
-def marks_passed(budget: Decimal, spent: Decimal, forecast: Decimal, reported: Set[int], now: datetime) -> list[int]:
-    """Returns the thresholds to report, lowest first; `reported` are those that were reported before.
+def marks_to_report(budget: Decimal, spent: Decimal, forecast: Decimal, reported: Set[int], now: datetime) -> list[int]:
+    """Returns the marks to report, lowest first; `reported` are those that were reported before.
 
     A forecast is reported only before the budget is spent.
     """
     before = _status(max(reported, default=NO_LEVEL))
-    after = advance(before, SPENT, Sample(value=int(spent * PERCENT // budget)), now)
+    after = advance(before, MARK_TERMS, Sample(value=int(spent * PERCENT // budget)), now)
     result = [mark for mark in MARKS if before.level < mark <= after.level]
-    exceeds = forecast > budget and spent < budget
+    will_exceed = forecast > budget and spent < budget
     forecast_before = _status(int(FORECAST in reported))
     is_new = (
-        transition(forecast_before, advance(forecast_before, FACT, Sample(value=int(exceeds)), now)) is Transition.FIRED
+        transition(forecast_before, advance(forecast_before, FACT_TERMS, Sample(value=int(will_exceed)), now))
+        is Transition.FIRED
     )
     return [*result, FORECAST] if is_new else result
 

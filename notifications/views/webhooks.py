@@ -140,7 +140,7 @@ def delete_webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
         messages.success(request, _("The webhook is deleted."))
         return redirect("page-webhooks")
     counts = notifications_access.delivery_counts(webhook)
-    context = {"webhook": webhook, "waiting": counts.pending, "over": counts.over}
+    context = {"webhook": webhook, "pending": counts.pending, "finished": counts.finished}
     return render_page(
         request,
         "notifications/webhook_delete.html",
@@ -168,5 +168,5 @@ def _own_page(request: HttpRequest, webhook: WebhookEndpoint, *, secret: str | N
 
 
 def _crumbs(webhook: WebhookEndpoint, *more: Crumb) -> list[Crumb]:
-    own = reverse("page-webhook", args=[webhook.pk]) if more else None
-    return [(_("Webhooks"), reverse("page-webhooks")), (webhook.pk, own), *more]
+    own_url = reverse("page-webhook", args=[webhook.pk]) if more else None
+    return [(_("Webhooks"), reverse("page-webhooks")), (webhook.pk, own_url), *more]

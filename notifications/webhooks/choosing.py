@@ -78,9 +78,9 @@ def round_robin(endpoints: Iterable[WebhookEndpoint], tenants: Iterable[str]) ->
     for endpoint in endpoints:
         waiting[endpoint.tenant_id].append(endpoint)
     for number in range(max(map(len, waiting.values()), default=0)):
-        for own in waiting.values():
-            if number < len(own):
-                yield own[number]
+        for tenant_endpoints in waiting.values():
+            if number < len(tenant_endpoints):
+                yield tenant_endpoints[number]
 
 
 def lease_due(

@@ -124,7 +124,7 @@ def _record_result(delivery: WebhookDelivery, status: int | None, answer: str, n
 
 
 def _secrets(endpoint: WebhookEndpoint) -> list[str]:
-    sealed = [endpoint.secret]
+    encrypted = [endpoint.secret]
     if endpoint.former_secret and endpoint.former_until is not None and endpoint.former_until > timezone.now():
-        sealed.append(endpoint.former_secret)
-    return [cipher().decrypt(secret.encode()).decode() for secret in sealed]
+        encrypted.append(endpoint.former_secret)
+    return [cipher().decrypt(secret.encode()).decode() for secret in encrypted]

@@ -50,7 +50,7 @@ def create_endpoint(*, acting: Actor, url: str) -> tuple[WebhookEndpoint, str]:
         raise _address_taken()
     secret = signing.new_secret()
     endpoint = WebhookEndpoint.objects.create(
-        tenant=tenant, url=url, secret=_sealed(secret), has_group_alerts=access.permits(acting, Scope.GROUPS_READ)
+        tenant=tenant, url=url, secret=_encrypted(secret), has_group_alerts=access.permits(acting, Scope.GROUPS_READ)
     )
     audit.record(acting, "webhook.created", endpoint, None, {"url": url})
     return endpoint, secret
@@ -85,7 +85,7 @@ def rotate_secret(*, acting: Actor, endpoint: WebhookEndpoint) -> str:
     access.require(acting, Scope.BILLING_WRITE)
     secret = signing.new_secret()
     endpoint.former_secret, endpoint.former_until = endpoint.secret, timezone.now() + FORMER_SECRET_DURATION
-    endpoint.secret = _sealed(secret)
+    endpoint.secret = _encrypted(secret)
     endpoint.save_changes(["secret", "former_secret", "former_until"])
     audit.record(acting, "webhook.rotated", endpoint)
     return secret
@@ -182,8 +182,10 @@ def publish_all(events: Sequence[OutgoingEvent], now: datetime) -> int:
 
 def delete_old_deliveries(now: datetime) -> int:
     """Deletes old finished deliveries and returns their number."""
-    old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERY_RETENTION)
-    ids = list(old.values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
+    expired = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(
+        created_at__lt=now - DELIVERY_RETENTION
+    )
+    ids = list(expired.values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
     return WebhookDelivery.objects.filter(pk__in=ids).delete()[0]
 
 
@@ -208,7 +210,7 @@ def _delivery(
     return WebhookDelivery(endpoint=endpoint, event=event, payload=document, next_at=now)
 
 
-def _sealed(secret: str) -> str:
+def _encrypted(secret: str) -> str:
     return cipher().encrypt(secret.encode()).decode()
 
 

@@ -25,8 +25,8 @@ class Quotas(ApiView):
     @endpoint("list_quotas", Scope.QUOTAS_READ, page_item=s.QuotaOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
         """List client quotas by precedence of their levels, followed by those of addresses."""
-        instance = interfaces.instance_access.it(self.actor, instance_id)
-        interfaces.require_reachable.it(instance)
+        instance = interfaces.instance_access.implementation(self.actor, instance_id)
+        interfaces.require_reachable.implementation(instance)
         quotas = [*selectors.quota_list(instance), *selectors.address_quota_list(instance)]
         return self.page_items(quotas, s.QuotaOut, key=_key)
 
@@ -36,7 +36,7 @@ class Quotas(ApiView):
 
         Brokers apply it within a second, also to open connections. Open connections of an address stay open.
         """
-        instance = interfaces.instance_access.it(self.actor, instance_id)
+        instance = interfaces.instance_access.implementation(self.actor, instance_id)
         entity, limits = self.body["entity"], dict(self.body["limits"])
         connections_per_s = limits.pop(CONNECTION_CREATION_RATE, None)
         if "ip" in entity:
@@ -67,7 +67,7 @@ class Quotas(ApiView):
     @endpoint("delete_quota", Scope.QUOTAS_WRITE, query=s.QuotaQuery, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str) -> Response:
         """Remove the limits of a user, a client id, or both, or that of an address."""
-        instance = interfaces.instance_access.it(self.actor, instance_id)
+        instance = interfaces.instance_access.implementation(self.actor, instance_id)
         ip = s.part_from_query(self.query, "ip")
         if ip is not None:
             services.delete_address_quota(acting=self.actor, instance=instance, address=ip.name, dry_run=self.dry_run)
@@ -94,8 +94,8 @@ class EffectiveQuota(ApiView):
     )
     def get(self, request: Request, instance_id: str) -> Response:
         """Explain the quotas of a client: which of the eight levels applies, and why the others do not."""
-        instance = interfaces.instance_access.it(self.actor, instance_id)
-        interfaces.require_reachable.it(instance)
+        instance = interfaces.instance_access.implementation(self.actor, instance_id)
+        interfaces.require_reachable.implementation(instance)
         user, client_id = self.query["user"], self.query["client_id"]
         result = selectors.effective_quota(instance, user=user, client_id=client_id)
         return self.one({"user": user, "client_id": client_id, "quotas": result}, s.EffectiveListOut)

@@ -6,14 +6,14 @@
         @endpoint("list_topics", Scope.TOPICS_READ, page_item=TopicOut)
         def get(self, request, instance_id):
             \"\"\"List topics.\"\"\"
-            found = access.instance(self.actor, instance_id)
-            return self.page(selectors.topics(found), TopicOut, order=("name",))
+            instance = access.instance(self.actor, instance_id)
+            return self.page(selectors.topics(instance), TopicOut, order=("name",))
 
         @endpoint("create_topic", Scope.TOPICS_WRITE, body=TopicIn, returns=TopicOut, status=201)
         def post(self, request, instance_id):
             \"\"\"Create a topic.\"\"\"
-            found = access.instance(self.actor, instance_id, lock=True)
-            topic = services.create_topic(acting=self.actor, instance=found, **self.body, dry_run=self.dry_run)
+            instance = access.instance(self.actor, instance_id, lock=True)
+            topic = services.create_topic(acting=self.actor, instance=instance, **self.body, dry_run=self.dry_run)
             return self.one(topic, TopicOut, status=201, location=f"{self.request.path}/{topic.name}")
 
 A mutation runs in one transaction, which a dry run rolls back: services only need to consider `dry_run` if they have
@@ -148,8 +148,9 @@ class ApiView(ChargedView):
         if self.request.method in ("GET", "HEAD"):
             return handle()
         key = idempotency.key_of(self.request) if self.request.method == "POST" else None
-        raw = self.request._request.body if key else b""  # read before DRF consumes the stream, for the fingerprint
-        assert isinstance(raw, bytes)
+        if key:
+            # Django keeps the raw body, which `idempotency` hashes, only if it is read before DRF consumes the stream.
+            _ = self.request._request.body
         self.body = self._validated_body(declared)
         try:
             with transaction.atomic():

@@ -50,7 +50,7 @@ def run_once(
     different request.
     """
     tenant_id = actor.tenant.pk if actor.tenant else ""
-    if not _lock(f"{tenant_id}\n{actor.id}\n{key}"):
+    if not _try_lock(f"{tenant_id}\n{actor.id}\n{key}"):
         raise Conflict(
             "A request with this Idempotency-Key is being carried out.",
             code="idempotency_key_in_use",
@@ -108,7 +108,8 @@ def _fingerprint(request: Request) -> str:
     return hashlib.sha256(head + http.body).hexdigest()
 
 
-def _lock(name: str) -> bool:
+def _try_lock(name: str) -> bool:
+    """Locks the name until the end of the transaction. Returns False if another transaction has the lock."""
     number = int.from_bytes(hashlib.sha256(f"idempotency\n{name}".encode()).digest()[:8], "big", signed=True)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [number])

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 API_PREFIX = "/api/"
 REQUEST_ID_HEADER = "X-Request-Id"
-_GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{8,64}")
 # The framework's refusals are pages for browsers, which problem details replace; only these headers are kept.
 _KEPT_STATUS_HEADERS = ("Allow", "Retry-After")
 
@@ -35,8 +35,8 @@ class ApiMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        given = request.headers.get(REQUEST_ID_HEADER, "")
-        request_id = given if _GIVEN_ID.fullmatch(given) else new_request_id()
+        requested_id = request.headers.get(REQUEST_ID_HEADER, "")
+        request_id = requested_id if _REQUEST_ID_PATTERN.fullmatch(requested_id) else new_request_id()
         request.request_id = request_id  # type: ignore[attr-defined]
         if request.path.startswith(API_PREFIX):
             response = self._respond(request, request_id)

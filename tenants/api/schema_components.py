@@ -67,17 +67,17 @@ def share_components(result: dict[str, Any], generator: Any, request: Any, publi
     responses: dict[str, Any] = components.setdefault("responses", {})
     headers: dict[str, Any] = components.setdefault("headers", {})
     for operation in _operations(result):
-        answers = operation["responses"]
-        for status, answer in list(answers.items()):
-            if PROBLEM_TYPE in answer.get("content", {}):
-                responses.setdefault(f"Problem{status}", answer)
-                answers[status] = {"$ref": f"#/components/responses/Problem{status}"}
-            for name, header in answer.get("headers", {}).items():
+        operation_responses = operation["responses"]
+        for status, response in list(operation_responses.items()):
+            if PROBLEM_TYPE in response.get("content", {}):
+                responses.setdefault(f"Problem{status}", response)
+                operation_responses[status] = {"$ref": f"#/components/responses/Problem{status}"}
+            for name, header in response.get("headers", {}).items():
                 headers.setdefault(name, header)
-                answer["headers"][name] = {"$ref": f"#/components/headers/{name}"}
+                response["headers"][name] = {"$ref": f"#/components/headers/{name}"}
     if "X-Request-Id" in headers:
-        for answer in responses.values():
-            answer["headers"] = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
+        for response in responses.values():
+            response["headers"] = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
     return result
 
 

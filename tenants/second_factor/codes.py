@@ -63,6 +63,7 @@ def mark_used(user: User, step: int) -> None:
 
 
 def _use_totp_code(row: Authenticator, code: str, now_s: float) -> bool:
+    """Uses up a TOTP code. Returns False if it is wrong or was used before."""
     step = matching_step(decrypt(row.data["secret"]), code, now_s)
     if step is None or step <= row.data.get(LAST_STEP, -1):
         return False

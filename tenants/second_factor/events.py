@@ -72,9 +72,9 @@ def _deleted(instance: Authenticator, **_: Any) -> None:
 def _used(request: HttpRequest, user: User, authenticator: Authenticator, **_: Any) -> None:
     sessions.record_second_factor(request, user)
     if authenticator.type == Authenticator.Type.RECOVERY_CODES:
-        left = len(authenticator.wrap().get_unused_codes())
+        codes_left = len(authenticator.wrap().get_unused_codes())
         audit.record(
-            acting_person(request, user), "recovery_code.used", user, None, {"email": user.email, "left": left}
+            acting_person(request, user), "recovery_code.used", user, None, {"email": user.email, "left": codes_left}
         )
         _mail(user, "recovery_code")
 
@@ -100,8 +100,8 @@ def _acting(request: HttpRequest | None, user: User) -> Actor:
 
 
 def _end_other_sessions(request: HttpRequest | None, user: User) -> None:
-    own = request.session.session_key if request is not None and _is_own(request, user) else None
-    end_sessions_of(acting=_acting(request, user), user=user, except_key=own)
+    current_key = request.session.session_key if request is not None and _is_own(request, user) else None
+    end_sessions_of(acting=_acting(request, user), user=user, except_key=current_key)
 
 
 def _audit_values(authenticator: Authenticator) -> dict[str, str]:

@@ -11,7 +11,7 @@ from tenants.choices import ActorKind, Role
 from tenants.errors import SecondFactorNeeded, SsoNeeded
 
 
-def lacks_operators_factor(request: HttpRequest) -> bool:
+def lacks_factor_required_of_operators(request: HttpRequest) -> bool:
     """True for an operator who must give a second factor and has not."""
     return (
         settings.OPERATORS_NEED_SECOND_FACTOR
@@ -21,7 +21,7 @@ def lacks_operators_factor(request: HttpRequest) -> bool:
     )
 
 
-def lacks_tenants_factor(acting: Actor) -> bool:
+def lacks_factor_required_by_tenant(acting: Actor) -> bool:
     """True if the actor's tenant requires a second factor that was not given."""
     is_required = acting.tenant is not None and acting.tenant.requires_second_factor and not acting.is_confined
     return is_required and not acting.gave_second_factor
@@ -38,7 +38,7 @@ def require(request: HttpRequest, acting: Actor) -> None:
     work in the tenant at all.
     """
     _require_sso(acting)
-    if lacks_operators_factor(request):
+    if lacks_factor_required_of_operators(request):
         raise SecondFactorNeeded("Operators need a second factor. Set one up in the console under Security.")
     _require_tenants_factor(acting)
 
@@ -62,5 +62,5 @@ def _require_sso(acting: Actor) -> None:
 
 
 def _require_tenants_factor(acting: Actor) -> None:
-    if lacks_tenants_factor(acting):
+    if lacks_factor_required_by_tenant(acting):
         raise SecondFactorNeeded("The tenant asks its members for a second factor. Set one up under Security.")

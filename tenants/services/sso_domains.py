@@ -105,6 +105,7 @@ def recheck_domains(now: datetime) -> int:
 
 
 def _recheck(proof: DomainProof, now: datetime) -> bool:
+    """Looks for the record of one domain; True if the domain lapsed."""
     unchanged_proof = DomainProof.objects.filter(pk=proof.pk, challenge=proof.challenge, proved_at=proof.proved_at)
     try:
         is_found = domains.has_record(proof.tenant_id, proof.domain, proof.challenge)

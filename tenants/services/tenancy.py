@@ -69,7 +69,7 @@ def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason, n
     tenant.save_changes(["status", "suspension_reason", "suspension_note"])
     after = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason, "note": tenant.suspension_note}
     audit.record(acting, "tenant.suspended", tenant, {"status": TenantStatus.ACTIVE}, after, tenant=tenant)
-    tenant_instances.it.suspend(tenant=tenant, acting=acting)
+    tenant_instances.implementation.suspend(tenant=tenant, acting=acting)
     return tenant
 
 
@@ -85,7 +85,7 @@ def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
     tenant.suspension_note = ""
     tenant.save_changes(["status", "suspension_reason", "suspension_note"])
     audit.record(acting, "tenant.resumed", tenant, before, {"status": TenantStatus.ACTIVE}, tenant=tenant)
-    tenant_instances.it.resume(tenant=tenant, acting=acting)
+    tenant_instances.implementation.resume(tenant=tenant, acting=acting)
     return tenant
 
 

@@ -1,4 +1,6 @@
-"""Template tags: icons, pills, meters, figures, instants, and links that appear only if the page exists."""
+"""Template tags and filters: icons, states, meters, numbers, times, form fields, and links that appear only if their
+page exists.
+"""
 
 from __future__ import annotations
 
@@ -180,14 +182,14 @@ def meter(value: float | None, limit: float | None, label: str, peak: float | No
     """Renders a use against its limit. `label` describes it for screen readers; `peak` is shown as a pale part."""
     percent = 0.0 if not value or not limit else min(100.0, 100.0 * value / limit)
     peak_percent = 0.0 if not peak or not limit else min(100.0, 100.0 * peak / limit)
-    temper = "full" if percent >= FULL_PERCENT else ("hot" if percent >= HOT_PERCENT else "")
+    level_class = "full" if percent >= FULL_PERCENT else ("hot" if percent >= HOT_PERCENT else "")
     peak_part = (
         format_html('<rect class="peak" width="{}%" height="6"/>', f"{peak_percent:.1f}") if peak_percent else ""
     )
     return format_html(
         '<span class="meter {}" role="meter" aria-valuenow="{}" aria-valuemin="0" aria-valuemax="100" aria-label="{}">'
         '<svg aria-hidden="true">{}<rect class="now" width="{}%" height="6"/></svg></span>',
-        temper, round(percent), label, peak_part, f"{percent:.1f}",
+        level_class, round(percent), label, peak_part, f"{percent:.1f}",
     )  # fmt: skip
 
 
@@ -212,11 +214,11 @@ def instant(moment: datetime | None) -> SafeString | str:
 
 
 @register.simple_tag
-def copyable(value: str, spoken: str = "") -> SafeString:
-    """Renders a value that is copied by a click."""
+def copyable(value: str, spoken_label: str = "") -> SafeString:
+    """Renders a value that is copied by a click; screen readers read `spoken_label`, by default "Copy", before it."""
     return format_html(
         '<button type="button" class="copy" data-copy="{}" aria-label="{} {}"><span>{}</span>{}</button>',
-        value, spoken or _("Copy"), value, value, icon("copy"),
+        value, spoken_label or _("Copy"), value, value, icon("copy"),
     )  # fmt: skip
 
 
@@ -224,7 +226,9 @@ def copyable(value: str, spoken: str = "") -> SafeString:
 def nav_link(
     context: dict[str, Any], section: str, label: str, symbol: str, page: str, *args: str, **options: Any
 ) -> dict[str, Any]:
-    """Returns a line of the side navigation; nothing if the page does not exist or the role may not see it."""
+    """Returns a link of the side navigation with the icon `symbol`; nothing if the page does not exist, or if the actor
+    lacks the option `scope`. The option `key` is the keyboard shortcut.
+    """
     scope = options.get("scope")
     if scope and scope not in context.get("can", ()):
         return {"url": None}

@@ -39,11 +39,11 @@ def ask_first(
     """Returns the page with the question; None for a POST with the answer."""
     if ANSWER_FIELD in request.POST:
         return None
-    given = [(name, value) for name, values in request.POST.lists() for value in values]
-    own = ("csrfmiddlewaretoken", BACK_FIELD)
+    submitted = [(name, value) for name, values in request.POST.lists() for value in values]
+    own_fields = ("csrfmiddlewaretoken", BACK_FIELD)
     values = {
         "question": question,
-        "given": [(name, value) for name, value in given if name not in own],
+        "given": [(name, value) for name, value in submitted if name not in own_fields],
         "answer_field": ANSWER_FIELD,
         "back_field": BACK_FIELD,
         **(context or {}),

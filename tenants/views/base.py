@@ -47,7 +47,7 @@ BACK_FIELD = "question_back"  # field of the form that answers a question (`tena
 TENANT_FIELD = "in_tenant"  # field of forms whose URL contains nothing of the tenant: `{% in_tenant %}`
 
 
-def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
+def frame_context(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
     """Returns the context of the frame around a page."""
     result: dict[str, Any] = {"actor": acting}
     if acting is None or acting.user is None:
@@ -77,7 +77,7 @@ def render_page(
 ) -> HttpResponse:
     """Renders a page inside the frame. `crumbs` follow the tenant; the last one is text."""
     acting: Actor | None = getattr(request, "actor", None)
-    values = {**shell(request, acting), "section": section, "crumbs": crumbs, **(context or {})}
+    values = {**frame_context(request, acting), "section": section, "crumbs": crumbs, **(context or {})}
     return render(request, template, values, status=status)
 
 
@@ -214,16 +214,16 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
     }
     if request.headers.get("HX-Request"):
         return render(request, "console/parts/failed_part.html", context, status=error.http_status)
-    otherwise = _("Could not load") if error.http_status >= 500 else _("Not possible")
-    title = {404: _("Not found"), 403: _("Not allowed")}.get(error.http_status, otherwise)
+    default_title = _("Could not load") if error.http_status >= 500 else _("Not possible")
+    title = {404: _("Not found"), 403: _("Not allowed")}.get(error.http_status, default_title)
     if suspended:
         title = _("Suspended")
     crumbs: list[Crumb] = [(title, None)]
     if instance is not None:
-        own = reverse(INSTANCE_PAGE, args=[instance.pk])
-        is_that_page = request.path == own
-        context["back"] = "" if is_that_page else own
-        crumbs = [(_("Instances"), reverse("page-instances")), (instance.name, own), *crumbs]
+        instance_url = reverse(INSTANCE_PAGE, args=[instance.pk])
+        is_that_page = request.path == instance_url
+        context["back"] = "" if is_that_page else instance_url
+        crumbs = [(_("Instances"), reverse("page-instances")), (instance.name, instance_url), *crumbs]
     return render_page(request, "console/error.html", context, crumbs=crumbs, status=error.http_status)
 
 
@@ -257,7 +257,7 @@ def _instance_of(request: HttpRequest) -> interfaces.PageInstance | None:
     if match is None or acting is None or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return None
     try:
-        return interfaces.page_instance.it(acting, match[1])
+        return interfaces.page_instance.implementation(acting, match[1])
     except DomainError:
         return None
 

@@ -83,7 +83,7 @@ def _account_page(
         language = get_language() or ""
         try:
             member = None
-            if not settings.MAIL_IS_CONFIGURED or may_mail(request, form.cleaned_data["email"]):
+            if not settings.MAIL_IS_CONFIGURED or count_mail(request, form.cleaned_data["email"]):
                 member = create(form.cleaned_data, language if language in Language.values else Language.ENGLISH)
         except DomainError as error:
             if error.code == "email_taken":
@@ -102,8 +102,10 @@ def _account_page(
     return render_page(request, template, context | {"form": form}, status=422 if form.is_bound else 200)
 
 
-def may_mail(request: HttpRequest, email: str) -> bool:
-    """False once this address got its mails of the hour: the response is the same, but nothing is done."""
+def count_mail(request: HttpRequest, email: str) -> bool:
+    """Counts a mail to this address, and returns False if it has had its mails of the hour. Then nothing is sent, and
+    the response is the same.
+    """
     key, rate = UserManager.normalize_email(email), f"{SIGN_UP_MAILS_PER_ADDRESS_AND_HOUR_MAX}/h"
     return counting.count(request, "sign_up_mail", rate, key) is not None
 

@@ -19,7 +19,7 @@ from tenants.models import User
 from tenants.requests import acting_person
 from tenants.sign_in import LoginScope, password_holder
 from tenants.views.base import console_page, render_page
-from tenants.views.entry import may_mail
+from tenants.views.entry import count_mail
 
 
 @console_page(needs_tenant=False)
@@ -28,7 +28,7 @@ def send(request: HttpRequest) -> HttpResponse:
     """Sends the mail to a signed-in person whose address is not verified."""
     if not settings.MAIL_IS_CONFIGURED:
         raise Http404
-    if not may_mail(request, request.user.email):
+    if not count_mail(request, request.user.email):
         messages.error(request, _("Enough mails for this hour. Look into your mailbox, or try again later."))
     elif request.user.email_verified_at is None and services.send_verification_mail(request.user):
         messages.success(request, _("A mail is on its way to %(email)s.") % {"email": request.user.email})
@@ -74,7 +74,7 @@ def _verify(request: HttpRequest, user: User) -> HttpResponse:
 
 def _is_password_right(request: HttpRequest, user: User, password: str) -> bool:
     holder = password_holder(
-        request, LoginScope.CONSOLE, user.email, password, may_enter=lambda found: found.pk == user.pk
+        request, LoginScope.CONSOLE, user.email, password, may_enter=lambda candidate: candidate.pk == user.pk
     )
     return holder is not None
 

@@ -75,19 +75,19 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
     if role not in Role.values:
         messages.error(request, _("There is no such role."))
         return redirect("page-members")
-    words = {"who": member.user.email, "role": Role(role).label}
+    text_values = {"who": member.user.email, "role": Role(role).label}
     question_page = _ask(
         request,
-        _("Make %(who)s %(role)s?") % words,
+        _("Make %(who)s %(role)s?") % text_values,
         _("The rights of %(role)s apply from the next request of %(who)s. Now: %(now)s.")
-        % (words | {"now": member.get_role_display()}),
+        % (text_values | {"now": member.get_role_display()}),
         _("Change the role"),
     )
     if question_page is not None and role != member.role:
         return question_page
     try:
         services.change_role(acting=acting, member=member, role=role)
-        messages.success(request, _("%(who)s is %(role)s.") % words)
+        messages.success(request, _("%(who)s is %(role)s.") % text_values)
     except ConfirmationNeeded:
         raise
     except DomainError as error:
@@ -102,12 +102,12 @@ def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     member = access.member(acting, member_id)
     is_leaving = member.user_id == request.user.pk
-    words = {"who": member.user.email, "tenant": member.tenant.name}
+    text_values = {"who": member.user.email, "tenant": member.tenant.name}
     question_page = _ask(
         request,
-        (_("Leave %(tenant)s?") if is_leaving else _("Remove %(who)s?")) % words,
+        (_("Leave %(tenant)s?") if is_leaving else _("Remove %(who)s?")) % text_values,
         _("Access to %(tenant)s and the API tokens of %(who)s end at once. Only an invitation brings access back.")
-        % words,
+        % text_values,
         _("Leave") if is_leaving else _("Remove"),
     )
     if question_page is not None:

@@ -53,11 +53,11 @@ class Search:
 
 
 class PartialResult(Exception):
-    """A source could not search everywhere; `found` are the entries it has."""
+    """A source could not search everywhere; `entries` has what it found."""
 
-    def __init__(self, found: list[Entry]) -> None:
+    def __init__(self, entries: list[Entry]) -> None:
         super().__init__()
-        self.found = found
+        self.entries = entries
 
 
 Source = Callable[[Search], Iterable[Entry]]
@@ -139,7 +139,7 @@ def palette(request: HttpRequest) -> HttpResponse:
         try:
             result += source(search)
         except PartialResult as partial:
-            result += partial.found
+            result += partial.entries
             is_partial = True
     best = sorted(filter(search.matches, result), key=search.rank)[:ENTRIES_MAX]
     return JsonResponse({"entries": best, "is_partial": is_partial})

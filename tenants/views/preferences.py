@@ -55,40 +55,44 @@ def settings_page(request: HttpRequest) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     user, tenant = request.user, access.tenant_of(acting)
     initial = {"name": user.name, "language": user.language, "time_zone": user.time_zone, "theme": user.theme}
-    wanted = request.POST.get("part") if request.method == "POST" else None
-    own = PreferencesForm(request.POST if wanted == "mine" else None, initial=initial)
-    ours = TenantForm(request.POST if wanted == "tenant" else None, initial={"name": tenant.name})
-    another = TenantForm(request.POST if wanted == "found" else None, auto_id="found-%s")
+    submitted_part = request.POST.get("part") if request.method == "POST" else None
+    user_form = PreferencesForm(request.POST if submitted_part == "mine" else None, initial=initial)
+    tenant_form = TenantForm(request.POST if submitted_part == "tenant" else None, initial={"name": tenant.name})
+    new_tenant_form = TenantForm(request.POST if submitted_part == "found" else None, auto_id="found-%s")
     try:
-        if own.is_bound and own.is_valid():
-            services.set_preferences(user=user, **own.cleaned_data)
+        if user_form.is_bound and user_form.is_valid():
+            services.set_preferences(user=user, **user_form.cleaned_data)
             messages.success(request, _("Saved."))
             response = redirect("page-settings")
             response.set_cookie(
-                settings.LANGUAGE_COOKIE_NAME, own.cleaned_data["language"], max_age=COOKIE_SECONDS, samesite="Lax"
+                settings.LANGUAGE_COOKIE_NAME,
+                user_form.cleaned_data["language"],
+                max_age=COOKIE_SECONDS,
+                samesite="Lax",
             )
             return response
-        if ours.is_bound and ours.is_valid():
+        if tenant_form.is_bound and tenant_form.is_valid():
             access.require(acting, Scope.TENANT_WRITE)
-            services.rename_tenant(acting=acting, tenant=tenant, name=ours.cleaned_data["name"])
+            services.rename_tenant(acting=acting, tenant=tenant, name=tenant_form.cleaned_data["name"])
             messages.success(request, _("Saved."))
             return redirect("page-settings")
-        if another.is_bound and another.is_valid():
-            founded = services.create_own_tenant(user=user, name=another.cleaned_data["name"], acting=acting).tenant
-            request.session["tenant_id"] = founded.pk
+        if new_tenant_form.is_bound and new_tenant_form.is_valid():
+            name = new_tenant_form.cleaned_data["name"]
+            new_tenant = services.create_own_tenant(user=user, name=name, acting=acting).tenant
+            request.session["tenant_id"] = new_tenant.pk
             messages.success(
-                request, _("%(tenant)s is founded. You are its owner, and work in it now.") % {"tenant": founded}
+                request, _("%(tenant)s is founded. You are its owner, and work in it now.") % {"tenant": new_tenant}
             )
             return redirect("/")
     except DomainError as error:
-        add_errors(next(form for form in (own, ours, another) if form.is_bound), error)
+        add_errors(next(form for form in (user_form, tenant_form, new_tenant_form) if form.is_bound), error)
     context = {
-        "mine": own, "ours": ours, "another": another, "tenant": tenant, "mb_s_max": UNVERIFIED_BANDWIDTH_MB_S_MAX,
-        "gb_max": UNVERIFIED_STORAGE_GB_MAX,
+        "mine": user_form, "ours": tenant_form, "another": new_tenant_form, "tenant": tenant,
+        "mb_s_max": UNVERIFIED_BANDWIDTH_MB_S_MAX, "gb_max": UNVERIFIED_STORAGE_GB_MAX,
         "is_confined": acting.is_confined,
         "may_verify": not acting.is_confined and settings.MAIL_IS_CONFIGURED and user.email_verified_at is None,
     }  # fmt: skip
     return render_page(
         request, "console/settings.html", context,
-        section="settings", crumbs=[(_("Settings"), None)], status=422 if wanted else 200,
+        section="settings", crumbs=[(_("Settings"), None)], status=422 if submitted_part else 200,
     )  # fmt: skip

@@ -32,8 +32,8 @@ from tenants.views.base import console_page, render_page, wording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLine:
-    """Session as shown to its owner."""
+class ShownSession:
+    """Session of an account, as its owner sees it; `is_current` is the session that shows the page."""
 
     public_id: str
     browser: str
@@ -41,7 +41,7 @@ class SessionLine:
     address: str
     created_at: datetime
     last_seen_at: datetime
-    is_this: bool
+    is_current: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +50,20 @@ class Factors:
 
     app: Authenticator | None
     passkeys: tuple[Authenticator, ...]
-    codes_left: int | None  # None without recovery codes
+    recovery_codes_left: int | None  # None if no recovery codes were created
 
     @property
     def is_on(self) -> bool:
         return self.app is not None or bool(self.passkeys)
 
 
-def security_address(request: HttpRequest) -> HttpResponse:
-    """Replaces the sign-in library's overview pages."""
+def redirect_to_security_page(request: HttpRequest) -> HttpResponse:
+    """Redirects from allauth's overview pages, which the security page replaces."""
     return redirect("page-security")
 
 
 class ActivateAppView(ActivateTOTPView):
-    """Library's view, in which the first code cannot be used a second time."""
+    """View of allauth that activates an authenticator app; the first code cannot be used a second time."""
 
     @transaction.atomic
     def form_valid(self, form: ActivateAppForm) -> HttpResponse:
@@ -80,16 +80,16 @@ activate_app = ActivateAppView.as_view()
 def security_page(request: HttpRequest) -> HttpResponse:
     """Shows everything on one page; each change has a page of its own."""
     acting = request.actor  # type: ignore[attr-defined]
-    own = request.session.session_key
-    may_ask = acting.role is Role.OWNER and access.permits(acting, Scope.TENANT_WRITE)
+    current_key = request.session.session_key
+    may_require_factor = acting.role is Role.OWNER and access.permits(acting, Scope.TENANT_WRITE)
     context = {
         "factors": factors_of(request.user),
-        "lines": [_line(row, own) for row in selectors.sessions_of(request.user, timezone.now())],
-        "must_enrol": gate.lacks_operators_factor(request) or gate.lacks_tenants_factor(acting),
-        "is_operators": gate.lacks_operators_factor(request),
+        "sessions": [_shown_session(row, current_key) for row in selectors.sessions_of(request.user, timezone.now())],
+        "must_enrol": gate.lacks_factor_required_of_operators(request) or gate.lacks_factor_required_by_tenant(acting),
+        "is_required_of_operators": gate.lacks_factor_required_of_operators(request),
         "tenant": acting.tenant,
-        "may_ask_for_factor": may_ask,
-        "without_factor": selectors.members_without_factor(access.tenant_of(acting)) if may_ask else [],
+        "may_require_factor": may_require_factor,
+        "without_factor": selectors.members_without_factor(access.tenant_of(acting)) if may_require_factor else [],
         "idle_hours": round(settings.SESSION_IDLE_S / 3_600),
         "days_max": round(settings.SESSION_DAYS_MAX),
     }
@@ -140,7 +140,7 @@ def read_notices(request: HttpRequest) -> HttpResponse:
 
 @console_page(Scope.TENANT_READ)
 @require_POST
-def tenants_factor(request: HttpRequest) -> HttpResponse:
+def set_members_factor_required(request: HttpRequest) -> HttpResponse:
     """Sets whether members need a second factor."""
     acting = request.actor  # type: ignore[attr-defined]
     wanted = request.POST.get("wanted") == "on"
@@ -161,14 +161,15 @@ def factors_of(user: User) -> Factors:
     return Factors(
         app=next((row for row in rows if row.type == Authenticator.Type.TOTP), None),
         passkeys=tuple(row for row in rows if row.type == Authenticator.Type.WEBAUTHN),
-        codes_left=len(recovery[0].wrap().get_unused_codes()) if recovery else None,
+        recovery_codes_left=len(recovery[0].wrap().get_unused_codes()) if recovery else None,
     )
 
 
-def _line(row: Session, own: str | None) -> SessionLine:
+def _shown_session(row: Session, current_key: str | None) -> ShownSession:
     browser, system = browser_of(row.user_agent), system_of(row.user_agent)
-    words = _("%(browser)s on %(system)s") % {"browser": browser, "system": system} if browser and system else browser
-    return SessionLine(
-        public_id=row.public_id, browser=words or system or _("Unknown browser"), user_agent=row.user_agent,
-        address=row.ip or "", created_at=row.created_at, last_seen_at=row.last_seen_at, is_this=row.session_key == own,
+    label = _("%(browser)s on %(system)s") % {"browser": browser, "system": system} if browser and system else browser
+    return ShownSession(
+        public_id=row.public_id, browser=label or system or _("Unknown browser"), user_agent=row.user_agent,
+        address=row.ip or "", created_at=row.created_at, last_seen_at=row.last_seen_at,
+        is_current=row.session_key == current_key,
     )  # fmt: skip

@@ -72,9 +72,11 @@ def find(request: HttpRequest) -> HttpResponse:
     """
     next_path = request.GET.get("next", "/")
     is_again = sessions.sso_tenant_of(request) is not None and "again" in request.GET
-    own = actor_of(request).tenant if is_again else None
-    if own is not None:
-        return redirect(f"{reverse('page-sso-begin', args=[own.slug])}?{urlencode({'again': '1', 'next': next_path})}")
+    session_tenant = actor_of(request).tenant if is_again else None
+    if session_tenant is not None:
+        return redirect(
+            f"{reverse('page-sso-begin', args=[session_tenant.slug])}?{urlencode({'again': '1', 'next': next_path})}"
+        )
     slug = request.GET.get("tenant", "").strip().lower()
     sso = services.sso_of_slug(slug) if slug and len(slug) <= SLUG_CHARS_MAX else None
     context = {"slug": slug[:SLUG_CHARS_MAX], "sso": sso, "issuer": _host_of(sso), "is_asked": "tenant" in request.GET}
@@ -142,8 +144,8 @@ def _read_pending(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.
     if error:
         shown = error if ERROR_CODE.fullmatch(error) else "error"
         raise SsoFailed("refused", Message(gettext_noop("The provider refused the sign-in: %(error)s."), error=shown))
-    named, code = request.GET.get("iss", sso.issuer), request.GET.get("code", "")
-    if named != sso.issuer or not 0 < len(code) <= CODE_CHARS_MAX:
+    issuer, code = request.GET.get("iss", sso.issuer), request.GET.get("code", "")
+    if issuer != sso.issuer or not 0 < len(code) <= CODE_CHARS_MAX:
         raise SsoFailed("no_code", Message(gettext_noop("The provider's answer cannot be understood.")))
     return started, code
 

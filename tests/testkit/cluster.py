@@ -52,7 +52,7 @@ class Member:
         self.current = CurrentImage(ClusterImage(CLUSTER_ID))
         self.store = ClusterStore(
             tree,
-            place=Placer(random.Random(broker_id).randrange),
+            assign_replicas=Placer(random.Random(broker_id).randrange),
             now_ms=now_ms,
             replication_factor_max=replication_factor_max,
         )

@@ -122,7 +122,7 @@ class FakeCluster:
                 key: PartitionView(leader=self.leaders[key], replicas=held, isr=self.isr.get(key, held))
                 for key, held in shown.items()
             },
-            gone=frozenset(named or ()) - {topic for topic, _ in self.replicas},
+            missing_topics=frozenset(named or ()) - {topic for topic, _ in self.replicas},
             topic_ids={topic: self.topic_ids[topic] for topic, _ in shown},
         )
 

@@ -43,7 +43,7 @@ state.prepare()
 services.ensure_secrets(state)
 schema.migrate(quiet)
 ensure_default_plans()
-made = seed.people(state, with_demo=True, say=quiet)
+made = seed.ensure_accounts(state, with_demo=True, say=quiet)
 print(json.dumps({"operator": made.operator_token, "tenant": made.tenant.token}))
 """
 

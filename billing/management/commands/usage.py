@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from billing import dsn, selectors
 from billing.pipeline import job, sink
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 from brokers.contract.usage import USAGE_TOPIC
 
 
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         if lost:
             raise CommandError(f"{lost} partitions have lost reports: manage.py usage skip-lost goes on without them.")
 
-    def _status(self, cluster: Cluster) -> int:
+    def _status(self, cluster: UsageSource) -> int:
         """Prints the progress and returns the number of partitions that have lost reports."""
         with psycopg.connect(dsn.conninfo(), autocommit=True) as connection:
             stored = sink.stored_offsets(connection, cluster.cluster_id)
@@ -57,7 +57,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{cluster.cluster_id} {USAGE_TOPIC}-{partition}: read up to {next_offset}, {state}")
         return len(lost)
 
-    def _skip_lost(self, cluster: Cluster) -> int:
+    def _skip_lost(self, cluster: UsageSource) -> int:
         skipped = job.skip_lost(cluster, dsn.conninfo())
         for partition, (old, new) in skipped.items():
             self.stdout.write(f"{cluster.cluster_id} {USAGE_TOPIC}-{partition}: was at {old}, goes on at {new}")

@@ -20,7 +20,7 @@ import structlog
 
 from brokers.agent.broker_certificates import RENEWAL_CHECK_INTERVAL_S
 from brokers.agent.check_rules import Check
-from brokers.agent.control_plane import ControlPlaneAway, HostFacts, WantedHost
+from brokers.agent.control_plane import ControlPlaneUnavailable, HostFacts, WantedHost
 from brokers.agent.joined.certificates import JoinedCertificates
 from brokers.agent.joined.client import NOT_MODIFIED, UNAUTHENTICATED, ApiClient, ApiRefused
 from brokers.agent.joined.documents import JoinedDocument
@@ -77,7 +77,7 @@ class JoinedControlPlane:
     def wanted(self) -> WantedHost | None:
         document = self._document
         if document is None:
-            raise ControlPlaneAway("it has not answered yet")
+            raise ControlPlaneUnavailable("it has not answered yet")
         return document.wanted()
 
     def renew_certificates(self, brokers: Sequence[Broker], now_s: float) -> None:
@@ -86,7 +86,7 @@ class JoinedControlPlane:
     def settings_of(self, broker: Broker) -> BrokerProcessSettings:
         document = self._document
         if document is None:
-            raise ControlPlaneAway("it has not answered yet")
+            raise ControlPlaneUnavailable("it has not answered yet")
         return document.settings_of(broker.pk)
 
     def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
@@ -128,6 +128,7 @@ class JoinedControlPlane:
             self._report_pending.clear()
 
     def _try_exchange(self) -> bool:
+        """Exchanges documents with the control plane. Returns False if that failed, and logs the reason."""
         try:
             self._exchange()
         except ApiRefused as refusal:

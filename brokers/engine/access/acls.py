@@ -100,11 +100,11 @@ class RuledRights(Rights):
         self._everyone = everyone
         self._rules = index.rules_about(principal, host)
         self._literals: dict[tuple[ResourceType, str], _Bits] = {}
-        own: dict[ResourcePattern, _Bits] = {}
+        bits_by_pattern: dict[ResourcePattern, _Bits] = {}
         for pattern, entry in self._rules:
-            own[pattern] = _with_rule(own.get(pattern, _NO_BITS), entry)
+            bits_by_pattern[pattern] = _with_rule(bits_by_pattern.get(pattern, _NO_BITS), entry)
         prefixed: dict[ResourceType, dict[str, _Bits]] = {}
-        for pattern, bits in own.items():
+        for pattern, bits in bits_by_pattern.items():
             if pattern.pattern_type is PatternType.LITERAL:
                 self._literals[pattern.resource_type, pattern.name] = bits
             else:
@@ -214,11 +214,11 @@ class _Prefixes:
                 high = middle
         return ancestors[low - 1] if low else -1
 
-    def summed(self, own: Mapping[str, _Bits]) -> list[_Bits]:
-        """Returns for each prefix the bits in `own` of this prefix and of those within it."""
+    def summed(self, bits_by_prefix: Mapping[str, _Bits]) -> list[_Bits]:
+        """Returns for each prefix the bits in `bits_by_prefix` of this prefix and of those within it."""
         result: list[_Bits] = []
         for name, ancestors in zip(self.names, self._ancestors, strict=True):
-            denied, allowed = own.get(name, _NO_BITS)
+            denied, allowed = bits_by_prefix.get(name, _NO_BITS)
             if len(ancestors) > 1:
                 more_denied, more_allowed = result[ancestors[-2]]
                 denied, allowed = denied | more_denied, allowed | more_allowed

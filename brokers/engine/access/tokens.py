@@ -163,21 +163,21 @@ def _name(value: object) -> str:
     return value
 
 
-def _decode_object(text: str, what: str) -> dict[str, Any]:
+def _decode_object(text: str, part: str) -> dict[str, Any]:
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
-        raise TokenRefused(f"{what} cannot be read") from None
-    return _parse_object(raw, what)
+        raise TokenRefused(f"{part} cannot be read") from None
+    return _parse_object(raw, part)
 
 
-def _parse_object(raw: bytes, what: str) -> dict[str, Any]:
+def _parse_object(raw: bytes, part: str) -> dict[str, Any]:
     try:
         parsed = json.loads(raw)
     except (ValueError, RecursionError):
-        raise TokenRefused(f"{what} cannot be read") from None
+        raise TokenRefused(f"{part} cannot be read") from None
     if not isinstance(parsed, dict):
-        raise TokenRefused(f"{what} is not a JSON object")
+        raise TokenRefused(f"{part} is not a JSON object")
     return parsed
 
 

@@ -279,23 +279,23 @@ class AdminPort:
         if name:
             topic = instance.topics.get(name.encode())
             names = [] if topic is None else [(topic.name, name)]
-        for internal, shown in names:
-            lines = []
-            for wanted in instance.topics[shown.encode()].partitions:
-                partition = self.services.storage.table.get(internal, wanted.index)
+        for internal_name, user_name in names:
+            rows = []
+            for assigned in instance.topics[user_name.encode()].partitions:
+                partition = self.services.storage.table.get(internal_name, assigned.index)
                 if partition is not None and partition.is_leader and not partition.offline:
-                    lines.append(
+                    rows.append(
                         {
                             "partition": partition.index,
                             "leader_epoch": partition.leader_epoch,
                             "log_start_offset": partition.log_start_offset,
                             "high_watermark": partition.high_watermark,
                             "size_bytes": partition.size_bytes,
-                            "replicas": len(wanted.target),
+                            "replicas": len(assigned.target),
                         }
                     )
-            if lines:
-                topics[shown] = lines
+            if rows:
+                topics[user_name] = rows
         accounting = self.services.accounting.accountings.get(instance_id)
         return {
             "topics": topics,
@@ -311,10 +311,12 @@ class AdminPort:
         """Returns the bytes of all replicas of deleted topics that can be restored and that this broker leads."""
         result: dict[str, int] = {}
         for topic in instance.hidden.values():
-            for wanted in topic.partitions:
-                partition = self.services.storage.table.get(topic.name, wanted.index)
+            for assigned in topic.partitions:
+                partition = self.services.storage.table.get(topic.name, assigned.index)
                 if partition is not None and partition.is_leader and not partition.offline:
-                    result[topic.user_name] = result.get(topic.user_name, 0) + partition.size_bytes * len(wanted.target)
+                    result[topic.user_name] = result.get(topic.user_name, 0) + partition.size_bytes * len(
+                        assigned.target
+                    )
         return result
 
     def _samples(self) -> Iterator[Sample]:

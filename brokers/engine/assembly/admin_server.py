@@ -112,10 +112,10 @@ class AdminServer:
         """
         if len(self._open) < CONNECTIONS_MAX:
             return True
-        least = min(self._open, key=_priority)
-        if _priority(least) == CONTROL:
+        oldest = min(self._open, key=_priority)
+        if _priority(oldest) == CONTROL:
             return False
-        least.close("others need its place")
+        oldest.close("others need its place")
         return True
 
     # -- connection_handshake.HandshakeOwner ------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Bandwidth:
                     accounting.client_quotas.release_waits()
 
     def _update(self, instance: InstanceImage) -> None:
-        here, document, totals = self._services.broker_id, instance.document, instance.layout_totals
+        broker_id, document, totals = self._services.broker_id, instance.document, instance.layout_totals
         layout = self._layout(instance, totals.leaders)
         replica_layout = (
             self._layout(instance, totals.replicas) if self._reads_followers(layout, totals.replicas) else None
@@ -76,15 +76,15 @@ class Bandwidth:
             self.consume_layouts[instance_id] = replica_layout
         now_ms = self._services.clock.monotonic_ms()
         accounting = self._services.accounting.accountings.of(instance_id)
-        accounting.shares.update(here, layout, document.produce_bps, document.consume_bps, now_ms, replica_layout)
-        accounting.client_shares.update(here, layout, now_ms, replica_layout)
+        accounting.shares.update(broker_id, layout, document.produce_bps, document.consume_bps, now_ms, replica_layout)
+        accounting.client_shares.update(broker_id, layout, now_ms, replica_layout)
         policies = {layout.effective_policy, (replica_layout or layout).effective_policy}
         accounting.topic_quotas.layout_changed(is_pooled=POOLED in policies)
 
     def _layout(self, instance: InstanceImage, counts: Counter[int]) -> Layout:
-        here, document, moves = self._services.broker_id, instance.document, instance.layout_totals.moves
+        broker_id, document, moves = self._services.broker_id, instance.document, instance.layout_totals.moves
         # Partitions here have a limit even while this broker is not registered.
-        live = {broker: count for broker, count in counts.items() if broker in self._brokers or broker == here}
+        live = {broker: count for broker, count in counts.items() if broker in self._brokers or broker == broker_id}
         epochs = {broker: self._brokers[broker].epoch for broker in live if broker in self._brokers}
         is_shared = document.quota_scope != BROKER_SCOPE
         return Layout.of(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)

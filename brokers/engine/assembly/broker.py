@@ -149,7 +149,7 @@ class Broker:
         self.free_space_monitor = FreeSpaceMonitor(self.table, free_bytes_min_from(config.overrides))
         self.tree = tree
         placer = Placer(secrets.randbelow, strategy_from(config.overrides))
-        self.store = ClusterStore(self.tree, place=placer, now_ms=self.clock.now_ms)
+        self.store = ClusterStore(self.tree, assign_replicas=placer, now_ms=self.clock.now_ms)
         self.current = CurrentImage(ClusterImage(config.cluster_id))
         self.store.follow(self.current)
         self.watcher = ClusterWatcher(self.tree, self.current)
@@ -438,8 +438,10 @@ class Broker:
 
 
 def _zookeeper_identity(config: EngineConfig) -> Identity | None:
-    own = config.zookeeper_credentials
-    return own and Identity(own, TreeAccess(broker=own.digest, control=config.zookeeper_control_digest))
+    credentials = config.zookeeper_credentials
+    return credentials and Identity(
+        credentials, TreeAccess(broker=credentials.digest, control=config.zookeeper_control_digest)
+    )
 
 
 async def run(config: EngineConfig) -> int:

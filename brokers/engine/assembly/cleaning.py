@@ -121,6 +121,7 @@ class LogCleaning:
         )
 
     async def _make_durable(self, work: LogToClean) -> bool:
+        """Flushes the log, and names it in a checkpoint file first if none does. Returns False on a disk error."""
         durable = True
         try:
             await asyncio.to_thread(work.flush_log)
@@ -138,6 +139,7 @@ class LogCleaning:
                 self._cleaner.roots_to_checkpoint.add(root)
 
     async def _checkpoint(self, root: Path) -> bool:
+        """Writes the checkpoint file of a root. Returns False on a disk error."""
         try:
             async with self._checkpoint_lock:
                 await asyncio.to_thread(self._cleaner.checkpoint(root).write)

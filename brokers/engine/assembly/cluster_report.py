@@ -83,7 +83,7 @@ class ClusterReport:
                 continue
             if len(result) == limit:
                 return {"partitions": result, "next": f"{result[-1]['topic']}/{result[-1]['partition']}"}
-            result.append(_line(topic, partition, image))
+            result.append(_row(topic, partition, image))
         return {"partitions": result, "next": None}
 
     def _from(self, image: ClusterImage, after: str) -> Iterator[tuple[TopicImage, PartitionImage]]:
@@ -120,7 +120,7 @@ def _is_in(state: str, topic: TopicImage, partition: PartitionImage, image: Clus
     return True
 
 
-def _line(topic: TopicImage, partition: PartitionImage, image: ClusterImage) -> dict[str, Any]:
+def _row(topic: TopicImage, partition: PartitionImage, image: ClusterImage) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "partition": partition.index,

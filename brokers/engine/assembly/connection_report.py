@@ -35,7 +35,7 @@ def connections_page(
     return {
         "now_ms": now_ms,
         "started_at_ms": started_at_ms,
-        "connections": [_line(connection, now_s) for connection in page],
+        "connections": [_row(connection, now_s) for connection in page],
         "next": page[-1].number if len(connections) > len(page) else None,
     }
 
@@ -63,7 +63,7 @@ def _cut(name: str) -> str:
     return counted_name(name[:NAME_CHARACTERS_MAX])
 
 
-def _line(connection: Connection, now_s: float) -> ConnectionRow:
+def _row(connection: Connection, now_s: float) -> ConnectionRow:
     session = connection.session
     user = client_id = software = version = route = ""
     is_unknown = 1

@@ -82,7 +82,7 @@ class CountedTransactions(TransactionMachine):
         super().replay(key, value, offset, producer_id)
         state = value[_STATUS_AT] if value is not None and len(value) > _STATUS_AT else TransactionState.DEAD
         if state == TransactionState.ONGOING and value is not None:
-            self._began(bytes(key), value)
+            self._record_begin(bytes(key), value)
             return
         self.ends_ms.pop(bytes(key), None)
         if not self._is_live:
@@ -93,7 +93,7 @@ class CountedTransactions(TransactionMachine):
         self._counts.committed += state == TransactionState.COMPLETE_COMMIT
         self._counts.aborted += state == TransactionState.COMPLETE_ABORT
 
-    def _began(self, key: bytes, value: bytes) -> None:
+    def _record_begin(self, key: bytes, value: bytes) -> None:
         if key in self.ends_ms:
             return  # another partition of the same transaction
         try:

@@ -174,7 +174,7 @@ def register_parts(
         services.storage.table.keep_min_isr(not advances)
 
     def use_strategy(strategy: Strategy) -> None:
-        services.metadata.store.place = Placer(secrets.randbelow, strategy)
+        services.metadata.store.assign_replicas = Placer(secrets.randbelow, strategy)
 
     # The parts that use these two were created with their defaults, so the static settings are applied first.
     for key, use in ((DELETION, use_deletion), (WATERMARK, use_watermark)):

@@ -131,9 +131,9 @@ class InternalSecurity:
         changed = [id for id, date_s in revoked.valid_from_s.items() if before.get(id) != date_s]
         if self._listener is None or not changed:
             return
-        named = [process_identity.broker(self.cluster_id, id) for id in changed]
+        revoked_identities = [process_identity.broker(self.cluster_id, id) for id in changed]
         for connection in tuple(self._listener.connections):
-            if isinstance(connection, Connection) and _process_of(connection.session) in named:
+            if isinstance(connection, Connection) and _process_of(connection.session) in revoked_identities:
                 self._listener.close_connection(connection, closing.NOT_ALLOWED)
 
     def _is_revoked(self, certificate: Mapping[str, Any]) -> bool:

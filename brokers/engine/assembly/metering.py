@@ -86,7 +86,7 @@ class Metering:
     async def on_registered(self, broker_epoch: int) -> None:
         if self.broker_epoch is None:
             self.broker_epoch = broker_epoch
-            self._counter_files.registered(broker_epoch)
+            self._counter_files.store_broker_epoch(broker_epoch)
 
     def open_counter_files(self) -> None:
         """Opens the counter files on disk, which outlive the process. Call it when the log directories are locked."""
@@ -130,7 +130,7 @@ class Metering:
             began_s = perf_counter()
         if has_values:
             self._sequence += 1
-            self._counter_files.reported(self._sequence, now_ms)
+            self._counter_files.store_last_report(self._sequence, now_ms)
         self._accountings.forget_retired()
         return True
 
@@ -196,6 +196,7 @@ class Metering:
         return None
 
     def _append(self, partition: Partition, records: list[Record], now_ms: int) -> bool:
+        """Appends one batch to a partition of the usage topic. Returns False if the append failed."""
         batch = memoryview(build_batch(records))
         result = partition.append(batch, now_ms, acks=ACKS_LEADER, produce_version=_PRODUCE_VERSION)
         if result.error_code:

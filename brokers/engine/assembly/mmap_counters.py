@@ -90,11 +90,11 @@ class MmapCounters:
             return numbers_in_memory(key)
         return self._take()[:NUMBERS]
 
-    def registered(self, broker_epoch: int) -> None:
+    def store_broker_epoch(self, broker_epoch: int) -> None:
         """Stores the broker epoch of this process, under which unreported usage will be reported."""
         self._head[EPOCH] = broker_epoch
 
-    def reported(self, sequence: int, at_ms: int) -> None:
+    def store_last_report(self, sequence: int, at_ms: int) -> None:
         """Stores the sequence and the wall time of the last complete report."""
         self._head[SEQUENCE], self._head[AT_MS] = sequence, at_ms
 

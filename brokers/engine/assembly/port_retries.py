@@ -32,7 +32,7 @@ class PortRetries:
     def __len__(self) -> int:
         return len(self._retries)
 
-    def failed(self, listener_name: str, port: int, now_ms: int) -> bool:
+    def record_failure(self, listener_name: str, port: int, now_ms: int) -> bool:
         """Records a failed attempt. Returns True if it should be logged."""
         self.failures += 1
         retry = self._retries.get(listener_name)
@@ -46,10 +46,10 @@ class PortRetries:
         retry.logged_ms = now_ms
         return True
 
-    def done(self, listener_name: str) -> bool:
+    def discard(self, listener_name: str) -> bool:
         """Removes a listener whose port is open or no longer wanted. Returns True if it waited for a retry."""
         return self._retries.pop(listener_name, None) is not None
 
-    def due(self, now_ms: int) -> list[str]:
+    def due_listeners(self, now_ms: int) -> list[str]:
         """Returns the names of the listeners whose ports are to be retried now."""
         return [listener_name for listener_name, retry in self._retries.items() if retry.due_ms <= now_ms]

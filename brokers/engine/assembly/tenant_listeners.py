@@ -142,8 +142,8 @@ class TenantListeners:
         self._acknowledge(instance_id, None)
 
     def _apply(self, instance_id: str, document: InstanceDocument) -> None:
-        here = self._services.broker_id
-        routes = [route for route in document.effective_routes if here in route.ports]
+        broker_id = self._services.broker_id
+        routes = [route for route in document.effective_routes if broker_id in route.ports]
         routes_by_listener = {listener_name(instance_id, route.name): route for route in routes}
         self._set_routes(instance_id, routes_by_listener, "the route changed")
         self._listeners.set_tenant(instance_id, document.tenant_of(instance_id))
@@ -158,7 +158,7 @@ class TenantListeners:
             return
         ack = InstanceAck(
             generation=document.generation,
-            port=routes[0].ports[here],
+            port=routes[0].ports[broker_id],
             listening=not errors,
             error=next(iter(errors.values()), None),
             not_open=tuple(errors),
@@ -174,16 +174,16 @@ class TenantListeners:
 
     def _set_routes(self, instance_id: str, routes_by_listener: dict[str, RouteDocument], reason: str) -> None:
         """Closes routes that changed or are no longer wanted. A change of a list or a limit closes no port."""
-        here, is_open = self._services.broker_id, self._open.setdefault(instance_id, {})
+        broker_id, is_open = self._services.broker_id, self._open.setdefault(instance_id, {})
         for name, route in tuple(is_open.items()):
             now = routes_by_listener.get(name)
-            if now is None or (now.security, now.ports[here]) != (route.security, route.ports[here]):
+            if now is None or (now.security, now.ports[broker_id]) != (route.security, route.ports[broker_id]):
                 self._listeners.close(name, reason)
                 del is_open[name]
                 self._tls.pop(name, None)
         for name in self._routes.get(instance_id, ()):
             if name not in routes_by_listener:
-                self._retries.done(name)
+                self._retries.discard(name)
         self._routes[instance_id] = routes_by_listener
 
     def _open_route(self, name: str) -> str | None:
@@ -199,11 +199,11 @@ class TenantListeners:
             reason = failure.strerror if isinstance(failure, OSError) else str(failure)
             if isinstance(failure, RouteRefused):
                 self._unsupported[instance_id] = f"{route.name}: {reason}"
-            if self._retries.failed(name, port, self._services.clock.monotonic_ms()):
+            if self._retries.record_failure(name, port, self._services.clock.monotonic_ms()):
                 log.error("listener_not_opened", instance_id=instance_id, route=route.name, port=port, reason=reason)
             return f"port {port}: {reason}"
         is_open[name] = route
-        if self._retries.done(name):
+        if self._retries.discard(name):
             log.info("listener_opened_after_retry", instance_id=instance_id, route=route.name, port=port)
         return None
 
@@ -238,7 +238,9 @@ class TenantListeners:
         """Retries the ports that could not be opened and whose delay is over; called every PORT_RETRY_INTERVAL_S."""
         if not self._serving:
             return
-        for instance_id in {instance_of(name) for name in self._retries.due(self._services.clock.monotonic_ms())}:
+        for instance_id in {
+            instance_of(name) for name in self._retries.due_listeners(self._services.clock.monotonic_ms())
+        }:
             self._apply(instance_id, self._applied[instance_id])
 
     def _on_held_back(self, listener: str, cause: str | None, delay_ms: int) -> None:

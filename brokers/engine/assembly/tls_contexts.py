@@ -32,7 +32,7 @@ class TlsContexts:
         self._read: tuple[int, int] | None = None
 
     @property
-    def own(self) -> ssl.SSLContext | None:
+    def own_context(self) -> ssl.SSLContext | None:
         """Returns the context with this broker's own certificate, for routes without client certificates; None if the
         broker has no usable certificate.
         """
@@ -40,9 +40,9 @@ class TlsContexts:
             self.reload()
         return self._context
 
-    def for_own(self) -> ssl.SSLContext:
-        """Returns the context `own`, which must exist."""
-        assert self._context is not None, "a route is opened when there is one"
+    def required_own_context(self) -> ssl.SSLContext:
+        """Returns the context `own_context`, which must exist."""
+        assert self._context is not None, "a route is opened only with a context"
         return self._context
 
     def make_context(self, document: CertificatesDocument, *, asks_clients: bool) -> ssl.SSLContext:

@@ -36,7 +36,7 @@ class _RouteContext(NamedTuple):
 
     context: ssl.SSLContext
     document: CertificatesDocument
-    own: ssl.SSLContext | None
+    own_context: ssl.SSLContext | None
 
 
 class TlsRoute:
@@ -59,7 +59,7 @@ class TlsRoute:
             if self._clients is not None:
                 self._authorities = _authorities_of(route, document)
                 self._clients.set_authorities(self._authorities)
-        if not document.certificate_pem and contexts.own is None:
+        if not document.certificate_pem and contexts.own_context is None:
             raise RouteRefused("this broker has no certificate")
         if document.certificate_pem and contexts.key_password() is None:
             raise RouteRefused(f"this broker has no key for uploaded certificates ({ROUTE_KEYS_FILE})")
@@ -68,7 +68,7 @@ class TlsRoute:
     def context(self) -> Callable[[], ssl.SSLContext]:
         """Returns the function for `ListenerRules.tls`."""
         if self._clients is None and not self._document.certificate_pem:
-            return self._contexts.for_own
+            return self._contexts.required_own_context
         return self._current
 
     @property
@@ -82,14 +82,14 @@ class TlsRoute:
         return None if self._clients is None else self._clients.handshake_failed
 
     def _current(self) -> ssl.SSLContext:
-        cached, document, own = self._cached, self._document, self._contexts.own
+        cached, document, own_context = self._cached, self._document, self._contexts.own_context
         if (
             cached is None
             or cached.document is not document
-            or (cached.own is not own and not document.certificate_pem)
+            or (cached.own_context is not own_context and not document.certificate_pem)
         ):
             context = self._contexts.make_context(document, asks_clients=self._clients is not None)
-            cached = self._cached = _RouteContext(context, document, own)
+            cached = self._cached = _RouteContext(context, document, own_context)
         return cached.context
 
     def _identify(self, tls: ssl.SSLSocket) -> MakeSession:

@@ -37,21 +37,21 @@ ClientRow = list[Any]
 def topic_figures(services: BrokerServices, instance_id: str, started_at_ms: int, *, after: str) -> dict[str, Any]:
     """Returns the topics with names after `after`, in order. `next` is the last one's name if there are more."""
     instance = services.metadata.current.image.instances[instance_id]
-    lines: list[TopicRow] = []
+    rows: list[TopicRow] = []
     weight, following = 0, None
     names = instance.sorted_names
     for name in islice(names, bisect_right(names, after), None):
         topic = instance.topics[name.encode()]
-        lines.append(_line(services, topic))
+        rows.append(_row(services, topic))
         weight += TOPIC_WEIGHT + len(topic.partitions)
         if weight >= WEIGHT_PER_PAGE_MAX:
             following = name if name != names[-1] else None
             break
-    _add_traffic(services, instance_id, lines)
+    _add_traffic(services, instance_id, rows)
     return {
         "now_ms": services.clock.now_ms(),
         "alive_since_ms": started_at_ms,
-        "topics": lines,
+        "topics": rows,
         "next": following,
         "refused_topics": [] if after else _refused(services, instance_id),
     }
@@ -63,11 +63,11 @@ def _refused(services: BrokerServices, instance_id: str) -> list[dict[str, Any]]
     return [] if accounting is None else accounting.refused_topics.as_json(services.clock.now_ms())
 
 
-def _line(services: BrokerServices, topic: TopicImage) -> TopicRow:
+def _row(services: BrokerServices, topic: TopicImage) -> TopicRow:
     led = size_bytes = messages = replicas = 0
-    for wanted in topic.partitions:
-        replicas = max(replicas, len(wanted.target))
-        partition = services.storage.table.get(topic.name, wanted.index)
+    for assigned in topic.partitions:
+        replicas = max(replicas, len(assigned.target))
+        partition = services.storage.table.get(topic.name, assigned.index)
         if partition is not None and partition.is_leader and not partition.offline:
             led += 1
             size_bytes += partition.size_bytes
@@ -83,11 +83,11 @@ def _in_force(services: BrokerServices, topic: TopicImage, name: str) -> str:
     return topic.config.get(name) or services.metadata.topic_defaults.get(name) or SETTINGS[name].default
 
 
-def _add_traffic(services: BrokerServices, instance_id: str, lines: list[TopicRow]) -> None:
+def _add_traffic(services: BrokerServices, instance_id: str, rows: list[TopicRow]) -> None:
     accounting = services.accounting.accountings.get(instance_id)
     if accounting is None:
         return
-    by_name = {line[0]: line for line in lines}
+    by_name = {line[0]: line for line in rows}
     for counter in islice(accounting.usage.counters(), COUNTERS_SUMMED_MAX):
         topic, _, _, direction = counter.key
         line = by_name.get(topic)

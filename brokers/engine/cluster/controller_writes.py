@@ -178,15 +178,15 @@ async def clean_changes(tree: Tree, created_before_ms: int) -> int:
         # The newest node is never deleted: a reader that has not read it could not detect that it missed changes.
         candidates = [f"{parent}/{name}" for name in oldest_first[:-1][: max(DELETED_PER_TRANSACTION_MAX, excess)]]
         nodes = await tree.get_many(candidates)
-        old: list[str] = []
+        expired_paths: list[str] = []
         for position, (path, node) in enumerate(zip(candidates, nodes, strict=True)):
             if node is None:
                 continue
             if node.created_ms >= created_before_ms and position >= excess:
                 break
-            old.append(path)
-        for start in range(0, len(old), DELETED_PER_TRANSACTION_MAX):
-            cleaned += await _delete_all(tree, old[start : start + DELETED_PER_TRANSACTION_MAX])
+            expired_paths.append(path)
+        for start in range(0, len(expired_paths), DELETED_PER_TRANSACTION_MAX):
+            cleaned += await _delete_all(tree, expired_paths[start : start + DELETED_PER_TRANSACTION_MAX])
     return cleaned
 
 

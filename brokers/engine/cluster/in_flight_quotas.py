@@ -40,16 +40,16 @@ class InFlightQuotas:
         added_bytes = stored_bytes_of(instance_id, entity, after) - stored_bytes_of(instance_id, entity, before)
         if added_bytes <= 0:
             return after
-        count, weight = quotas.count(instance_id), quotas.weights.get(instance_id, 0)
-        for name, (written, _) in unshown.items():
-            shown = quotas.limits(instance_id, name)
+        count, stored_bytes = quotas.count(instance_id), quotas.stored_bytes.get(instance_id, 0)
+        for other, (written, _) in unshown.items():
+            shown = quotas.limits(instance_id, other)
             count += bool(written) - bool(shown)
-            weight += stored_bytes_of(instance_id, name, written) - stored_bytes_of(instance_id, name, shown)
+            stored_bytes += stored_bytes_of(instance_id, other, written) - stored_bytes_of(instance_id, other, shown)
         if not before and count >= QUOTA_ENTITIES_MAX:
             raise errors.PolicyViolation(
                 f"The instance has limits for {QUOTA_ENTITIES_MAX} users and clients already; remove some first."
             )
-        if weight + added_bytes > QUOTA_BYTES_MAX:
+        if stored_bytes + added_bytes > QUOTA_BYTES_MAX:
             raise errors.PolicyViolation(
                 f"The client quotas of the instance would weigh more than {QUOTA_BYTES_MAX} bytes; remove some first, "
                 "or use shorter names."

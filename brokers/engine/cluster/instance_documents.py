@@ -44,17 +44,17 @@ class InstanceDocuments(Generic[T]):
 
     def only(self, wanted: Iterable[tuple[str, str]]) -> InstanceDocuments[T]:
         """Returns only the documents of these (instance id, node name) pairs."""
-        kept: dict[str, dict[str, T]] = {}
+        selected: dict[str, dict[str, T]] = {}
         for instance_id, name in wanted:
             document = self.of_instance(instance_id).get(name)
             if document is not None:
-                kept.setdefault(instance_id, {})[name] = document
-        return InstanceDocuments(kept)
+                selected.setdefault(instance_id, {})[name] = document
+        return InstanceDocuments(selected)
 
     def without(self, instance_ids: Iterable[str]) -> InstanceDocuments[T]:
         """Returns the value without deleted instances, whose ids are never reused."""
-        gone = frozenset(instance_ids)
-        return InstanceDocuments({id: documents for id, documents in self.by_instance.items() if id not in gone})
+        deleted = frozenset(instance_ids)
+        return InstanceDocuments({id: documents for id, documents in self.by_instance.items() if id not in deleted})
 
 
 def documents_named_by(entities: Iterable[str], kind: str) -> list[tuple[str, str]]:

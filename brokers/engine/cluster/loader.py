@@ -396,8 +396,8 @@ def _with_replicas(before: PartitionImage, document: TopicDocument) -> Partition
     index = before.index
     replicas = document.assignment[index]
     adding, removing = document.adding.get(index, ()), document.removing.get(index, ())
-    same = (before.replicas, before.adding, before.removing) == (replicas, adding, removing)
-    return before if same else replace(before, replicas=replicas, adding=adding, removing=removing)
+    is_same = (before.replicas, before.adding, before.removing) == (replicas, adding, removing)
+    return before if is_same else replace(before, replicas=replicas, adding=adding, removing=removing)
 
 
 def _partition(

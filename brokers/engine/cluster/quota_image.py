@@ -37,7 +37,7 @@ class QuotaImage:
     # Instance id -> IP address entity -> limit by quota name.
     addresses: Mapping[str, Mapping[IpEntity, Mapping[str, float]]] = field(default_factory=dict)
     # Size in bytes (`stored_bytes_of`) by instance id, for instances with entities.
-    weights: Mapping[str, int] = field(default_factory=dict, compare=False)
+    stored_bytes: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def of_instance(self, instance_id: str) -> Mapping[QuotaEntity, Mapping[str, float]]:
         """Returns the client quotas of the instance, for DescribeClientQuotas and for building lookups."""
@@ -62,35 +62,35 @@ class QuotaImage:
         limits = self.addresses.get(instance_id)
         if limits is None:
             return None
-        own = limits.get(address, _UNLIMITED).get(CONNECTION_CREATION_RATE)
-        return limits.get(_ANY_ADDRESS, _UNLIMITED).get(CONNECTION_CREATION_RATE) if own is None else own
+        limit = limits.get(address, _UNLIMITED).get(CONNECTION_CREATION_RATE)
+        return limits.get(_ANY_ADDRESS, _UNLIMITED).get(CONNECTION_CREATION_RATE) if limit is None else limit
 
     def lookup(self, instance_id: str, quota: str, user: str, client_id: str) -> QuotaMatch | None:
         """Returns the limit that applies to a client of the instance, and its level; None without a limit."""
         return precedence.resolve(self.of_instance(instance_id), quota, user, client_id)
 
     def with_changes(self, changes: Mapping[tuple[str, AnyEntity], Mapping[str, float]]) -> QuotaImage:
-        """Returns the next value; entities without limits and instances without entities are removed."""
+        """Returns the next image; entities without limits and instances without entities are removed."""
         clients: dict[tuple[str, QuotaEntity], Mapping[str, float]] = {}
         addresses: dict[tuple[str, IpEntity], Mapping[str, float]] = {}
-        weights = dict(self.weights)
+        stored_bytes = dict(self.stored_bytes)
         for (instance_id, entity), limits in changes.items():
             before = self.limits(instance_id, entity)
             added = stored_bytes_of(instance_id, entity, limits) - stored_bytes_of(instance_id, entity, before)
-            weights[instance_id] = weights.get(instance_id, 0) + added
+            stored_bytes[instance_id] = stored_bytes.get(instance_id, 0) + added
             if isinstance(entity, IpEntity):
                 addresses[instance_id, entity] = limits
             else:
                 clients[instance_id, entity] = limits
-        return QuotaImage(_merged(self.entities, clients), _merged(self.addresses, addresses), weights)
+        return QuotaImage(_merged(self.entities, clients), _merged(self.addresses, addresses), stored_bytes)
 
     def without(self, instance_ids: Iterable[str]) -> QuotaImage:
-        """Returns the value without deleted instances, whose ids are never reused."""
-        gone = frozenset(instance_ids)
+        """Returns the next image, without deleted instances, whose ids are never reused."""
+        deleted = frozenset(instance_ids)
         return QuotaImage(
-            {id: limits for id, limits in self.entities.items() if id not in gone},
-            {id: limits for id, limits in self.addresses.items() if id not in gone},
-            {id: weight for id, weight in self.weights.items() if id not in gone},
+            {id: limits for id, limits in self.entities.items() if id not in deleted},
+            {id: limits for id, limits in self.addresses.items() if id not in deleted},
+            {id: size for id, size in self.stored_bytes.items() if id not in deleted},
         )
 
 

@@ -35,19 +35,22 @@ async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
     ]
     single_writes: list[StateWrite] = []
     conflicting: list[StateWrite] = []
-    for chunk, succeeded in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
+    for chunk, succeeded in zip(
+        chunks, await asyncio.gather(*(_try_commit(tree, chunk) for chunk in chunks)), strict=True
+    ):
         if not succeeded:
             # One lost race makes the whole transaction fail.
             (single_writes if len(chunk) > 1 else conflicting).extend(chunk)
     for write, succeeded in zip(
-        single_writes, await asyncio.gather(*(_try(tree, [write]) for write in single_writes)), strict=True
+        single_writes, await asyncio.gather(*(_try_commit(tree, [write]) for write in single_writes)), strict=True
     ):
         if not succeeded:
             conflicting.append(write)
     return conflicting
 
 
-async def _try(tree: Tree, writes: Sequence[StateWrite]) -> bool:
+async def _try_commit(tree: Tree, writes: Sequence[StateWrite]) -> bool:
+    """Commits the writes in one transaction. Returns False if it failed."""
     operations: list[Operation] = operations_of(writes)
     operations.append(changes.states_changed(writes))
     try:

@@ -53,7 +53,7 @@ RESERVATION_WAIT_S_MAX: Final = 5.0
 
 
 class ClusterStore:
-    """Writes to the cluster's documents; `place` is the assignment algorithm (`controller.placement.Placer`).
+    """Writes to the cluster's documents; `assign_replicas` is the assignment algorithm (`controller.placement.Placer`).
 
     Methods raise `errors.StoreUnavailable` when ZooKeeper does not answer, and subclasses of `errors.Refused` for
     invalid requests, with messages that use the tenant's names.
@@ -63,13 +63,13 @@ class ClusterStore:
         self,
         tree: Tree,
         *,
-        place: AssignReplicas,
+        assign_replicas: AssignReplicas,
         now_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes] = os.urandom,
         replication_factor_max: int = topic_plans.REPLICATION_FACTOR_MAX,
     ) -> None:
         self.tree = tree
-        self.place = place
+        self.assign_replicas = assign_replicas
         self._now_ms = now_ms
         self._random_bytes = random_bytes
         self._replication_factor_max = replication_factor_max
@@ -156,7 +156,7 @@ class ClusterStore:
         return topic_plans.plan_creation(
             image,
             spec,
-            place=self.place,
+            assign_replicas=self.assign_replicas,
             topic_id=self._random_bytes(16),
             replication_factor_max=self._replication_factor_max,
             pending_creations=[
@@ -180,7 +180,9 @@ class ClusterStore:
         """Adds partitions to a topic (REP-35, ASG-5); `pending_creations` is as in `create_topic`."""
 
         async def grow(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
-            planner = topic_admin.GrowthPlanner(image, growth, self.place, self.in_flight_creations, pending_creations)
+            planner = topic_admin.GrowthPlanner(
+                image, growth, self.assign_replicas, self.in_flight_creations, pending_creations
+            )
             if validate_only:
                 return await topic_admin.validate_growth(self.tree, planner)
             return await topic_admin.grow(self.tree, planner, reservation)

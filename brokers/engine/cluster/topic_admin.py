@@ -153,7 +153,7 @@ class GrowthPlanner:
         self,
         image: ClusterImage,
         growth: TopicGrowth,
-        place: AssignReplicas,
+        assign_replicas: AssignReplicas,
         in_flight: InFlightCreations,
         pending_creations: Sequence[CreatedTopic],
     ) -> None:
@@ -161,7 +161,7 @@ class GrowthPlanner:
         self.in_flight = in_flight
         self._image = image
         self._growth = growth
-        self._place = place
+        self._assign_replicas = assign_replicas
         # Creations that are in flight now: a later image than `image` drops them from `in_flight`, but `image` does not
         # show them.
         self._beside = [*pending_creations, *in_flight.pending_except(growth.instance_id, self.topic.user_name)]
@@ -170,7 +170,7 @@ class GrowthPlanner:
         """Returns the topic as it is with the added partitions, and its document. Raises errors.Refused."""
         topic, growth = self.topic, self._growth
         others = [*self._beside, *self.in_flight.pending_except(growth.instance_id, topic.user_name)]
-        added = plan_growth(self._image, topic, present, growth.total, growth.assignment, self._place, others)
+        added = plan_growth(self._image, topic, present, growth.total, growth.assignment, self._assign_replicas, others)
         grown = replace(present, assignment={**present.assignment, **added})
         created = CreatedTopic(
             internal_name=topic.name,

@@ -71,7 +71,7 @@ def plan_creation(
     image: ClusterImage,
     spec: TopicSpec,
     *,
-    place: AssignReplicas,
+    assign_replicas: AssignReplicas,
     topic_id: bytes,
     replication_factor_max: int,
     pending_creations: Sequence[CreatedTopic] = (),
@@ -95,7 +95,7 @@ def plan_creation(
         count, factor = _with_defaults(image, instance_id, partitions, replication_factor, replication_factor_max)
         _check_count(count)
         _check_factor(factor, len(brokers), replication_factor_max)
-        chosen = place(_not_stopping(image, brokers, factor), partitions=count, replication_factor=factor)
+        chosen = assign_replicas(_not_stopping(image, brokers, factor), partitions=count, replication_factor=factor)
     _check_count(len(chosen))
     _check_factor(len(chosen[0]), len(brokers), replication_factor_max)
     created = CreatedTopic(
@@ -258,7 +258,7 @@ def plan_growth(
     present: TopicDocument,
     total: int,
     assignment: Sequence[Sequence[int]] | None,
-    place: AssignReplicas,
+    assign_replicas: AssignReplicas,
     pending_creations: Sequence[CreatedTopic] = (),
 ) -> dict[int, tuple[int, ...]]:
     """Returns the added partitions with their replicas; `pending_creations` as in `plan_creation`.
@@ -281,7 +281,7 @@ def plan_growth(
     _check_limits(image, topic.instance_id, total - count, added_bytes, pending_creations)
     brokers = eligible_brokers(image, topic.instance_id)
     if assignment is None:
-        return place(
+        return assign_replicas(
             _not_stopping(image, brokers, factor),
             partitions=total - count,
             replication_factor=factor,

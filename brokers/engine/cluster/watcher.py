@@ -360,7 +360,7 @@ class ClusterWatcher:
         """Returns the entities named by the nodes after the last one seen.
 
         Raises:
-            _Hole: some nodes were cleaned before they were read.
+            _ChangeLogGap: some nodes were cleaned before they were read.
         """
         paths_by_sequence = await self._list_log(part, after=self._last_read[part])
         unseen = sorted(sequence for sequence in paths_by_sequence if sequence > self._last_read[part])

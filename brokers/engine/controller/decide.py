@@ -155,15 +155,17 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
         if finishing:
             reassignments.append(FinishReassignments(topic, tuple(finishing)))
     for name in LED_BY_EACH_BROKER:
-        own = plan_system_topic(state.image, name) if name not in busy else None
-        if own is not None:
+        instruction = plan_system_topic(state.image, name) if name not in busy else None
+        if instruction is not None:
             busy.add(name)
-            instructions.append(own)
+            instructions.append(instruction)
     # States come first: partitions without a leader must not wait for deletions.
     instructions[:0] = [*([WriteStates(tuple(writes), cause)] if writes else []), *reassignments]
-    ordered = [*writes, *(write for reassignment in reassignments for write in reassignment.writes)]
+    all_writes = [*writes, *(write for reassignment in reassignments for write in reassignment.writes)]
     pending_versions = (
-        {**state.pending_versions, **{write.key: WRITING for write in ordered}} if ordered else state.pending_versions
+        {**state.pending_versions, **{write.key: WRITING for write in all_writes}}
+        if all_writes
+        else state.pending_versions
     )
     return replace(state, pending_versions=pending_versions, busy=frozenset(busy)), instructions
 
@@ -175,7 +177,7 @@ def _topic_writes(
     writes: list[StateWrite] = []
     finishing: list[StateWrite] = []
     unclean_allowed = state.policy.allows_unclean(topic.config)
-    opened = False
+    opens_topic = False
     for partition in topic.partitions:
         if (topic.name, partition.index) in state.pending_versions:
             continue
@@ -187,8 +189,8 @@ def _topic_writes(
             if len(finishing) < REASSIGNMENTS_PER_TRANSACTION_MAX:
                 finishing.append(write)
             continue
-        if write.version is None and not opened:
-            opened = True
+        if write.version is None and not opens_topic:
+            opens_topic = True
             write = replace(write, opens_topic=not _has_parent_node(state, topic))
         writes.append(write)
     return writes, finishing
@@ -234,11 +236,11 @@ def _is_recreated(name: str, before: ClusterImage, after: ClusterImage) -> bool:
 
 
 def _broker_changes(before: Mapping[int, BrokerInfo], after: Mapping[int, BrokerInfo]) -> str:
-    left = sorted(before.keys() - after.keys())
+    gone = sorted(before.keys() - after.keys())
     joined = sorted(after.keys() - before.keys())
     restarted = sorted(id for id in before.keys() & after.keys() if before[id].epoch != after[id].epoch)
     stopping = sorted(
         id for id, broker in after.items() if broker.stopping and not (id in before and before[id].stopping)
     )
-    named = (("gone", left), ("came", joined), ("bounced", restarted), ("stopping", stopping))
-    return "brokers " + ", ".join(f"{what} {ids}" for what, ids in named if ids)
+    changes = (("gone", gone), ("came", joined), ("bounced", restarted), ("stopping", stopping))
+    return "brokers " + ", ".join(f"{change} {ids}" for change, ids in changes if ids)

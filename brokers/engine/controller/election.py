@@ -1,4 +1,5 @@
-"""Conditions for running for controller and for having lost the controllership (CTL-1, CTL-2, CTL-4). Pure.
+"""Conditions under which a broker runs for controller, and under which a controller is deposed (CTL-1, CTL-2, CTL-4).
+Pure.
 
 `ClusterStore.elect` performs the election.
 """
@@ -20,8 +21,9 @@ def should_run_for_election(image: ClusterImage, broker_id: int, *, outcome_unkn
     return image.controller_id == NO_CONTROLLER or (outcome_unknown and image.controller_id == broker_id)
 
 
-def is_over(held_epoch: ControllerEpoch, image: ClusterImage) -> bool:
-    """True if the image shows another controller, or none, in this controller epoch or a later one.
+def is_deposed(held_epoch: ControllerEpoch, image: ClusterImage) -> bool:
+    """True if the controller elected in `held_epoch` is controller no longer: the image shows another one, or none, in
+    that controller epoch or a later one.
 
     An older image proves nothing.
     """

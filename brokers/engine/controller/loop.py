@@ -24,7 +24,7 @@ from brokers.engine.cluster.tree import TreeError
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.deletion_queue import DeletionQueue
-from brokers.engine.controller.election import is_over, should_run_for_election
+from brokers.engine.controller.election import is_deposed, should_run_for_election
 from brokers.engine.controller.events import (
     BalanceDue,
     ControllerState,
@@ -140,7 +140,7 @@ class ControllerLoop:
             # broker is the controller, and no other broker would run for election.
             self._outcome_unknown = True
             await self._handle(Deposed("the session ended"))
-        elif held_epoch is not None and is_over(held_epoch, image):
+        elif held_epoch is not None and is_deposed(held_epoch, image):
             await self._handle(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
         await self._handle(ImageChanged(image))
         if self.state.policy != self._policy:

@@ -35,8 +35,8 @@ class Printer:
         if self._as_json:
             self._out.write(json.dumps(row) + "\n")
         else:
-            named = (f"{name}={_text(value)}" for name, value in row.items() if name != KIND and value is not None)
-            self._out.write(f"{row[KIND]}: {' '.join(named)}\n")
+            fields = (f"{name}={_text(value)}" for name, value in row.items() if name != KIND and value is not None)
+            self._out.write(f"{row[KIND]}: {' '.join(fields)}\n")
 
 
 def _text(value: Value) -> str:
@@ -57,21 +57,21 @@ class Findings:
     notes: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
-    def fault(self, file: str, what: str, *, position: int | None = None, offset: int | None = None) -> None:
+    def fault(self, file: str, problem: str, *, position: int | None = None, offset: int | None = None) -> None:
         """Reports something that is damaged, missing or contradictory."""
         self.faults += 1
-        self._report("fault", file, what, position, offset)
+        self._report("fault", file, problem, position, offset)
 
-    def note(self, file: str, what: str, *, position: int | None = None, offset: int | None = None) -> None:
+    def note(self, file: str, problem: str, *, position: int | None = None, offset: int | None = None) -> None:
         """Reports something worth knowing that does no harm."""
         self.notes += 1
-        self._report("note", file, what, position, offset)
+        self._report("note", file, problem, position, offset)
 
-    def count(self, what: str, number: int = 1) -> None:
+    def count(self, counter: str, number: int = 1) -> None:
         """Adds to the number of checked `segments`, `batches`, `records` or `bytes`."""
-        self.counts[what] = self.counts.get(what, 0) + number
+        self.counts[counter] = self.counts.get(counter, 0) + number
 
-    def _report(self, kind: str, file: str, what: str, position: int | None, offset: int | None) -> None:
+    def _report(self, kind: str, file: str, problem: str, position: int | None, offset: int | None) -> None:
         row: Row = {KIND: kind, "partition": self.partition or None, "file": file}
-        row.update({"position": position, "offset": offset, "what": what})
+        row.update({"position": position, "offset": offset, "what": problem})
         self.emit(row)

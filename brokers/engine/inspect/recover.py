@@ -133,7 +133,7 @@ def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, em
             checked += size
             continue
         following = segments[number + 1] if number + 1 < len(segments) else LONG_MAX
-        is_split = following - base - 1 > RELATIVE_OFFSET_MAX and _reaches_far(
+        is_split = following - base - 1 > RELATIVE_OFFSET_MAX and _needs_split(
             directory, base, size, following, recovery_point
         )
         if is_split:
@@ -174,7 +174,7 @@ def _has_trusted_indexes(directory: Path, base: int, size: int, is_dense: bool) 
         segment.file.close()
 
 
-def _reaches_far(directory: Path, base: int, size: int, following: int, recovery_point: int) -> bool:
+def _needs_split(directory: Path, base: int, size: int, following: int, recovery_point: int) -> bool:
     segment = Segment(str(directory), directory.parent, base, OpenFiles(), now_ms=0, size_bytes=size)
     try:
         return splitting.needs_split(segment, following, recovery_point)

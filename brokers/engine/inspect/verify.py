@@ -106,11 +106,11 @@ def _checkpoint(root: Path, name: str, findings: Findings) -> Offsets:
 
 
 def _report_past_end(findings: Findings, name: str, offset: int, end: int, *, clean: bool) -> None:
-    what = f"says {offset}, the log ends at {end}"
+    problem = f"says {offset}, the log ends at {end}"
     if clean:
-        findings.fault(name, what, offset=offset)
+        findings.fault(name, problem, offset=offset)
     else:
-        findings.note(name, f"{what}, as after a crash; the next start corrects it", offset=offset)
+        findings.note(name, f"{problem}, as after a crash; the next start corrects it", offset=offset)
 
 
 def _compare_topic_ids(partition: PartitionDirectory, known: dict[str, str], findings: Findings) -> None:

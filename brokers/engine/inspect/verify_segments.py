@@ -88,8 +88,8 @@ class SegmentCheck:
             if isinstance(batch, Unreadable):
                 if batch.position == 0 and old_message_at(str(path), 0) is not None:
                     return self._old_messages(path, next_offset)
-                what = f"{batch.reason}; {batch.size_bytes} bytes from here on are unreadable"
-                self.findings.fault(self.file, what, position=batch.position, offset=next_offset)
+                problem = f"{batch.reason}; {batch.size_bytes} bytes from here on are unreadable"
+                self.findings.fault(self.file, problem, position=batch.position, offset=next_offset)
                 break
             self.findings.count("batches")
             self.findings.count("bytes", len(batch.data))
@@ -128,11 +128,11 @@ class SegmentCheck:
         believed = {indexed.position for indexed in sound if indexed.last_offset > limit}
         for indexed in far:
             if indexed.position not in believed:
-                what = "offset is too far from the segment's base"
-                self.findings.fault(self.file, what, position=indexed.position, offset=indexed.base_offset)
+                problem = "offset is too far from the segment's base"
+                self.findings.fault(self.file, problem, position=indexed.position, offset=indexed.base_offset)
         if believed:
-            what = "holds offsets too far from its base for an index to name; the next start splits it"
-            self.findings.note(self.file, what)
+            problem = "holds offsets too far from its base for an index to name; the next start splits it"
+            self.findings.note(self.file, problem)
         return bool(believed)
 
     def _old_messages(self, path: Path, next_offset: int) -> int:
@@ -171,8 +171,8 @@ class SegmentCheck:
             return
         self.findings.count("records", header.record_count)
 
-    def _fault(self, batch: Batch, what: str) -> None:
-        self.findings.fault(self.file, what, position=batch.position, offset=batch.header.base_offset)
+    def _fault(self, batch: Batch, problem: str) -> None:
+        self.findings.fault(self.file, problem, position=batch.position, offset=batch.header.base_offset)
 
     # -- indexes ------------------------------------------------------------------------------------------------------
 
@@ -214,8 +214,8 @@ class SegmentCheck:
                 or later == len(self.indexed_batches)
                 or self.indexed_batches[later].last_offset != offset
             ):
-                what = f"the batch at byte {position} ends with offset {indexed.last_offset}"
-                self.findings.fault(path.name, what, position=at, offset=offset)
+                problem = f"the batch at byte {position} ends with offset {indexed.last_offset}"
+                self.findings.fault(path.name, problem, position=at, offset=offset)
             else:
                 covering += 1
         if covering:
@@ -242,11 +242,13 @@ class SegmentCheck:
             if seen == len(self.indexed_batches) or self.indexed_batches[seen].base_offset > offset:
                 self.findings.fault(path.name, "no batch holds this offset", position=at, offset=offset)
             elif self.indexed_batches[seen].max_timestamp != timestamp:
-                what = f"says {timestamp}, the batch's greatest timestamp is {self.indexed_batches[seen].max_timestamp}"
-                self.findings.fault(path.name, what, position=at, offset=offset)
+                problem = (
+                    f"says {timestamp}, the batch's greatest timestamp is {self.indexed_batches[seen].max_timestamp}"
+                )
+                self.findings.fault(path.name, problem, position=at, offset=offset)
             elif greatest >= timestamp:
-                what = f"an earlier batch reaches {greatest}, at or after {timestamp}"
-                self.findings.fault(path.name, what, position=at, offset=offset)
+                problem = f"an earlier batch reaches {greatest}, at or after {timestamp}"
+                self.findings.fault(path.name, problem, position=at, offset=offset)
             elif self.indexed_batches[seen].last_offset != offset:
                 self.findings.note(path.name, "names an offset inside the batch", position=at, offset=offset)
         latest = max((indexed.max_timestamp for indexed in self.indexed_batches), default=-1)

@@ -63,9 +63,9 @@ class EpochCheck:
             if text != render_lines([]):
                 self._fault("has bytes that no broker writes")
 
-    def _fault(self, what: str, offset: int | None = None) -> None:
+    def _fault(self, problem: str, offset: int | None = None) -> None:
         self._reported = True
-        self.findings.fault(leader_epochs.FILE_NAME, what, offset=offset)
+        self.findings.fault(leader_epochs.FILE_NAME, problem, offset=offset)
 
     def add_batch(self, file: str, position: int, header: BatchHeader) -> None:
         """Checks one batch. Only the first contradiction of a wrong checkpoint is reported, as all others follow from
@@ -87,8 +87,8 @@ class EpochCheck:
         if self.entries[bisect_right(self.entries, header.last_offset, key=lambda entry: entry[1]) - 1][1] > offset:
             self._fault("an epoch begins within the batch", header.base_offset)
         elif self.entries[at][0] != header.leader_epoch:
-            what = f"leader epoch {header.leader_epoch}, the checkpoint says {self.entries[at][0]}"
-            self.findings.fault(file, what, position=position, offset=header.base_offset)
+            problem = f"leader epoch {header.leader_epoch}, the checkpoint says {self.entries[at][0]}"
+            self.findings.fault(file, problem, position=position, offset=header.base_offset)
 
     def end(self, log_end_offset: int) -> None:
         """Checks that no epoch begins past the end of the log."""
@@ -142,13 +142,13 @@ class ProducerCheck:
         first_offset = self.transactions.first_offset
         for producer_id, entry in state.producers.items():
             first_offset_in_snapshot = entry.transaction_first_offset
-            what = (
+            problem = (
                 ""
                 if self._gaps
                 else self.transactions.fault_of(producer_id, first_offset_in_snapshot, entry.coordinator_epoch)
             )
-            if what:
-                self._findings.fault(path.name, what, offset=offset)
+            if problem:
+                self._findings.fault(path.name, problem, offset=offset)
             if not entry.batches:
                 continue
             batch = entry.batches[-1]
@@ -157,8 +157,8 @@ class ProducerCheck:
             known = first_offset is not None and batch.last_offset >= first_offset and not self._gaps
             if batch.last_offset >= offset or (known and recorded is not None and recorded != stored):
                 before = "nothing" if recorded is None else f"sequence {recorded[1]} at offset {recorded[2]}"
-                what = f"producer {producer_id} wrote {before}, not {batch.last_sequence} at {batch.last_offset}"
-                self._findings.fault(path.name, what, offset=offset)
+                problem = f"producer {producer_id} wrote {before}, not {batch.last_sequence} at {batch.last_offset}"
+                self._findings.fault(path.name, problem, offset=offset)
 
 
 def check_topic_id(directory: Path, findings: Findings) -> str | None:

@@ -87,17 +87,17 @@ def check_entries(path: Path, ended: EndedTransactions, findings: Findings, *, g
         entry = Aborted(*fields)
         offset = entry.marker_offset
         expected = missing.pop(offset, None)
-        what = ""
+        problem = ""
         if version != ABORTED_VERSION or offset <= before or not 0 <= entry.first_offset <= offset:
-            what = "is not a valid aborted transaction"
+            problem = "is not a valid aborted transaction"
         elif expected is not None and not gaps and not _agree(entry, expected, ended.log_start_offset):
-            what = f"says {tuple(entry)}, the log {tuple(expected)}"
+            problem = f"says {tuple(entry)}, the log {tuple(expected)}"
         elif ended.markers.get(offset) != entry.producer_id or (
             expected is None and not gaps and entry.first_offset >= ended.log_start_offset
         ):
-            what = f"producer {entry.producer_id} ends no transaction at this offset"
-        if what:
-            findings.fault(path.name, what, position=number * TRANSACTION_ENTRY.size, offset=offset)
+            problem = f"producer {entry.producer_id} ends no transaction at this offset"
+        if problem:
+            findings.fault(path.name, problem, position=number * TRANSACTION_ENTRY.size, offset=offset)
         before = offset
     if missing and whole and not gaps:
         offset = min(missing)

@@ -20,11 +20,11 @@ PREFETCHED_BYTES_MAX: Final = 1_048_576
 
 
 class Backlog:
-    """Unsent output of one connection. `on_event` is called after progress (with None), or with the reason why the
-    connection is unusable; then `close`.
+    """Unsent output of one connection. `on_event` is called with None after progress, or with the reason why the
+    connection is unusable; the owner then calls `close`.
 
-    `is_over`: everything is sent. `is_prefetching`: a thread of `readers` waits for the disk. `memory_bytes` is counted
-    in the instance's `unsent`. A writable socket waits for the turn of its instance.
+    `is_over`: everything is sent. `is_prefetching`: a thread of `readers` waits for the disk. `memory_bytes` is also
+    counted in `unsent`, which limits the memory of an instance. A writable socket waits for the turn of its instance.
     """
 
     __slots__ = (

@@ -67,7 +67,7 @@ class FlushBatch:
                 continue
             point = log.log_end_offset if partition in flushed else log.recovery_point
             had_holes = recovery_points.is_omitted(key)
-            if recovery_points.may_name(key, point):
+            if recovery_points.allow_name(key, point):
                 self._recovery_points[log.root][key] = point
                 if had_holes:
                     self._named.append((log.root, key, point))

@@ -62,21 +62,21 @@ class RootLoader:
         if self._root.clean:
             # A crash may come between a deletion and the next write of these files, a clean stop may not.
             for topic, number in sorted(
-                self.checkpointed - {(found.topic, found.partition) for found in found_partitions}
+                self.checkpointed - {(on_disk.topic, on_disk.partition) for on_disk in found_partitions}
             ):
                 report.unreadable[str(self._root.path)] = f"checkpoints name {topic}-{number}, which does not exist"
-        for found in found_partitions:
-            key = (found.topic, found.partition)
+        for on_disk in found_partitions:
+            key = (on_disk.topic, on_disk.partition)
             try:
-                yield key, self._open(found, key, report)
+                yield key, self._open(on_disk, key, report)
             except OldFormat as refusal:
-                report.refused.append((found.topic, found.partition, str(refusal)))
-                yield key, self._refused(found)
+                report.refused.append((on_disk.topic, on_disk.partition, str(refusal)))
+                yield key, self._refused(on_disk)
 
-    def _open(self, found: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
+    def _open(self, on_disk: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
         recovery_point = self._recovery_points.get(key, 0)
         log, loaded = load_log(
-            found.directory,
+            on_disk.directory,
             self._root.path,
             key,
             self._files,
@@ -89,11 +89,11 @@ class RootLoader:
         report.scanned_bytes += loaded.scanned_bytes
         report.rewritten_segments += loaded.rewritten_segments
         report.split_segments += loaded.split_segments
-        report.damages += ((found.topic, found.partition, damage) for damage in loaded.damages)
+        report.damages += ((on_disk.topic, on_disk.partition, damage) for damage in loaded.damages)
         if key in self._recovery_points or key in self._cleaned:
             # The log was verified before, or holes left by compaction cannot be distinguished from others.
             log.hole_offset = NO_HOLE
-        partition = self._partition(found, log)
+        partition = self._partition(on_disk, log)
         checkpointed = self._high_watermarks.get(key, 0)
         partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)
         return partition
@@ -109,25 +109,25 @@ class RootLoader:
         has_no_topic_id = partition.topic_id == NO_TOPIC_ID and not partition.offline
         return has_no_topic_id and has_content and not was_flushed and self._root.was_used_by_penstock
 
-    def _refused(self, found: FoundPartition) -> Partition:
+    def _refused(self, on_disk: FoundPartition) -> Partition:
         """Returns an offline partition that answers every call with KAFKA_STORAGE_ERROR; nothing is written to its
         directory.
         """
         log = create_log(
-            found.directory,
+            on_disk.directory,
             self._root.path,
-            found.topic,
-            found.partition,
+            on_disk.topic,
+            on_disk.partition,
             self._files,
             self._config.log,
             now_ms=self._now_ms,
         )
-        partition = self._partition(found, log)
+        partition = self._partition(on_disk, log)
         partition.fail()
         return partition
 
-    def _partition(self, found: FoundPartition, log: Log) -> Partition:
-        return Partition(log, found.topic_id, self._config, self._storage_failed)
+    def _partition(self, on_disk: FoundPartition, log: Log) -> Partition:
+        return Partition(log, on_disk.topic_id, self._config, self._storage_failed)
 
 
 def assign_topic_id(partition: Partition, topic_id: bytes) -> None:

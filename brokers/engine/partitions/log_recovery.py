@@ -67,13 +67,13 @@ class LogRecovery:
         if loader.has_lowered_recovery_point:
             self._table.flusher.checkpoint_recovery_points()
 
-    def _keep_further(self, found: Partition, existing: Partition, report: RecoveryReport) -> bool:
+    def _keep_further(self, loaded: Partition, existing: Partition, report: RecoveryReport) -> bool:
         """Keeps the log that goes further and renames the other directory as a stray. Returns True if `found` is kept.
 
         A duplicate arises from a copied directory, or from a log that was replaced while its disk was offline.
         """
-        further = _progress(found) > _progress(existing)
-        shorter, longer = (existing, found) if further else (found, existing)
+        further = _progress(loaded) > _progress(existing)
+        shorter, longer = (existing, loaded) if further else (loaded, existing)
         directory, root = shorter.log.directory, self._table.root_of(shorter)
         key = (existing.topic, existing.index)
         if further:  # this state was recorded for the log that is replaced

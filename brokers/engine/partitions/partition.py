@@ -294,9 +294,9 @@ class Partition:
             )
         _, last_delta, _, attributes, producer_id, producer_epoch, base_sequence = checked
         if attributes & TRANSACTIONAL:
-            answer = check_transactional(log, checked, verification_token)
-            if answer is not None:
-                return answer
+            refusal_or_duplicate = check_transactional(log, checked, verification_token)
+            if refusal_or_duplicate is not None:
+                return refusal_or_duplicate
         elif producer_id >= 0:
             duplicate_or_error = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
             if isinstance(duplicate_or_error, CachedBatch):

@@ -35,8 +35,8 @@ class RecoveryPoints:
         """True if the file does not name the log because of its holes."""
         return key in self._holes
 
-    def may_name(self, key: PartitionKey, point: int) -> bool:
-        """True if a plan may name the log with this recovery point; recorded holes are then forgotten."""
+    def allow_name(self, key: PartitionKey, point: int) -> bool:
+        """Returns True if a plan may name the log with this recovery point, and then forgets the recorded holes."""
         end_offset = self._holes.get(key)
         if end_offset is None:
             return True
@@ -46,7 +46,7 @@ class RecoveryPoints:
         return True
 
     def restore_holes(self, key: PartitionKey, end_offset: int) -> None:
-        """Records holes below `end_offset` again, because the file that `may_name` allowed to name the log was not
+        """Records holes below `end_offset` again, because the file that `allow_name` allowed to name the log was not
         written.
         """
         self._holes[key] = max(self._holes.get(key, end_offset), end_offset)
@@ -63,6 +63,6 @@ class RecoveryPoints:
         offsets: Offsets = {}
         for key, partition in partitions.items():
             log = partition.log
-            if log.root == root and not partition.offline and self.may_name(key, log.recovery_point):
+            if log.root == root and not partition.offline and self.allow_name(key, log.recovery_point):
                 offsets[key] = log.recovery_point
         self.file.write(self.file.number(), root, offsets, durable=False)

@@ -66,5 +66,5 @@ def bound_in_force(name: str, topic: Mapping[str, str], defaults: Mapping[str, s
     if bound is None or not topic.get(name):
         return None
     limit = int(defaults.get(bound.broker_key, bound.default))
-    own = int(topic[name])
-    return str(limit) if (own < limit if bound.is_least else own > limit) else None
+    value = int(topic[name])
+    return str(limit) if (value < limit if bound.is_least else value > limit) else None

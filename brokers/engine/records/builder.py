@@ -93,11 +93,11 @@ def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
     """
     header = layout.read_header(data)
     block = records_block(data)
-    stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
+    is_append_time = bool(header.attributes & layout.LOG_APPEND_TIME)
     result = []
     for walked in walk(block, header.record_count):
         created_ms = layout.wrap_to_int64(header.base_timestamp + walked.timestamp_delta)
-        timestamp_ms = header.max_timestamp if stamped else created_ms
+        timestamp_ms = header.max_timestamp if is_append_time else created_ms
         key = None if walked.key is None else block[slice(*walked.key)]
         value = None if walked.value is None else block[slice(*walked.value)]
         record = Record(timestamp_ms, key, value, tuple(read_headers(block, walked)))

@@ -34,9 +34,9 @@ from brokers.engine.records.walk import Malformed, walk
 CHUNK_BYTES: Final = 128 * 1024
 
 # The cost of a conversion is proportional to the decompressed bytes. A kilobyte can decompress to very many messages
-# and headers, so each of them counts for the bytes that are converted in the same time.
-MESSAGE_COUNTS_BYTES: Final = 128
-HEADER_BYTE_COUNTS_BYTES: Final = 64
+# and headers, so each of them costs as many bytes as are converted in the same time.
+MESSAGE_COST_BYTES: Final = 128
+HEADER_BYTE_COST_BYTES: Final = 64
 
 # Maximum timestamp for which every difference of two timestamps, one of which may be -1, fits into 64 bits.
 TIMESTAMP_MAX: Final = 2**63 - 1
@@ -70,7 +70,7 @@ class ConversionBudget:
 
     def spend(self, decompressed_bytes: int, messages: int, header_bytes: int = 0) -> None:
         self.remaining_bytes -= max(
-            decompressed_bytes, messages * MESSAGE_COUNTS_BYTES, header_bytes * HEADER_BYTE_COUNTS_BYTES
+            decompressed_bytes, messages * MESSAGE_COST_BYTES, header_bytes * HEADER_BYTE_COST_BYTES
         )
 
 
@@ -106,7 +106,7 @@ def check_message_set(records: bytes, batch_bytes_max: int) -> CheckedMessageSet
 
 
 def to_batch(
-    records: bytes, old: CheckedMessageSet, budget: ConversionBudget | None = None, *, log_append_time: bool
+    records: bytes, message_set: CheckedMessageSet, budget: ConversionBudget | None = None, *, log_append_time: bool
 ) -> bytearray:
     """Returns a record batch with all messages of a set that passed `check_message_set`, with the same codec (REC-30).
 
@@ -115,11 +115,11 @@ def to_batch(
     BatchRejected.
     """
     budget = budget or ConversionBudget(DECOMPRESSED_BYTES_MAX)
-    if old.codec != NONE and budget.is_used_up:
+    if message_set.codec != NONE and budget.is_used_up:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=False)
     decompressed_bytes, count = DECOMPRESSED_BYTES_MAX, 0
     try:
-        block, count, base_ms, max_ms = _encoded(_checked(records, old, log_append_time=log_append_time))
+        block, count, base_ms, max_ms = _encoded(_checked(records, message_set, log_append_time=log_append_time))
         decompressed_bytes = len(block)
     except Corrupt:
         raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=False) from None
@@ -128,9 +128,9 @@ def to_batch(
     except Oversized:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=False) from None
     finally:
-        if old.codec != NONE:
+        if message_set.codec != NONE:
             budget.spend(decompressed_bytes, count)
-    return _assemble(_BatchFields(0, 0, old.codec, count - 1, base_ms, max_ms, count), block)
+    return _assemble(_BatchFields(0, 0, message_set.codec, count - 1, base_ms, max_ms, count), block)
 
 
 def stored_batch(messages: Sequence[Message], codec: int, attributes: int) -> bytearray:
@@ -180,11 +180,11 @@ def _assemble(fields: _BatchFields, block: bytes) -> bytearray:
     return out
 
 
-def _checked(records: bytes, old: CheckedMessageSet, *, log_append_time: bool) -> Iterator[Message]:
-    for entry in old.entries:
+def _checked(records: bytes, message_set: CheckedMessageSet, *, log_append_time: bool) -> Iterator[Message]:
+    for entry in message_set.entries:
         outer = read_message(records, entry)
         claims = bool(entry.magic and outer.attributes & layout.LOG_APPEND_TIME)
-        for message in (outer,) if old.codec == NONE else unwrap_messages(outer, entry.magic):
+        for message in (outer,) if message_set.codec == NONE else unwrap_messages(outer, entry.magic):
             # Kafka fails on timestamps before 1970 without a reason; timestamps too far ahead overflow its deltas.
             refused = claims and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
             if refused or not NO_TIMESTAMP <= message.timestamp_ms < TIMESTAMP_MAX:
@@ -251,8 +251,8 @@ def _as_messages(
     """Returns a batch as messages, one per record, or as one compressed wrapper."""
     codec = header.codec
     block = records_block(batch)
-    stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
-    flags = layout.LOG_APPEND_TIME if stamped and magic else 0
+    is_append_time = bool(header.attributes & layout.LOG_APPEND_TIME)
+    flags = layout.LOG_APPEND_TIME if is_append_time and magic else 0
     out = bytearray()
     base_offset = -1
     last_offset = -1
@@ -267,7 +267,7 @@ def _as_messages(
         header_bytes += record.end - record.headers_at - 1
         last_offset = offset
         created_ms = layout.wrap_to_int64(header.base_timestamp + record.timestamp_delta)
-        timestamp_ms = header.max_timestamp if stamped else created_ms
+        timestamp_ms = header.max_timestamp if is_append_time else created_ms
         max_ms = max(max_ms, timestamp_ms)
         key = None if record.key is None else block[record.key[0] : record.key[1]]
         value = None if record.value is None else block[record.value[0] : record.value[1]]

@@ -186,14 +186,14 @@ def unwrap_messages(wrapper: Message, magic: int) -> Iterator[Message]:
         base = wrapper.offset - last.offset
         if base < 0:
             raise Invalid("a wrapper's offset is below that of its last message")
-    stamped = bool(magic and wrapper.attributes & LOG_APPEND_TIME)
+    is_append_time = bool(magic and wrapper.attributes & LOG_APPEND_TIME)
     for entry in entries(inner):
         message = read_message(inner, entry)
         if message.codec != NONE:
             raise Invalid("a wrapper inside a wrapper")
         if not is_checksum_valid(inner, entry):
             raise Corrupt("the checksum of an inner message is wrong")
-        timestamp_ms = wrapper.timestamp_ms if stamped else message.timestamp_ms
+        timestamp_ms = wrapper.timestamp_ms if is_append_time else message.timestamp_ms
         yield message._replace(offset=base + message.offset, timestamp_ms=timestamp_ms)
 
 

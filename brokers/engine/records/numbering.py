@@ -13,21 +13,24 @@ from brokers.engine.wire.varints import MalformedVarint, encode_signed, read_sig
 
 # Maximum number of records in one column.
 COLUMN_RECORDS_MAX: Final = 1_024
-# Number of records that are checked one by one where no run begins, and the number if no run follows them either.
-PATIENCE_RECORDS: Final = 64
+# Number of records that are checked one by one after a run, until a run is looked for again; and after such records, if
+# no run followed them.
+SINGLE_STEPS_AFTER_A_RUN: Final = 64
 SINGLE_STEPS_MAX: Final = 1_024
 TIMESTAMP_BYTES_MAX: Final = 10
 
-# Deltas below these are encoded in one, two and three bytes. No batch has more records than the last of these numbers.
+# Deltas below these numbers are encoded in one, two and three bytes. The last one is
+# `validation.RECORDS_PER_BATCH_MAX`.
 _ONE_BYTE: Final = 1 << 6
 _TWO_BYTES: Final = 1 << 13
 _THREE_BYTES: Final = 1 << 18
-# One byte of every delta from 0 on: a single byte; the first of several; the second of two and of three; the third.
-_ALONE: Final = bytes(2 * delta for delta in range(_ONE_BYTE))
-_FIRST: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(64)) * (_THREE_BYTES // 64)
+# Columns of encoded deltas: byte string N has at position D the byte N of delta D, for deltas that are encoded in one
+# byte, in two or in three.
+_ONLY_BYTE: Final = bytes(2 * delta for delta in range(_ONE_BYTE))
+_FIRST_OF_SEVERAL: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(64)) * (_THREE_BYTES // 64)
 _SECOND_OF_TWO: Final = b"".join(bytes((high,)) * 64 for high in range(128))
 _SECOND_OF_THREE: Final = b"".join(bytes((high | 0x80,)) * 64 for high in range(128)) * (_THREE_BYTES // _TWO_BYTES)
-_THIRD: Final = b"".join(bytes((high,)) * _TWO_BYTES for high in range(_THREE_BYTES // _TWO_BYTES))
+_THIRD_OF_THREE: Final = b"".join(bytes((high,)) * _TWO_BYTES for high in range(_THREE_BYTES // _TWO_BYTES))
 _HIGH_BIT_FLIPPED: Final = bytes(byte ^ 0x80 for byte in range(256))
 
 
@@ -45,23 +48,23 @@ def is_numbered(data: bytes, count: int) -> bool:
 def _is_numbered(data: bytes, count: int) -> bool:
     position = index = 0
     size = len(data)
-    patience = PATIENCE_RECORDS
+    single_steps = SINGLE_STEPS_AFTER_A_RUN
     while index < count:
         stride, run = run_at(data, position, size, min(count - index, COLUMN_RECORDS_MAX))
-        run = min(run, _same_width(index) - index)
+        run = min(run, _first_wider_delta(index) - index)
         if run >= RUN_MIN and _is_run_numbered(data, position, stride, run, index):
             position += stride * run
             index += run
-            patience = PATIENCE_RECORDS
+            single_steps = SINGLE_STEPS_AFTER_A_RUN
             continue
         if index >= _ONE_BYTE:
-            last = min(index + patience, count, _same_width(index))
+            last = min(index + single_steps, count, _first_wider_delta(index))
             position = _position_after(data, position, size, index, last)
             if position < 0:
                 return False
-            index, patience = last, SINGLE_STEPS_MAX
+            index, single_steps = last, SINGLE_STEPS_MAX
             continue
-        for _ in range(min(patience, count - index)):
+        for _ in range(min(single_steps, count - index)):
             byte = data[position]
             if byte < 0x80:
                 start, length = position + 1, byte >> 1
@@ -77,17 +80,19 @@ def _is_numbered(data: bytes, count: int) -> bool:
                 return False
             position = start + length
             index += 1
-        patience = SINGLE_STEPS_MAX
+        single_steps = SINGLE_STEPS_MAX
     return True
 
 
 def _position_after(data: bytes, position: int, size: int, index: int, last: int) -> int:
-    """Returns the position behind the next records if they have the offset deltas `index` to `last` - 1, which take two
+    """Returns the position after the next records if they have the offset deltas `index` to `last` - 1, which take two
     or three bytes; otherwise -1.
     """
     is_wide = index >= _TWO_BYTES
     middle = _SECOND_OF_THREE if is_wide else _SECOND_OF_TWO
-    for low, high, top in zip(_FIRST[index:last], middle[index:last], _THIRD[index:last], strict=True):
+    for low, high, top in zip(
+        _FIRST_OF_SEVERAL[index:last], middle[index:last], _THIRD_OF_THREE[index:last], strict=True
+    ):
         byte = data[position]
         if byte < 0x80:
             at = position + 2
@@ -108,7 +113,7 @@ def _position_after(data: bytes, position: int, size: int, index: int, last: int
     return position
 
 
-def _same_width(index: int) -> int:
+def _first_wider_delta(index: int) -> int:
     """Returns the first delta that is encoded in more bytes than `index`."""
     if index < _ONE_BYTE:
         return _ONE_BYTE
@@ -130,13 +135,13 @@ def _is_run_numbered(data: bytes, position: int, stride: int, run: int, index: i
             return False
     last = index + run
     if index < _ONE_BYTE:
-        return data[at:end:stride] == _ALONE[index:last]
-    if data[at:end:stride] != _FIRST[index:last]:
+        return data[at:end:stride] == _ONLY_BYTE[index:last]
+    if data[at:end:stride] != _FIRST_OF_SEVERAL[index:last]:
         return False
     if index < _TWO_BYTES:
         return data[at + 1 : end : stride] == _SECOND_OF_TWO[index:last]
     is_second = data[at + 1 : end : stride] == _SECOND_OF_THREE[index:last]
-    return is_second and data[at + 2 : end : stride] == _THIRD[index:last]
+    return is_second and data[at + 2 : end : stride] == _THIRD_OF_THREE[index:last]
 
 
 def renumber(data: bytes, count: int) -> bytes:

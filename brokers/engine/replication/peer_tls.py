@@ -47,7 +47,7 @@ class PeerTls:
         context = self._context(is_loopback(str(sock.getpeername()[0])))
         tls = context.wrap_socket(sock, do_handshake_on_connect=False)
         try:
-            await self._until_done(tls, tls.do_handshake)
+            await self._run_until_done(tls, tls.do_handshake)
             certificate = tls.getpeercert() or {}
             identity = identity_in(certificate)
             if identity is None or not identity.is_broker(self._cluster_id, broker_id):
@@ -55,7 +55,7 @@ class PeerTls:
             if self._is_revoked(certificate):
                 raise ConnectionRefusedError(0, f"the certificate of broker {broker_id} is revoked")
             if tls.selected_alpn_protocol() == PLAINTEXT_ALPN:
-                await self._until_done(tls, tls.unwrap)
+                await self._run_until_done(tls, tls.unwrap)
                 return plain_socket(tls)
         except asyncio.CancelledError:
             raise  # a step may be running in a thread, which closes the socket
@@ -64,15 +64,15 @@ class PeerTls:
             raise
         return TlsStream(tls, self._loop)
 
-    async def _until_done(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
+    async def _run_until_done(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
         while True:
             try:
                 await self._step(tls, step)
                 return
             except ssl.SSLWantReadError:
-                await self._until(tls, self._loop.add_reader, self._loop.remove_reader)
+                await self._await_event(tls, self._loop.add_reader, self._loop.remove_reader)
             except ssl.SSLWantWriteError:
-                await self._until(tls, self._loop.add_writer, self._loop.remove_writer)
+                await self._await_event(tls, self._loop.add_writer, self._loop.remove_writer)
 
     async def _step(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
         """Runs one attempt in a thread that never waits for the peer."""
@@ -85,7 +85,9 @@ class PeerTls:
             running.add_done_callback(partial(_close_after, tls))
             raise
 
-    async def _until(self, tls: ssl.SSLSocket, watch: Callable[..., object], unwatch: Callable[[int], object]) -> None:
+    async def _await_event(
+        self, tls: ssl.SSLSocket, watch: Callable[..., object], unwatch: Callable[[int], object]
+    ) -> None:
         ready = self._loop.create_future()
         watch(tls.fileno(), _wake, ready)
         try:

@@ -200,13 +200,13 @@ class Roles:
                 self._fetchers.unfollow(topic.name, state.index)
                 self._table.delete(topic.name, state.index, now_ms=self._now_ms())
                 local = None
-            if local is not None or not self._is_postponed(topic, state):
+            if local is not None or not self._postpone_creation(topic, state):
                 self._apply_or_report(topic, state, local)
         if before is not None and before.config != topic.config:
             self._table.update_config(topic.name, topic.config)
 
-    def _is_postponed(self, topic: TopicImage, state: PartitionImage) -> bool:
-        """True if the creation of a partition must be postponed; it is then queued."""
+    def _postpone_creation(self, topic: TopicImage, state: PartitionImage) -> bool:
+        """Queues the creation of a partition if it must be postponed; returns True then."""
         if self._wake is None or self._is_first or not self._is_assigned_here(topic, state):
             return False
         key = (topic.name, state.index)

@@ -113,13 +113,13 @@ def greatest_timestamp(log: Log, wait: bool = True) -> FoundRecord | None:
 def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -> Iterator[FoundRecord]:
     """Yields the records of a batch, or a record built from its header if the batch is corrupt."""
     data = segment.batch_at(position, header.size_bytes, wait)
-    stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
+    is_append_time = bool(header.attributes & layout.LOG_APPEND_TIME)
     try:
         if layout.checksum(data) != header.crc:
             raise Malformed("the checksum is wrong")
         for offset_delta, timestamp_delta in record_deltas(records_block(data), header.record_count):
             created_ms = layout.wrap_to_int64(header.base_timestamp + timestamp_delta)
-            timestamp_ms = header.max_timestamp if stamped else created_ms
+            timestamp_ms = header.max_timestamp if is_append_time else created_ms
             yield FoundRecord(timestamp_ms, header.base_offset + offset_delta, header.leader_epoch)
     except (Malformed, Undecodable, Oversized):
         yield _by_header(header)

@@ -66,15 +66,15 @@ class ReadAhead:
                 found_bytes = front[1]
             else:
                 others.append(front)
-        own = self._descriptor(fd)
+        own_fd = self._descriptor(fd)
         try:
             before = _blocks_read()
-            end = read_into_cache(own, position, end - position)
+            end = read_into_cache(own_fd, position, end - position)
             found_bytes = found_bytes + end - position if _blocks_read() == before else 0
-            is_whole = end >= os.fstat(own).st_size
+            is_whole = end >= os.fstat(own_fd).st_size
         finally:
-            if own != fd:
-                self._spare.append(own)
+            if own_fd != fd:
+                self._spare.append(own_fd)
         if not is_whole and found_bytes < WARM_BYTES:
             others.append((end, found_bytes))
         self._fronts = tuple(others[-READERS_MAX:])

@@ -95,7 +95,7 @@ def load_log(
     damages = [Damage(path, -1, -1, "is not a log file; ignored") for path in foreign]
     if log.epochs.is_damaged:
         damages.append(Damage(log.epochs.path, -1, -1, "is unreadable; rebuilt"))
-    trusted = clean and _is_consistent(log, start_offset, recovery_point, dense_from is not None, damages)
+    trusted = clean and _check_consistency(log, start_offset, recovery_point, dense_from is not None, damages)
     truncated = scanned = 0
     unlisted: list[int] = []
     if not trusted:
@@ -158,8 +158,9 @@ def _segments(
     return segments
 
 
-def _is_consistent(log: Log, start_offset: int, recovery_point: int, is_dense: bool, damages: list[Damage]) -> bool:
-    """True if the files that a clean stop left are consistent with each other; also sets the log end offset.
+def _check_consistency(log: Log, start_offset: int, recovery_point: int, is_dense: bool, damages: list[Damage]) -> bool:
+    """Checks the files that a clean stop left, and sets the log end offset. Returns False if they contradict each
+    other, with the damage in `damages`.
 
     A recovery point of 0 is not checked: the directory may have been created without a checkpoint of recovery points.
     """

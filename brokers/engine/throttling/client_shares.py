@@ -87,7 +87,7 @@ class ClientShares:
         if not limiter.share_key or direction is None or layout is None or not self._is_shared_out(layout):
             return
         key = (direction, limiter.share_key)
-        if key in self.flows or limiter.whole_limit_per_s < SHARED_BPS_MIN or not self._has_room():
+        if key in self.flows or limiter.whole_limit_per_s < SHARED_BPS_MIN or not self._make_room():
             return
         flow = self.flows[key] = FlowShare(limiter, now_ms, self._pool(key))
         self._rebase(flow, limiter.whole_limit_per_s, layout, now_ms)
@@ -100,7 +100,7 @@ class ClientShares:
         flow, layout = self.flows.get(key), self._layout(key[0])
         if flow is not None or layout is None:
             return flow
-        if basis != layout.basis(limit_bps) or not self._is_shared_out(layout) or not self._has_room():
+        if basis != layout.basis(limit_bps) or not self._is_shared_out(layout) or not self._make_room():
             return None
         flow = self.flows[key] = FlowShare(None, now_ms, self._pool(key))
         self._rebase(flow, limit_bps, layout, now_ms)
@@ -112,8 +112,8 @@ class ClientShares:
     def _is_shared_out(self, layout: Layout) -> bool:
         return layout.is_shared and layout.effective_policy != STATIC
 
-    def _has_room(self) -> bool:
-        """True if one more limit can be shared; idle ones are dropped to make room."""
+    def _make_room(self) -> bool:
+        """Drops idle limits if there are too many. Returns True if one more limit can be shared."""
         if len(self.flows) >= KEYS_MAX:
             for key in [key for key, flow in self.flows.items() if flow.is_idle]:
                 self.flows.pop(key).close()

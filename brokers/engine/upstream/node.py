@@ -200,7 +200,7 @@ def _services(
 ) -> BrokerServices:
     """Returns the services of sessions. There are no partitions and no coordinators, and ZooKeeper is not used."""
     current = CurrentImage(image)
-    store = ClusterStore(NoTree(), place=_no_placement, now_ms=clock.now_ms)
+    store = ClusterStore(NoTree(), assign_replicas=_no_placement, now_ms=clock.now_ms)
     table = PartitionTable(StorageSettings(roots=(), broker_id=node_id, cluster_id=image.cluster_id))
     services = BrokerServices(
         broker_id=node_id,

@@ -123,7 +123,7 @@ def test_a_link_out_of_the_tenants_folder_is_not_followed(owner: Member, root: P
     archive = make_archive(owner, "file:out/x")
     (root / owner.tenant.pk).mkdir(parents=True)
     (root / owner.tenant.pk / "out").symlink_to(tmp_path)
-    with pytest.raises(address.AddressRefused), address.open_place(running.store_of(archive)):
+    with pytest.raises(address.AddressRefused), address.open_destination(running.store_of(archive)):
         pass
 
 
@@ -200,7 +200,7 @@ def test_passwords_and_keys_are_sealed_and_shown_to_nobody(owner: Member) -> Non
     assert made.status_code == 201, made.content
     stored = Archive.objects.get()
     for secret, kept in (("opensesame", stored.password), (KEYS["secret_access_key"], stored.secret_access_key)):
-        assert secret not in kept and running.opened(kept) == secret
+        assert secret not in kept and running.decrypt(kept) == secret
         for answer in (made, api.get(f"/archives/{stored.pk}"), api.get("/archives")):
             assert secret not in answer.content.decode() and kept not in answer.content.decode()
         assert secret not in repr(running.store_of(stored))
@@ -455,8 +455,8 @@ def test_changes_on_the_page_leave_empty_secrets_as_they_are(owner: Member, brow
     assert pages.post(reverse("page-archive", args=[archive.pk]), form).status_code == 302
     archive.refresh_from_db()
     assert (archive.interval_minutes, archive.run_after_bytes, archive.bytes_per_s_max) == (7, 5_000_000, None)
-    assert running.opened(archive.password) == "opensesame"
-    assert running.opened(archive.secret_access_key) == KEYS["secret_access_key"]
+    assert running.decrypt(archive.password) == "opensesame"
+    assert running.decrypt(archive.secret_access_key) == KEYS["secret_access_key"]
     assert pages.post(reverse("page-archive", args=[archive.pk]), form | {"access_key_id": ""}).status_code == 422
     assert pages.post(reverse("page-archive", args=[archive.pk]), form | {"username": ""}).status_code == 302
     archive.refresh_from_db()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from archives import limits, sweeping
-from archives.address import Store, open_place, parse
+from archives.address import Store, open_destination, parse
 from archives.relay import Relay
 from tests.testkit.https_server import https_server
 from tests.testkit.waiting import eventually
@@ -125,7 +125,7 @@ def test_a_bucket_that_lists_files_without_an_end_is_cut_off(
 
         def sweep() -> None:
             try:
-                with open_place(store) as place:
+                with open_destination(store) as place:
                     list(sweeping._paths(place))
             except OSError as trouble:
                 failed.append(trouble)

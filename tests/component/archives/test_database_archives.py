@@ -117,7 +117,7 @@ def test_the_password_of_a_database_is_sealed_changed_and_shown_to_nobody(owner:
     made = api.post("/archives", body(owner, url=TABLE, **LOGIN))
     assert made.status_code == 201, made.content
     stored = Archive.objects.get()
-    assert running.opened(stored.database_password) == LOGIN["database_password"]
+    assert running.decrypt(stored.database_password) == LOGIN["database_password"]
     path = f"/archives/{stored.pk}"
     changed = api.patch(path, {"database_user": "writer", "database_password": "another"})
     assert changed.json()["database_user"] == "writer"
@@ -150,7 +150,7 @@ def test_an_archive_in_a_database_is_made_shown_and_changed_on_the_page(owner: M
     assert client.post(reverse("page-archive", args=[archive.pk]), change).status_code == 302
     archive.refresh_from_db()
     assert (archive.interval_minutes, archive.database_user) == (7, "writer")
-    assert running.opened(archive.database_password) == LOGIN["database_password"]
+    assert running.decrypt(archive.database_password) == LOGIN["database_password"]
 
 
 def test_a_deleted_archive_in_a_database_leaves_its_rows(owner: Member) -> None:

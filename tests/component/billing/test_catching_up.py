@@ -66,6 +66,6 @@ def test_a_usage_partition_that_is_made_anew_is_read_from_its_beginning() -> Non
 
     with pytest.raises(UsageLost):
         plan(stored(), {1: (0, 700), 2: (0, 3)})
-    usage_begins_anew.it("cl-00000000", 2)
+    usage_begins_anew.implementation("cl-00000000", 2)
     assert plan(stored(), {1: (0, 700), 2: (0, 3)}) == {2: (0, 3)}
     assert UsageOffset.objects.filter(cluster_id="cl-11111111").exists()

@@ -13,7 +13,7 @@ from django.db import connection
 from billing import dsn, selectors
 from billing.models import NEVER, UsageOffset
 from billing.pipeline import job, schema, sink
-from billing.pipeline.cluster import Cluster as Source
+from billing.pipeline.cluster import UsageSource
 from billing.pipeline.consuming import UsageConsumer
 from brokers.models import Cluster
 from tests.testkit.api_cases import Api, make_member
@@ -64,7 +64,7 @@ def test_nothing_is_complete_where_nothing_was_read_to_its_end(tmp_path: Path) -
 
 @pytest.mark.django_db(transaction=True)
 def test_a_look_that_finds_nothing_further_makes_an_idle_cluster_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Source(cluster_id="cl-aaaaaaaa", bootstrap="127.0.0.1:1", username="nobody", password="none")
+    source = UsageSource(cluster_id="cl-aaaaaaaa", bootstrap="127.0.0.1:1", username="nobody", password="none")
     monkeypatch.setattr(UsageConsumer, "available", lambda _consumer: {0: (0, 5), 1: (0, 0)})
     with sink.exclusive(dsn.conninfo(), source.cluster_id) as opened:
         minutes, counters = (schema.table(each, ()) for each in (schema.columns(schema.MINUTE_NAMES), schema.COUNTER))
@@ -85,8 +85,8 @@ def test_a_look_that_finds_nothing_further_makes_an_idle_cluster_complete(monkey
 @pytest.mark.django_db(transaction=True)
 def test_a_partition_with_more_than_was_applied_stays_as_it_was_known() -> None:
     with sink.exclusive(dsn.conninfo(), "cl-aaaaaaaa") as opened:
-        sink.note_complete(opened, "cl-aaaaaaaa", {0: 5}, NOON)
-        sink.note_complete(opened, "cl-aaaaaaaa", {0: 9}, NOON + timedelta(minutes=1))
-        sink.note_complete(opened, "cl-aaaaaaaa", {0: 5}, NOON - timedelta(minutes=1))
+        sink.record_read_times(opened, "cl-aaaaaaaa", {0: 5}, NOON)
+        sink.record_read_times(opened, "cl-aaaaaaaa", {0: 9}, NOON + timedelta(minutes=1))
+        sink.record_read_times(opened, "cl-aaaaaaaa", {0: 5}, NOON - timedelta(minutes=1))
     assert UsageOffset.objects.get().updated_at == NOON
     assert not connection.in_atomic_block

@@ -185,7 +185,7 @@ class TestRetiring:
     @pytest.fixture()
     def read(self) -> Iterator[dict[int, int]]:
         read: dict[int, int] = {}
-        with plugged(interfaces.usage_read_to, lambda _cluster_id: read):
+        with plugged(interfaces.next_usage_offsets, lambda _cluster_id: read):
             yield read
 
     def test_one_with_instances_is_not_retired(self, operator: Api, tmp_path: Path) -> None:

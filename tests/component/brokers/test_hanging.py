@@ -142,7 +142,7 @@ def test_an_orphan_is_open_for_long_and_known_to_no_coordinator(
     admin_client.write((topic, 3), producer_id=4, at_ms=ago(1_000))  # young
     admin_client.write((topic, 4), producer_id=5, at_ms=ago(OLD), first_offset=None)  # nothing open
     result = hanging.scan(cluster)
-    assert [(row.place, row.instance_id) for row in result.rows] == [
+    assert [(row.topic_partition, row.instance_id) for row in result.rows] == [
         ((topic, 0), instance.pk),
         ((topic, 2), instance.pk),
     ]

@@ -23,7 +23,7 @@ from django.utils import timezone
 from pytest_django.live_server_helper import LiveServer
 
 from brokers import services
-from brokers.agent.control_plane import ControlPlaneAway
+from brokers.agent.control_plane import ControlPlaneUnavailable
 from brokers.agent.joined.certificates import JoinedCertificates, internal_file
 from brokers.agent.joined.client import ApiClient, ApiRefused, ControlPlaneAddress
 from brokers.agent.joined.control_plane import JoinedControlPlane
@@ -337,7 +337,7 @@ def away(state_dir: Path, secrets: Path) -> JoinedControlPlane:
 
 def test_a_control_plane_that_is_away_holds_nothing_up(away: JoinedControlPlane) -> None:
     away.begin_round()
-    with pytest.raises(ControlPlaneAway):
+    with pytest.raises(ControlPlaneUnavailable):
         away.wanted()
     away.store_process_state("brk-a", {"process_state": ProcessState.RUNNING})
     away.count_restart("brk-a")

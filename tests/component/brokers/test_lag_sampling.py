@@ -43,7 +43,7 @@ class FakeLags:
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
         return {item: tuple(self.found[item]) for item in ids}
 
-    def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
+    def topic_names(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
         self.owners.append((instance_id, list(groups)))
         return {} if self.silent else self._names
 

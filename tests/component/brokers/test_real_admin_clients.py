@@ -203,7 +203,7 @@ def test_a_transaction_unknown_to_every_coordinator_is_found_and_aborted(
     leave_behind()
     internal = (f"{INSTANCE_ID}.{TOPIC}", 2)
     (orphan,) = hanging.scan(cluster).rows
-    assert (orphan.place, orphan.producer.producer_id, orphan.instance_id) == (
+    assert (orphan.topic_partition, orphan.producer.producer_id, orphan.instance_id) == (
         internal,
         FORGOTTEN_PRODUCER,
         instance.pk,

@@ -33,7 +33,7 @@ from config.embedded.java import Java
 from config.embedded.postgres import DATABASE, SOCKET_NAME, USER, EmbeddedPostgres
 from config.embedded.process import StartFailed, free_port, wait_until
 from config.embedded.redis import EmbeddedRedis
-from config.embedded.zookeeper_acls import ForeignGuard
+from config.embedded.zookeeper_acls import ForeignEnsembleAcls
 from config.environment import Environment
 from config.supervisor import services
 from config.supervisor.external import check
@@ -224,7 +224,7 @@ async def test_a_zookeeper_that_asks_for_certificates_lets_nobody_in_without(
 def test_the_control_plane_and_the_access_lists_go_under_tls_too(
     secured_zookeeper: TlsZooKeeper, own_tls: ZooKeeperTls, settings: object, tmp_path: Path
 ) -> None:
-    ForeignGuard([CONTROL, BROKER], ACCESS, own_tls).apply(secured_zookeeper.secure_address)
+    ForeignEnsembleAcls([CONTROL, BROKER], ACCESS, own_tls).apply(secured_zookeeper.secure_address)
     secret = tmp_path / "control"
     secret.write_text(f"{CONTROL.user}:{CONTROL.password}")
     other = tmp_path / "broker"

@@ -40,7 +40,9 @@ def works(email: str, password: str) -> bool:
 
 def test_the_same_logins_are_shown_at_every_start(state: StateDirectory) -> None:
     said: list[str] = []
-    assert seed.people(state, with_demo=True, say=said.append) == seed.people(state, with_demo=True, say=said.append)
+    assert seed.ensure_accounts(state, with_demo=True, say=said.append) == seed.ensure_accounts(
+        state, with_demo=True, say=said.append
+    )
     assert said == []
 
 
@@ -49,11 +51,11 @@ def test_the_same_logins_are_shown_at_every_start(state: StateDirectory) -> None
 def test_a_torn_file_of_logins_gives_those_it_had_new_passwords_that_work(
     state: StateDirectory, torn: str, first_with_demo: bool
 ) -> None:
-    seed.people(state, with_demo=True, say=print)
+    seed.ensure_accounts(state, with_demo=True, say=print)
     (state.root / "secrets" / seed.LOGINS_FILE).write_text(torn)
     said: list[str] = []
-    seed.people(state, with_demo=first_with_demo, say=said.append)
-    shown = seed.people(state, with_demo=True, say=said.append)
+    seed.ensure_accounts(state, with_demo=first_with_demo, say=said.append)
+    shown = seed.ensure_accounts(state, with_demo=True, say=said.append)
     assert shown.tenant is not None
     assert works(shown.operator.username, shown.operator.password)
     assert works(shown.tenant.login.username, shown.tenant.login.password)
@@ -65,7 +67,7 @@ def test_a_torn_file_of_logins_gives_those_it_had_new_passwords_that_work(
 def test_a_torn_file_before_anybody_has_an_account_is_written_anew(state: StateDirectory) -> None:
     (state.root / "secrets" / seed.LOGINS_FILE).write_text("")
     said: list[str] = []
-    shown = seed.people(state, with_demo=False, say=said.append)
+    shown = seed.ensure_accounts(state, with_demo=False, say=said.append)
     assert works(shown.operator.username, shown.operator.password)
     assert said == []
 
@@ -81,7 +83,7 @@ def users() -> Iterator[FakeUsers]:
 
 
 def demo(state: StateDirectory) -> tuple[Member, Instance]:
-    seed.people(state, with_demo=True, say=print)
+    seed.ensure_accounts(state, with_demo=True, say=print)
     member = demo_owner(seed.DEMO_EMAIL)
     return member, make_running(member.tenant, name=seed.DEMO_INSTANCE)
 
@@ -133,17 +135,17 @@ def ask_as_operator(token: str) -> int:
 
 @pytest.mark.parametrize("with_demo", [True, False])
 def test_the_operators_token_works_and_is_kept(state: StateDirectory, with_demo: bool) -> None:
-    token = seed.people(state, with_demo=with_demo, say=print).operator_token
+    token = seed.ensure_accounts(state, with_demo=with_demo, say=print).operator_token
     assert ask_as_operator(token) == 200
     assert Api(token).get("/instances").status_code == 403
     kept = state.root / "secrets" / seed.LOGINS_FILE
     assert json.loads(kept.read_text())["operator_token"] == token
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert seed.people(state, with_demo=with_demo, say=print).operator_token == token
+    assert seed.ensure_accounts(state, with_demo=with_demo, say=print).operator_token == token
 
 
 def test_a_token_of_the_operator_that_is_lost_or_revoked_is_replaced_and_works_no_more(state: StateDirectory) -> None:
-    first = seed.people(state, with_demo=False, say=print).operator_token
+    first = seed.ensure_accounts(state, with_demo=False, say=print).operator_token
     (state.root / "secrets" / seed.LOGINS_FILE).write_text("")
     second = seed.operator_token(state)
     assert [ask_as_operator(token) for token in (first, second)] == [401, 200]
@@ -178,7 +180,7 @@ def test_the_command_prints_the_token(
     monkeypatch.setenv("PENSTOCK_STATE_DIR", str(state.root))
     with pytest.raises(CommandError, match="no operator"):
         call_command("operator_token")
-    token = seed.people(state, with_demo=False, say=print).operator_token
+    token = seed.ensure_accounts(state, with_demo=False, say=print).operator_token
     capsys.readouterr()
     call_command("operator_token")
     assert capsys.readouterr().out == f"{token}\n"

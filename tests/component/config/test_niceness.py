@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from config.embedded.niceness import SESSION_FILE, give_way
+from config.embedded.niceness import SESSION_FILE, lower_priority
 from config.embedded.process import Child, wait_until
 from config.supervisor import programs
 from config.supervisor.state import StateDirectory
@@ -28,7 +28,7 @@ def test_a_grandchild_inherits_the_niceness(tmp_path: Path) -> None:
         name="child",
         command=(sys.executable, "-c", STARTER),
         log_file=tmp_path / "log",
-        before_exec=partial(give_way, 7),
+        before_exec=partial(lower_priority, 7),
     )
     child.start()
     try:
@@ -57,8 +57,9 @@ def test_only_the_pipeline_of_usage_gives_way(tmp_path: Path) -> None:
 @pytest.mark.skipif(not SESSION_FILE.exists(), reason="this kernel does not group processes by session")
 def test_a_process_that_leads_no_session_leaves_the_niceness_of_the_session_alone(tmp_path: Path) -> None:
     code = (
-        "import os; from config.embedded.niceness import SESSION_FILE, give_way; before = SESSION_FILE.read_text();"
-        "give_way(3); assert os.getpriority(os.PRIO_PROCESS, 0) >= 3; assert SESSION_FILE.read_text() == before"
+        "import os; from config.embedded.niceness import SESSION_FILE, lower_priority;"
+        "before = SESSION_FILE.read_text();"
+        "lower_priority(3); assert os.getpriority(os.PRIO_PROCESS, 0) >= 3; assert SESSION_FILE.read_text() == before"
     )
     child = Child(
         name="child",

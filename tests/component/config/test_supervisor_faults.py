@@ -178,7 +178,7 @@ def test_passwords_are_kept_before_anybody_has_them(tmp_path: Path, monkeypatch:
     (tmp_path / "secrets").mkdir()
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            seed.people(state, with_demo=True, say=print)
+            seed.ensure_accounts(state, with_demo=True, say=print)
     assert given[0] == given[1]
 
 

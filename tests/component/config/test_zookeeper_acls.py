@@ -25,7 +25,7 @@ from brokers.provisioning.publisher import Publisher
 from config.embedded.java import Java
 from config.embedded.process import StartFailed, free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
-from config.embedded.zookeeper_acls import ForeignGuard, Guard
+from config.embedded.zookeeper_acls import ForeignEnsembleAcls, OwnEnsembleAcls
 from quotas.addresses import CONNECTION_CREATION_RATE
 from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete
 from tests.testkit.oauth import Issuer
@@ -68,9 +68,9 @@ def session(address: str, *known: Credentials) -> Iterator[KazooClient]:
         client.close()
 
 
-def serve(home: Path, java: Java, guard: Guard | None) -> EmbeddedZooKeeper:
+def serve(home: Path, java: Java, acls: OwnEnsembleAcls | None) -> EmbeddedZooKeeper:
     server = EmbeddedZooKeeper(
-        home / "zookeeper", port=free_port(), java=java, log_file=home / "zookeeper.log", guard=guard
+        home / "zookeeper", port=free_port(), java=java, log_file=home / "zookeeper.log", acls=acls
     )
     server.start()
     wait_until(server.is_ready, child=server.child, timeout_s=START_TIMEOUT_S)
@@ -102,7 +102,7 @@ def upgraded(before: dict[str, Any], java: Java) -> Iterator[EmbeddedZooKeeper]:
             client.create(path, raw)
         before["tree"] = contents(client, "/penstock")
     open_server.child.stop()
-    server = serve(home, java, Guard(SUPER, ACCESS))
+    server = serve(home, java, OwnEnsembleAcls(SUPER, ACCESS))
     # At once: the tests that write come in any order.
     with session(server.address, SUPER) as client:
         before["kept"] = contents(client, "/penstock")
@@ -239,30 +239,30 @@ def test_secrets_that_were_made_anew_are_taken_up_and_nothing_is_written_twice(u
             return {path: client.get_acls(path)[1].aversion for path in ("/", *TREE)}
 
     first = versions()
-    assert Guard(SUPER, ACCESS).apply(upgraded.address)
+    assert OwnEnsembleAcls(SUPER, ACCESS).apply(upgraded.address)
     assert versions() == first
     renewed = TreeAccess(broker=BROKER.digest, control=Credentials("control", "renewed").digest)
     try:
-        assert Guard(SUPER, renewed).apply(upgraded.address)
+        assert OwnEnsembleAcls(SUPER, renewed).apply(upgraded.address)
         with session(upgraded.address, CONTROL) as client, pytest.raises(NoAuthError):
             client.get(CLUSTER)
         with session(upgraded.address, Credentials("control", "renewed")) as client:
             assert client.get(CLUSTER)[0] == b""
     finally:
-        assert Guard(SUPER, ACCESS).apply(upgraded.address)
+        assert OwnEnsembleAcls(SUPER, ACCESS).apply(upgraded.address)
 
 
 def test_our_trees_in_a_zookeeper_of_somebody_else_are_given_access_lists(tmp_path: Path, java: Java) -> None:
-    guard = ForeignGuard([CONTROL, BROKER], ACCESS)
+    acls = ForeignEnsembleAcls([CONTROL, BROKER], ACCESS)
     with own_zookeeper(tmp_path, java) as server:
         with session(server.address) as stranger:
             for path, raw in TREE.items():
                 stranger.create(path, raw)
-            guard.apply(server.address)
+            acls.apply(server.address)
             with pytest.raises(NoAuthError):
                 stranger.get(CLUSTER)
             assert stranger.get("/somebody-elses")[0] == b"too"
         with session(server.address, BROKER) as broker:
             assert broker.get(f"{CLUSTER}/controller_epoch")[0] == b"7"
         with pytest.raises(StartFailed, match="refuses the credentials"):
-            ForeignGuard([SUPER], TreeAccess(SUPER.digest, SUPER.digest)).apply(server.address)
+            ForeignEnsembleAcls([SUPER], TreeAccess(SUPER.digest, SUPER.digest)).apply(server.address)

@@ -22,7 +22,7 @@ from pyspark import SparkContext
 
 from billing.lake.address import open_lake
 from billing.pipeline import job, spark
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     sys.stdin.readline()
     if context is not None:
         threading.Thread(target=tell_reading, args=(context,), daemon=True).start()
-    lake, cluster = open_lake(given["lake"]), Cluster(**given["cluster"])
+    lake, cluster = open_lake(given["lake"]), UsageSource(**given["cluster"])
     with job.Runs(session, cluster, given["dsn"], lake=lake, at_point=at_point) as runs:
         while not runs.run(sys.maxsize if in_process else 0).caught_up:
             pass

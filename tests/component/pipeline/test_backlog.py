@@ -23,7 +23,7 @@ from billing.lake import replay
 from billing.lake.address import Lake, open_lake
 from billing.models import LakeFile, UsageHour, UsageOffset
 from billing.pipeline import job, sink
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 from billing.pipeline.consuming import UsageConsumer, consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import NAME_CHARACTERS_MAX, USAGE_TOPIC, CounterValue, ReportHead, UsageEvent
@@ -78,9 +78,9 @@ def write(conf: dict[str, Any], raws: Iterable[bytes]) -> None:
     assert producer.flush(60) == 0
 
 
-def source_of(cluster: EngineCluster) -> Cluster:
+def source_of(cluster: EngineCluster) -> UsageSource:
     settings = cluster.brokers[0].settings
-    return Cluster(
+    return UsageSource(
         cluster_id=cluster.cluster_id, bootstrap=f"{settings.internal_host}:{settings.internal_port}",
         username=CLUSTER_USER, password=cluster.secret,
     )  # fmt: skip

@@ -121,8 +121,8 @@ def test_random_and_hostile_records_are_billed_as_by_dataframes(spark: SparkSess
         assert naive_usage.billed(ranges, start, BOUNDS, known, stored.rows) == (minutes, counters, reports)
         assert rows_of(differences.minutes(found)) == minutes
         assert rows_of(differences.last_counters(found)) == counters
-        results = [spark_tasks.added_up(each) for each in checked]
-        joined = spark_tasks.joined(planned(ranges, start), [result for result, _ in results], stored.of)
+        results = [spark_tasks.aggregate(each) for each in checked]
+        joined = spark_tasks.combine_results(planned(ranges, start), [result for result, _ in results], stored.of)
         if joined is not None:
             by_tasks += 1
             assert rows_of(joined.minutes) == minutes

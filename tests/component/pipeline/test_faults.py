@@ -29,7 +29,7 @@ from billing.lake import reconciliation, replay
 from billing.lake.address import open_lake
 from billing.models import LakeFile, UsageHour, UsageMinute, UsageOffset
 from billing.pipeline import job
-from billing.pipeline.cluster import Cluster
+from billing.pipeline.cluster import UsageSource
 from billing.pipeline.consuming import consumer_conf
 from billing.pipeline.sink import PipelineBusy
 from brokers.contract.process import CLUSTER_USER
@@ -116,7 +116,7 @@ class Driver:
         place = open_lake(self.lake.as_uri())
         try:
             return job.run(
-                lambda: session, Cluster(**self.cluster), dsn.conninfo(), lake=place,
+                lambda: session, UsageSource(**self.cluster), dsn.conninfo(), lake=place,
                 spark_from_records=self.spark_from_records,
             ).caught_up  # fmt: skip
         except PipelineBusy:

@@ -266,7 +266,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_not_loaded_as_the_old_one
         finish(loader, reached)
 
     monkeypatch.setattr(loading.TableLoader, "finish", make_it_anew)
-    assert loading.REMADE in run_here(archive).error
+    assert loading.RECREATED_MEANWHILE in run_here(archive).error
     assert loaded(lake) == []
     sender.records.clear()
     sender.send(15)

@@ -59,15 +59,15 @@ from billing.pipeline import spark
 def javas():
     return [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
 
-assert not spark.give_back_after(0) and not javas()
+assert not spark.stop_session_after(0) and not javas()
 for _ in range(2):
     assert usage_backlog.spark_session().range(7).count() == 7
     (java,) = javas()
-    assert not spark.give_back_after(0), "it was used since the last look"
-    assert not spark.give_back_after(600) and java.is_running()
-    assert spark.give_back_after(0)
+    assert not spark.stop_session_after(0), "it was used since the last look"
+    assert not spark.stop_session_after(600) and java.is_running()
+    assert spark.stop_session_after(0)
     assert not javas() and not java.is_running()
-    assert not spark.give_back_after(0)
+    assert not spark.stop_session_after(0)
 print("given back")
 """
 

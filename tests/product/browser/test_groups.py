@@ -50,7 +50,7 @@ def crowded(instance: Instance, groups: FakeGroups, transactions: FakeTransactio
     transactions.add(instance.pk, "loader", state="CompleteCommit", started_ms=-1)
     groups.add(instance.pk, LONG, {(TOPIC, 0): 400})
     transactions.add(instance.pk, LONG, (TOPIC, 0), started_ms=now_ms - 4_000)
-    instance_interfaces.data_plane.it.create_topic(
+    instance_interfaces.data_plane.implementation.create_topic(
         instance.pk, LONG, partitions=1, replication_factor=1, config={}, validate_only=False
     )
     return instance

@@ -175,7 +175,7 @@ class Process:
             )
         )
         self.store = ClusterStore(
-            self.tree, place=Placer(dice.randrange), now_ms=clock.now_ms, random_bytes=dice.randbytes
+            self.tree, assign_replicas=Placer(dice.randrange), now_ms=clock.now_ms, random_bytes=dice.randbytes
         )
         self.current = CurrentImage(ClusterImage(CLUSTER_ID))
         self.store.follow(self.current)

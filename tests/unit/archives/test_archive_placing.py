@@ -13,7 +13,7 @@ from pyarrow.fs import LocalFileSystem
 from pytest import MonkeyPatch, TempPathFactory
 
 from archives import limits
-from archives.files import FileSet, file_path, parsed
+from archives.files import FileSet, file_path, parse_name
 from archives.placing import HOURS_END, UNDATED, Folder, hour_of, placed
 from archives.records import Records
 from billing.lake.address import Lake
@@ -68,7 +68,7 @@ def test_the_name_of_a_file_says_where_it_begins(
         path = file_path(folder, partition, offset, generation)
         head, _, name = path.rpartition("/")
         for each in (path, f"{head}/.{name}.new"):
-            assert parsed(each) == (partition, offset, generation)
+            assert parse_name(each) == (partition, offset, generation)
 
 
 @given(

@@ -245,7 +245,7 @@ def assert_bill_is_right(bill: Bill, inputs: Inputs, split: datetime) -> None:
     assert bill.subtotal == sum((line.amount for line in bill.lines), ZERO) >= inputs.agreement.minimum
     assert bill.total == bill.subtotal + bill.tax
     assert bill.tax == sum((rounded(each.base * each.percent / 100, bill.currency) for each in bill.taxes), ZERO)
-    assert from_json(json.loads(json.dumps(to_json(inputs)))).rated() == bill
+    assert from_json(json.loads(json.dumps(to_json(inputs)))).compute_bill() == bill
     spread = SpreadBill(bill, inputs.usage, inputs.prices)
     edges = (bill.period.start, split, split + HOUR, bill.period.end)
     parts = [spread.between(start, end) for start, end in pairwise(edges)]
@@ -280,12 +280,12 @@ def test_bills_notes_and_ledger_agree_to_the_cent_whatever_happens(quarter: Quar
             period=month, usage=usage_of(quarter, month, counters), prices=lists,
             agreement=agreement_of(quarter, number),
         )  # fmt: skip
-        bill = inputs.rated()
+        bill = inputs.compute_bill()
         assert_bill_is_right(bill, inputs, month.start + (len(quarter.usage) * 67 + 5) * HOUR)
         lines = list(bill.lines)
         for earlier, charged in issued:
             known = replace(earlier, usage=usage_of(quarter, earlier.period, counters))
-            lines += corrections(charged, by_key(known.rated().lines), earlier.period)
+            lines += corrections(charged, by_key(known.compute_bill().lines), earlier.period)
         event(f"corrections: {len(lines) > len(bill.lines)}")
         issued.append((inputs, by_key(bill.lines)))
         if lines:
@@ -299,7 +299,7 @@ def test_bills_notes_and_ledger_agree_to_the_cent_whatever_happens(quarter: Quar
                 _use(quarter, counters, place, hour, instance, direction, amount)
     for inputs, charged in issued:
         known = replace(inputs, usage=usage_of(quarter, inputs.period, counters))
-        due = by_key(known.rated().lines)
+        due = by_key(known.compute_bill().lines)
         assert {key: amount for key, amount in charged.items() if amount} == {
             key: amount for key, amount in due.items() if amount
         }

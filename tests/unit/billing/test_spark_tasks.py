@@ -36,8 +36,8 @@ def joined(*ranges: Checked, stored: StoredCounters = none_stored) -> Round | No
     planned = [
         PlannedRange(partition=place, start=0, stop=each.stop, bounds=BOUNDS) for place, each in enumerate(ranges)
     ]
-    results = [spark_tasks.added_up(each)[0] for each in ranges]
-    return spark_tasks.joined(planned, results, stored)
+    results = [spark_tasks.aggregate(each)[0] for each in ranges]
+    return spark_tasks.combine_results(planned, results, stored)
 
 
 @pytest.mark.parametrize("module", ["archives.loading", "archives.reading", "archives.tunnel", spark_tasks.__name__])
@@ -47,7 +47,7 @@ def test_modules_of_tasks_need_no_settings_of_django(module: str) -> None:
 
 
 def test_tasks_return_the_first_report_of_each_counter_and_keep_the_others() -> None:
-    result, later = spark_tasks.added_up(checked(*(report(n, n * 10) for n in range(1, 30))))
+    result, later = spark_tasks.aggregate(checked(*(report(n, n * 10) for n in range(1, 30))))
     assert result.first.column("sequence").to_pylist() == [1]
     assert result.counters.select(["sequence", "bytes"]).to_pylist() == [{"sequence": 29, "bytes": 290}]
     assert later.num_rows == 28 and sum(later.column("added_bytes").to_pylist()) == 280

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from instances.lifecycle.conditions import STORAGE_TERMS
 from tenants.alert_state import (
-    FACT,
+    FACT_TERMS,
     NO_LEVEL,
     UNKNOWN,
     AlertLevel,
@@ -112,7 +112,7 @@ def test_unknown_samples_change_no_state(terms: AlertTerms, walk: list[tuple[int
 
 @given(st.lists(st.booleans(), max_size=20))
 def test_a_fact_fires_while_it_is_true_and_has_never_fired_before_it_was_true(seen: list[bool]) -> None:
-    found = states(FACT, [(1, fact(is_true)) for is_true in seen])[1:]
+    found = states(FACT_TERMS, [(1, fact(is_true)) for is_true in seen])[1:]
     assert [alert.fires for alert in found] == seen
     for number, alert in enumerate(found):
         assert (alert.state is AlertState.OK) is not any(seen[: number + 1])
@@ -120,7 +120,7 @@ def test_a_fact_fires_while_it_is_true_and_has_never_fired_before_it_was_true(se
 
 @given(durations, st.integers(-5, 40))
 def test_a_value_at_its_level_since_an_instant_fires_once_its_duration_is_over(lasts: timedelta, passed_s: int) -> None:
-    terms = AlertTerms(levels=FACT.levels, lasts=lasts)
+    terms = AlertTerms(levels=FACT_TERMS.levels, lasts=lasts)
     fires = advance(pending_since(START), terms, fact(True), START + passed_s * SECOND).fires
     assert fires is (passed_s > 0 and passed_s * SECOND >= lasts)
 

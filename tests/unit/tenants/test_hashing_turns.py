@@ -1,4 +1,4 @@
-"""Bounds on password hashing: concurrency, waiting requests, and separate turns for operators."""
+"""Bounds on password hashing: concurrency, waiting requests, and separate slots for operators."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ WAIT_MS = 20_000
 class Slow:
     """Holds a turn until a test releases it."""
 
-    def __init__(self, turns: hashing.Turns) -> None:
+    def __init__(self, slots: hashing.HashingSlots) -> None:
         self.is_in = threading.Event()
         self.may_go = threading.Event()
         self.refused: list[hashing.HashingBusy] = []
-        self._turns = turns
+        self._slots = slots
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
     def _run(self) -> None:
         try:
-            with self._turns.turn():
+            with self._slots.acquire():
                 self.is_in.set()
                 self.may_go.wait(WAIT_MS / 1000)
         except hashing.HashingBusy as refusal:
@@ -39,37 +39,37 @@ class Slow:
 
 
 def test_no_more_than_the_limit_hash_at_a_time_and_who_is_beyond_those_who_wait_is_refused_at_once() -> None:
-    turns = hashing.Turns(at_once=2, waiting=1, wait_ms=WAIT_MS)
-    first, second = Slow(turns), Slow(turns)
+    slots = hashing.HashingSlots(at_once=2, waiting=1, wait_ms=WAIT_MS)
+    first, second = Slow(slots), Slow(slots)
     assert first.is_in.wait(5) and second.is_in.wait(5)
-    third = Slow(turns)
-    eventually(lambda: turns._places._value == 0, what="the third to wait")  # type: ignore[attr-defined]
+    third = Slow(slots)
+    eventually(lambda: slots._admitted._value == 0, what="the third to wait")  # type: ignore[attr-defined]
     assert not third.is_in.is_set()
-    with pytest.raises(hashing.HashingBusy) as refusal, turns.turn():
+    with pytest.raises(hashing.HashingBusy) as refusal, slots.acquire():
         pytest.fail("a fourth has a turn")
     assert (refusal.value.http_status, refusal.value.retry_after_s) == (503, hashing.RETRY_AFTER_S)
     first.end()
     assert third.is_in.wait(5)
     for slow in (second, third):
         slow.end()
-    with turns.turn():
+    with slots.acquire():
         pass
 
 
 def test_a_wait_beyond_the_deadline_is_refused_and_leaves_its_place() -> None:
-    turns = hashing.Turns(at_once=1, waiting=1, wait_ms=10)
-    holder = Slow(turns)
+    slots = hashing.HashingSlots(at_once=1, waiting=1, wait_ms=10)
+    holder = Slow(slots)
     assert holder.is_in.wait(5)
     for _ in range(3):
-        with pytest.raises(hashing.HashingBusy), turns.turn():
+        with pytest.raises(hashing.HashingBusy), slots.acquire():
             pytest.fail("two have the only turn")
     holder.end()
-    with turns.turn():
+    with slots.acquire():
         pass
 
 
-def fill(turns: hashing.Turns, count: int) -> list[Slow]:
-    held = [Slow(turns) for _ in range(count)]
+def fill(slots: hashing.HashingSlots, count: int) -> list[Slow]:
+    held = [Slow(slots) for _ in range(count)]
     assert all(slow.is_in.wait(5) for slow in held)
     return held
 
@@ -78,10 +78,10 @@ def fill(turns: hashing.Turns, count: int) -> list[Slow]:
 def test_operators_hash_while_everybody_elses_turns_are_taken(
     make: Callable[[], hashing.Argon2InTurn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everybody = hashing.Turns(at_once=limits.HASHINGS_AT_ONCE_MAX, waiting=0, wait_ms=10)
-    operators = hashing.Turns(at_once=1, waiting=0, wait_ms=10)
-    monkeypatch.setattr(hashing, "_everybody", everybody)
-    monkeypatch.setattr(hashing, "_operators", operators)
+    everybody = hashing.HashingSlots(at_once=limits.HASHINGS_AT_ONCE_MAX, waiting=0, wait_ms=10)
+    operators = hashing.HashingSlots(at_once=1, waiting=0, wait_ms=10)
+    monkeypatch.setattr(hashing, "_default_slots", everybody)
+    monkeypatch.setattr(hashing, "_operator_slots", operators)
     hasher = make()
     held = fill(everybody, limits.HASHINGS_AT_ONCE_MAX)
     try:

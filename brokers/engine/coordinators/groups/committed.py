@@ -44,11 +44,11 @@ class GroupOffsets:
         count: number of committed offsets.
         pending_count: number of pending offsets.
         bytes: memory of both.
-        expiring: number of committed offsets with an expiry time of their own.
+        own_expiry_count: number of committed offsets with an expiry time of their own.
         oldest_ms: lower bound of the commit time of the other committed offsets.
     """
 
-    __slots__ = ("bytes", "count", "expiring", "instance_id", "oldest_ms", "pending", "pending_count", "topics")
+    __slots__ = ("bytes", "count", "instance_id", "oldest_ms", "own_expiry_count", "pending", "pending_count", "topics")
 
     def __init__(self, instance_id: str | None) -> None:
         self.instance_id = instance_id
@@ -57,7 +57,7 @@ class GroupOffsets:
         self.count = 0
         self.pending_count = 0
         self.bytes = 0
-        self.expiring = 0
+        self.own_expiry_count = 0
         self.oldest_ms = 1 << 62
 
     @property
@@ -123,7 +123,7 @@ class GroupOffsets:
         self.count += 1
         self.bytes += entry.bytes
         if entry.expire_timestamp_ms != NO_TIMESTAMP:
-            self.expiring += 1
+            self.own_expiry_count += 1
         elif entry.commit_timestamp_ms < self.oldest_ms:
             self.oldest_ms = entry.commit_timestamp_ms
 
@@ -175,4 +175,4 @@ class GroupOffsets:
         self.count -= 1
         self.bytes -= entry.bytes
         if entry.expire_timestamp_ms != NO_TIMESTAMP:
-            self.expiring -= 1
+            self.own_expiry_count -= 1

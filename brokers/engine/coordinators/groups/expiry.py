@@ -1,4 +1,4 @@
-"""Expiry of committed offsets (GRP-26). Pure: takes a group and a time, returns partitions.
+"""Expiry of committed offsets (GRP-26). No I/O; the only effect is an update of `GroupOffsets.oldest_ms`.
 
 Offsets of topics that the members of a group read do not expire (GRP-28). Of their subscriptions only the common
 beginning of all versions of the consumer protocol is decoded: an int16 version and the topics. The broker needs nothing
@@ -67,7 +67,7 @@ def expired_partitions(group: Group, offsets: GroupOffsets, now_ms: int, retenti
     # Start of the retention time, if it is not the time of the commit.
     began_ms = NO_TIMESTAMP
     if group.protocol_type is None:
-        pass
+        pass  # a group that only commits offsets: each offset expires by the time of its commit
     elif group.state is GroupState.EMPTY:
         began_ms = group.state_timestamp_ms
     elif group.is_consumer and group.state is GroupState.STABLE:
@@ -76,8 +76,8 @@ def expired_partitions(group: Group, offsets: GroupOffsets, now_ms: int, retenti
         subscribed_names = None
     if subscribed_names is None:
         return []
-    began_at_least_ms = offsets.oldest_ms if began_ms == NO_TIMESTAMP else began_ms
-    if not offsets.expiring and now_ms - began_at_least_ms < retention_ms:
+    earliest_began_ms = offsets.oldest_ms if began_ms == NO_TIMESTAMP else began_ms
+    if not offsets.own_expiry_count and now_ms - earliest_began_ms < retention_ms:
         # The usual case: no offset can have expired, so none is examined.
         return []
     result = []

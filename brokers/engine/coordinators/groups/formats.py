@@ -179,7 +179,7 @@ def read_offset_value(value: bytes) -> OffsetValue:
         metadata = reader.text()
         commit_ms = reader.int64()
         expire_ms = reader.int64() if version == OFFSET_VALUE_VERSION_EXPIRING else NO_TIMESTAMP
-        reader.tagged_fields()
+        reader.skip_tagged_fields()
         return OffsetValue(offset, leader_epoch, metadata, commit_ms, expire_ms)
 
     return _decode(value, read, flexible=version >= FLEXIBLE_FROM)
@@ -208,7 +208,7 @@ def read_group_value(value: bytes) -> GroupRecord:
         rebalance_timeout_ms = reader.int32() if version >= 1 else None
         session_timeout_ms = reader.int32()
         subscription, assignment = reader.blob(), reader.blob()
-        reader.tagged_fields()
+        reader.skip_tagged_fields()
         if rebalance_timeout_ms is None:
             # Version 0 has a single time-out for both (GRP-9).
             rebalance_timeout_ms = session_timeout_ms
@@ -228,7 +228,7 @@ def read_group_value(value: bytes) -> GroupRecord:
         protocol, leader = reader.nullable_text(), reader.nullable_text()
         state_timestamp_ms = reader.int64() if version >= 2 else NO_TIMESTAMP
         members = tuple(read_member(reader) for _ in range(reader.count()))
-        reader.tagged_fields()
+        reader.skip_tagged_fields()
         return GroupRecord(protocol_type, generation, protocol, leader, state_timestamp_ms, members)
 
     return _decode(value, read, flexible=version >= FLEXIBLE_FROM)
@@ -274,7 +274,7 @@ class _Reader:
     def blob(self) -> bytes:
         return self._take(self._length(_INT))
 
-    def tagged_fields(self) -> None:
+    def skip_tagged_fields(self) -> None:
         """Skips the tagged fields: none is known, and those of later releases may be ignored."""
         if not self.flexible:
             return

@@ -401,7 +401,7 @@ class ShardOffsets:
     ) -> CoordinatorResult:
         """Fetches the committed offsets of partitions of `topics`, or all with `topics` None (GRP-23).
 
-        The reply is `[(topic, CommittedOffsets)]`. With `require_stable` a partition that has a pending offset gets
+        The reply is `[(topic, TopicOffsets)]`. With `require_stable` a partition that has a pending offset gets
         UNSTABLE_OFFSET_COMMIT.
         """
         group_offsets = self.by_group.get(group_id)

@@ -55,7 +55,7 @@ class UnauthenticatedSession:
         return self.frame_bytes_max
 
     def on_more_bytes(self) -> None:
-        """Does nothing: a rejection keeps its delay."""
+        """Does nothing: bytes that arrive while a rejection is delayed do not send it earlier."""
 
     def on_closed(self) -> None:
         cancel, self._cancel = self._cancel, None

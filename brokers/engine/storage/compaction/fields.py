@@ -1,6 +1,7 @@
 """Record fields that the cleaner reads: position, key and whether there is a value (REC-22).
 
-Records are plain tuples and short integers are decoded inline, because a run reads every record of the head.
+Records are plain tuples and short integers are decoded inline, because a cleaning run reads every record of the
+uncleaned part of a log.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def read_fields(block: bytes, count: int) -> list[Fields]:
                 raise Malformed("a record reaches past the end of its batch")
             byte = block[position + 1]
             if byte < 0x80:
-                stamp, rest = (byte >> 1) ^ -(byte & 1), position + 2
+                timestamp_delta, delta_at = (byte >> 1) ^ -(byte & 1), position + 2
             else:
-                stamp, rest = read_signed_long(block, position + 1, end)
-            delta, position = read_integer(block, rest, end)
+                timestamp_delta, delta_at = read_signed_long(block, position + 1, end)
+            offset_delta, position = read_integer(block, delta_at, end)
             length, position = read_integer(block, position, end)
             key: bytes | None = None
             if length >= 0:
@@ -38,7 +39,7 @@ def read_fields(block: bytes, count: int) -> list[Fields]:
             length, position = read_integer(block, position, end)
             if position + max(length, 0) > end:
                 raise Malformed("a field reaches past the end of its record")
-            result.append((delta, stamp, start, rest, end, key, length >= 0))
+            result.append((offset_delta, timestamp_delta, start, delta_at, end, key, length >= 0))
             position = end
     except (IndexError, MalformedVarint):
         raise Malformed("a record is cut off") from None
@@ -67,9 +68,9 @@ def read_keys(block: bytes, count: int) -> list[tuple[int, bytes | None]]:
                 _, position = read_signed_long(block, position + 1, end)
             byte = block[position]
             if byte < 0x80:
-                delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+                offset_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
             else:
-                delta, position = read_integer(block, position, end)
+                offset_delta, position = read_integer(block, position, end)
             byte = block[position]
             if byte < 0x80:
                 length, position = (byte >> 1) ^ -(byte & 1), position + 1
@@ -77,7 +78,7 @@ def read_keys(block: bytes, count: int) -> list[tuple[int, bytes | None]]:
                 length, position = read_integer(block, position, end)
             if position + length > end:
                 raise Malformed("a key reaches past the end of its record")
-            result.append((delta, block[position : position + length] if length >= 0 else None))
+            result.append((offset_delta, block[position : position + length] if length >= 0 else None))
             position = end
     except (IndexError, MalformedVarint):
         raise Malformed("a record is cut off") from None

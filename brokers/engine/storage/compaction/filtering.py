@@ -129,9 +129,9 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
     """Returns the batch with the `kept` records of `block` and the same codec, and with the delete `horizon` if it is
     given.
     """
-    stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
+    is_append_time = bool(header.attributes & layout.LOG_APPEND_TIME)
     base = header.base_timestamp
-    largest = header.max_timestamp if stamped else _largest(base, kept)
+    largest = header.max_timestamp if is_append_time else _largest(base, kept)
     attributes = header.attributes
     if horizon is None:
         content = b"".join([block[record[2] : record[4]] for record in kept])
@@ -139,7 +139,7 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
         attributes |= layout.DELETE_HORIZON
         parts = []
         for record in kept:
-            delta = layout.wrap_to_int64((header.max_timestamp if stamped else base + record[1]) - horizon)
+            delta = layout.wrap_to_int64((header.max_timestamp if is_append_time else base + record[1]) - horizon)
             body = b"\x00" + encode_signed(delta) + block[record[3] : record[4]]
             parts += [encode_signed(len(body)), body]
         content = b"".join(parts)

@@ -207,7 +207,7 @@ class Run:
                 target.add_aborted(aborted)
 
     def _retention(self, header: BatchHeader) -> BatchRetention:
-        is_obsolete = self._markers.is_obsolete(header)
+        is_obsolete = self._markers.process(header)
         if header.is_control:
             horizon = delete_horizon_of(header)
             drop = is_obsolete and (not header.record_count or (horizon is not None and horizon <= self._job.now_ms))

@@ -64,8 +64,8 @@ class Markers:
     def __init__(self) -> None:
         self._with_data: set[int] = set()
 
-    def is_obsolete(self, header: BatchHeader) -> bool:
-        """True for a control batch whose transaction has no data left; False for a data batch."""
+    def process(self, header: BatchHeader) -> bool:
+        """Processes the next batch. Returns True for a control batch whose transaction has no data left."""
         if header.is_control:
             if header.record_count and header.producer_id in self._with_data:
                 self._with_data.remove(header.producer_id)

@@ -1,9 +1,9 @@
 """Cleaner process (`python -m brokers.engine.storage.compaction.worker`): cleans one log after another.
 
 Jobs are lines on standard input, events are lines on standard output. A separate process keeps the work away from the
-broker's event loop, and frees its memory when it ends: at the end of its input, so at the latest when the broker has
-ended. While it works it holds a lock on the partition's directory, so that no log is cleaned by two processes at once,
-even if a worker outlives its broker for a moment.
+broker's event loop, and its end frees all memory. It ends when its standard input is closed, which happens at the
+latest when the broker ends. A job holds a lock on the partition's directory, so that two processes never clean the same
+log, even if a worker outlives its broker for a moment.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from brokers.native.finder import install as install_compiled_modules
 
 NICENESS = 10
 AUTOGROUP = "/proc/self/autogroup"
-# Errors that are no disk errors: a run needs space that appends may not need, and the files it reads may be deleted
-# meanwhile. Where appends fail too, they take the directory offline themselves.
+# Errors that do not prove a broken disk: a run needs space that appends may not need, and the files that it reads may
+# be deleted meanwhile. If appends fail too, they take the directory offline themselves.
 TRANSIENT_ERRORS = frozenset(
     (
         errno.ENOSPC,

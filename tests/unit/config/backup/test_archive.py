@@ -38,13 +38,13 @@ def made(tmp_path: Path, state_dir: Path) -> tuple[BackupDirectory, str]:
     for name in (DATABASE_FILE, TREE_FILE):
         with archive.create(name) as stream:
             stream.write(name.encode() * 3)
-    archive.keep_state(state_dir)
+    archive.copy_state(state_dir)
     return archive, archive.complete(replace(WHOLE, files=archive.entries()))
 
 
 def test_a_whole_backup_is_accepted_and_has_what_belongs_to_the_state(made: tuple[BackupDirectory, str]) -> None:
     archive, sha256 = made
-    manifest = archive.verified(sha256)
+    manifest = archive.verify(sha256)
     assert sorted(manifest.state_files) == sorted(SECRETS)
     for name, content in SECRETS.items():
         assert (archive.directory / "state" / name).read_bytes() == content
@@ -77,25 +77,25 @@ def test_a_file_that_was_changed_is_refused(
     archive, _ = made
     change(archive.directory / name)
     with pytest.raises(BackupRefused, match=f"{name} is not the file that was backed up"):
-        archive.verified()
+        archive.verify()
 
 
 def test_a_backup_that_was_made_up_whole_is_refused_by_the_checksum_of_its_manifest(
     made: tuple[BackupDirectory, str],
 ) -> None:
     archive, sha256 = made
-    forged = replace(archive.verified(), made_at="2020-01-01T00:00:00Z")
+    forged = replace(archive.verify(), made_at="2020-01-01T00:00:00Z")
     (archive.directory / MANIFEST_FILE).write_bytes(forged.to_json())
-    assert archive.verified() == forged
+    assert archive.verify() == forged
     with pytest.raises(BackupRefused, match="not the backup that was meant"):
-        archive.verified(sha256)
+        archive.verify(sha256)
 
 
 def test_without_its_manifest_a_directory_is_no_backup(made: tuple[BackupDirectory, str]) -> None:
     archive, _ = made
     (archive.directory / MANIFEST_FILE).unlink()
     with pytest.raises(BackupRefused, match="interrupted"):
-        archive.verified()
+        archive.verify()
 
 
 def test_a_backup_that_is_given_up_leaves_an_empty_directory(made: tuple[BackupDirectory, str]) -> None:
@@ -120,4 +120,4 @@ def test_a_file_is_never_written_over_another_one(made: tuple[BackupDirectory, s
 def test_a_file_too_large_for_a_secret_is_refused(tmp_path: Path, state_dir: Path) -> None:
     (state_dir / "secrets" / "core").write_bytes(bytes(SECRET_FILE_BYTES_MAX + 1))
     with pytest.raises(BackupRefused, match="no secret of Penstock's"):
-        BackupDirectory(tmp_path / "backup").keep_state(state_dir)
+        BackupDirectory(tmp_path / "backup").copy_state(state_dir)

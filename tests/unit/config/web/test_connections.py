@@ -27,7 +27,7 @@ def held(*all_of_them: One) -> Connections[One]:
 def test_a_client_with_too_many_gives_up_its_own_stalest() -> None:
     silent, slow, newcomer = One("a", since_s=5.0), One("a", ConnectionPhase.BODY, since_s=2.0), One("a", since_s=9.0)
     connections = held(One("b"), silent, slow, One("a", ConnectionPhase.WORK), newcomer)
-    assert connections.is_over("a", is_proxy=False)
+    assert connections.exceeds_limit("a", is_proxy=False)
     assert connections.victim(newcomer) is slow
     idle = One("a", ConnectionPhase.IDLE, since_s=8.0)
     connections.add(idle)
@@ -44,18 +44,18 @@ def test_a_full_server_takes_from_the_client_that_has_most() -> None:
     many = [One("a", since_s=float(number)) for number in range(3)]
     newcomer = One("d")
     connections = held(*many, One("b"), One("b"), One("c"), newcomer)
-    assert connections.is_over("d", is_proxy=False)
+    assert connections.exceeds_limit("d", is_proxy=False)
     assert connections.victim(newcomer) is many[0]
 
 
 def test_a_proxy_may_have_many_and_is_the_last_to_lose_one() -> None:
     proxied = [One("p", ConnectionPhase.IDLE, is_proxy=True) for _ in range(5)]
     connections = held(*proxied)
-    assert not connections.is_over("p", is_proxy=True)
+    assert not connections.exceeds_limit("p", is_proxy=True)
     other, newcomer = One("a"), One("p", is_proxy=True)
     connections.add(other)
     connections.add(newcomer)
-    assert connections.is_over("p", is_proxy=True)
+    assert connections.exceeds_limit("p", is_proxy=True)
     assert connections.victim(newcomer) is other
 
 

@@ -117,6 +117,6 @@ def test_one_page_of_a_neighbour_is_never_refused_whatever_addresses_flood(addre
 
 def test_a_request_that_waits_too_long_is_removed() -> None:
     queue = filled("a", "b", "a")
-    assert [one.item for one in queue.expired(QUEUED_S_MAX + 1.5)] == [0, 1]
+    assert [one.item for one in queue.pop_expired(QUEUED_S_MAX + 1.5)] == [0, 1]
     assert len(queue) == 1
     assert taken(queue, 2) == [2, None]

@@ -24,7 +24,7 @@ async def directory(tmp_path: Path) -> Path:
     data.mkdir(parents=True)
     kept = MmapCounters(data)
     kept.open(NOW_MS)
-    kept.registered(EPOCH)
+    kept.store_broker_epoch(EPOCH)
     usage = AccountingRegistry(numbers_for=kept.numbers_for).of("ins-x").usage
     for client in ("a", "b"):
         usage.counter("orders", "User:a", client, "produce").add(10)

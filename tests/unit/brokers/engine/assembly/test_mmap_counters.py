@@ -26,7 +26,7 @@ def opened(directory: Path, epoch: int = EPOCH) -> tuple[MmapCounters, Accountin
     kept = MmapCounters(directory)
     unreported = kept.open(NOW_MS)
     result = [event for item in unreported for event in item.events(BROKER, NOW_MS + 60_000)]
-    kept.registered(epoch)
+    kept.store_broker_epoch(epoch)
     return kept, AccountingRegistry(numbers_for=kept.numbers_for), result
 
 
@@ -37,7 +37,7 @@ def count(accountings: AccountingRegistry, client: str, size: int) -> None:
 def say(kept: MmapCounters, accountings: AccountingRegistry, sequence: int) -> None:
     for part in reports(accountings.usage(), ReportHead(BROKER, EPOCH, sequence, NOW_MS)):
         part.confirm()
-    kept.reported(sequence, NOW_MS)
+    kept.store_last_report(sequence, NOW_MS)
 
 
 def test_usage_counted_after_the_last_report_is_found_under_the_process_that_counted_it(tmp_path: Path) -> None:

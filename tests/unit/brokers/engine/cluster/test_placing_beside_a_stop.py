@@ -31,7 +31,7 @@ def holders(
             replication_factor=-1 if assignment else factor,
             assignment=assignment,
         ),
-        place=Placer(lambda below: first % below),
+        assign_replicas=Placer(lambda below: first % below),
         topic_id=bytes(16),
         replication_factor_max=3,
     )

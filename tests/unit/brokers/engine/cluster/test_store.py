@@ -119,7 +119,7 @@ def test_no_more_than_three_replicas_are_allowed() -> None:
         topic_plans.plan_creation(
             ClusterImage("cl-test", brokers=brokers),
             TopicSpec(None, "x", partitions=1, replication_factor=4),
-            place=Placer(lambda below: 0),
+            assign_replicas=Placer(lambda below: 0),
             topic_id=bytes(16),
             replication_factor_max=topic_plans.REPLICATION_FACTOR_MAX,
         )

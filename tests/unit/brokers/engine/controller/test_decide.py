@@ -12,7 +12,7 @@ from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.controller.decide import AUDIT_CONFIG, USAGE_CONFIG, decide
-from brokers.engine.controller.election import is_over, should_run_for_election
+from brokers.engine.controller.election import is_deposed, should_run_for_election
 from brokers.engine.controller.events import (
     ControllerState,
     CreateSystemTopic,
@@ -284,11 +284,11 @@ def test_when_to_stand_and_when_the_term_is_over() -> None:
     assert should_run_for_election(image, 1, outcome_unknown=True) and not should_run_for_election(
         image, 1, outcome_unknown=False
     )
-    assert not is_over(TERM, image)
-    assert not is_over(TERM, nobody.with_changes(ImageDelta(controller_epoch=4))), "an older picture says nothing"
-    assert is_over(TERM, nobody)
-    assert is_over(TERM, image.with_changes(ImageDelta(controller_id=2)))
-    assert is_over(TERM, image.with_changes(ImageDelta(controller_id=2, controller_epoch=6)))
+    assert not is_deposed(TERM, image)
+    assert not is_deposed(TERM, nobody.with_changes(ImageDelta(controller_epoch=4))), "an older picture says nothing"
+    assert is_deposed(TERM, nobody)
+    assert is_deposed(TERM, image.with_changes(ImageDelta(controller_id=2)))
+    assert is_deposed(TERM, image.with_changes(ImageDelta(controller_id=2, controller_epoch=6)))
 
 
 @st.composite

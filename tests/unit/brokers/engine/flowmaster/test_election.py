@@ -36,7 +36,7 @@ class Member:
 @asynccontextmanager
 async def member(ensemble: FakeEnsemble, id: int) -> AsyncIterator[Member]:
     tree = ensemble.connect()
-    store = ClusterStore(tree, place=lambda *_args, **_more: [], now_ms=lambda: 0)
+    store = ClusterStore(tree, assign_replicas=lambda *_args, **_more: [], now_ms=lambda: 0)
     current = CurrentImage(ClusterImage("test"))
     watcher = ClusterWatcher(tree, current)
     document = BrokerDocument(host="127.0.0.1", port=9_000 + id, admin_port=9_100 + id, timestamp_ms=0)

@@ -86,11 +86,11 @@ async def test_client_quotas_weigh_no_more_than_they_may(house: House, monkeypat
 
     assert [entry.error_code for entry in entries] == [0, 0, ErrorCode.POLICY_VIOLATION, 0]
     assert "more than 1100 bytes" in entries[2].error_message
-    weights = house.broker.broker.current.image.quotas.weights
-    assert 0 < weights[MINE] <= 1_100
+    stored_bytes = house.broker.broker.current.image.quotas.stored_bytes
+    assert 0 < stored_bytes[MINE] <= 1_100
     for name in ("a" * 200, "b" * 200, "d"):
         assert await set_quota(house.mine, {"client-id": name}, RATE, None) == 0
-    assert house.broker.broker.current.image.quotas.weights[MINE] == 0
+    assert house.broker.broker.current.image.quotas.stored_bytes[MINE] == 0
 
 
 async def test_a_value_of_a_configuration_is_measured_as_it_is_written(house: House) -> None:

@@ -1,15 +1,14 @@
-"""Suspension, deletion and purge of an instance, with resume and restore."""
+"""Deletion, purge and restore of an instance."""
 
 from __future__ import annotations
 
 from django.db import transaction
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.choices import OperationType, Reason
 from instances.lifecycle import operations
-from instances.lifecycle.phases import REACHABLE, Phase, may_transition
+from instances.lifecycle.phases import REACHABLE, Phase
 from instances.limits import INSTANCE_RESTORE_PERIOD
 from instances.models import DeletedTopic, Instance, Operation
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
@@ -17,8 +16,7 @@ from instances.services.sizes import require_within_unverified_limits
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, DomainError, Message
-from tenants.services.tenancy import validated_note
+from tenants.errors import Conflict, DomainError
 
 
 @transaction.atomic
@@ -45,7 +43,7 @@ def delete_instance(
     fields = ["deleted_at", "restorable_until", *bump_generation(instance)]
     fields += set_phase(instance, Phase.DELETING, Reason.DELETED_FOR_GOOD if is_permanent else Reason.DELETED_BY_USER)
     instance.save_changes(fields)
-    interfaces.capacity.it.release_bandwidth(instance)
+    interfaces.capacity.implementation.release_bandwidth(instance)
     operations.supersede(instance, "superseded", "The instance was deleted.")
     operation = operations.begin(
         acting,
@@ -77,7 +75,7 @@ def has_no_visible_topic(instance: Instance) -> bool:
     if instance.current_phase not in REACHABLE:
         return False
     try:
-        return not interfaces.data_plane.it.topics(instance.pk)
+        return not interfaces.data_plane.implementation.topics(instance.pk)
     except DomainError:
         return False
 
@@ -124,7 +122,7 @@ def restore_instance(*, acting: Actor, instance: Instance, dry_run: bool = False
         raise Conflict("The time in which the instance could be restored is over.", code="not_restorable")
     size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
     require_within_unverified_limits(instance.tenant, **size, resized=instance)
-    interfaces.capacity.it.reserve(instance, **size)
+    interfaces.capacity.implementation.reserve(instance, **size)
     instance.deleted_at = instance.restorable_until = None
     restored_phase = Phase.SUSPENDED if instance.is_suspended else Phase.UPDATING
     fields = [
@@ -137,51 +135,5 @@ def restore_instance(*, acting: Actor, instance: Instance, dry_run: bool = False
     operations.supersede(instance, "superseded", "The instance was restored.")
     operation = operations.begin(acting, instance, OperationType.RESTORE)
     audit.record(acting, "instance.restored", instance)
-    reconcile_on_commit(instance, dry_run=dry_run)
-    return operation
-
-
-@transaction.atomic
-def suspend_instance(
-    *,
-    acting: Actor,
-    instance: Instance,
-    reason: Reason | str = Reason.BY_OPERATOR,
-    note: str = "",
-    dry_run: bool = False,
-) -> Operation:
-    """Suspends an instance: produce is refused, consume allowed (CKA-14). The `note` is shown to the tenant."""
-    access.require(acting, Scope.OPERATOR)
-    if instance.is_suspended or not may_transition(instance.current_phase, Phase.SUSPENDED):
-        raise Conflict(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
-    instance.suspended_for, instance.suspension_note = str(reason), validated_note(note)
-    fields = [
-        "suspended_for",
-        "suspension_note",
-        *bump_generation(instance),
-        *set_phase(instance, Phase.SUSPENDED, reason),
-    ]
-    instance.save_changes(fields)
-    operation = operations.begin(acting, instance, OperationType.SUSPEND)
-    after = {"suspended_for": str(reason), "note": instance.suspension_note}
-    audit.record(acting, "instance.suspended", instance, None, after, tenant=instance.tenant)
-    reconcile_on_commit(instance, dry_run=dry_run)
-    return operation
-
-
-@transaction.atomic
-def resume_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """Ends a suspension. A tenant may end a suspension for idleness, an operator any suspension.
-
-    Raises `Conflict` if the instance is not suspended, or is being deleted.
-    """
-    access.require(acting, Scope.INSTANCES_WRITE if instance.suspended_for == Reason.IDLE else Scope.OPERATOR)
-    if not instance.is_suspended or instance.current_phase is not Phase.SUSPENDED:
-        raise Conflict(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
-    instance.suspended_for = instance.suspension_note = ""
-    fields = ["suspended_for", "suspension_note", *bump_generation(instance), *set_phase(instance, Phase.UPDATING)]
-    instance.save_changes(fields)
-    operation = operations.begin(acting, instance, OperationType.RESUME)
-    audit.record(acting, "instance.resumed", instance, tenant=instance.tenant)
     reconcile_on_commit(instance, dry_run=dry_run)
     return operation
