@@ -160,6 +160,10 @@ class DataPlane(Protocol):
 
     def topic_config(self, instance_id: str, name: str) -> Sequence[ConfigEntry]: ...
 
+    def topic_with_config(self, instance_id: str, name: str) -> tuple[TopicDescription, Sequence[ConfigEntry]]:
+        """Returns what `topic` and `topic_config` return, in the time of one of them."""
+        ...
+
     def create_topic(
         self,
         instance_id: str,

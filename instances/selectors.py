@@ -26,7 +26,7 @@ from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_CONSIDERED_MAX, TRAFFIC_LATEST_MS
 from instances.models import DelayedMinute, Instance, Operation, Route, ThrottledMinute, TopicAllowList
 from instances.topics.pending import PendingTopic
-from instances.topics.presence import describe_topic, not_ready_if_pending
+from instances.topics.presence import describe_topic_with_config
 from instances.topics.warnings import TopicWarning, topic_warnings
 from tenants.actors import Actor
 from tenants.models import AuditEntry, Tenant
@@ -189,12 +189,10 @@ def topic_detail(instance: Instance, name: str) -> TopicView:
     brokers.
     """
     access.require_reachable(instance)
-    description = describe_topic(instance, name)
-    with not_ready_if_pending(instance, name):
-        config = tuple(interfaces.data_plane.implementation.topic_config(instance.pk, name))
+    description, config = describe_topic_with_config(instance, name)
     sizes = interfaces.observation.implementation.topic_sizes(instance.pk, name)
     allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()
-    return _view(description, sizes, allowed, config)
+    return _view(description, sizes, allowed, tuple(config))
 
 
 def pending_view(topic: PendingTopic) -> TopicView:

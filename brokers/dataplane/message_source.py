@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,11 +40,24 @@ class Bounds:
 
 
 class TopicSource:
-    """Topic of an instance, read as its owner. Raises `NotFound` if the topic does not exist."""
+    """Topic of an instance, read as its owner. Raises `NotFound` if the topic does not exist.
 
-    def __init__(self, instance_id: str, topic: str, client_id: str = MESSAGES_CLIENT_ID) -> None:
+    Without `leaders`, brokers are queried for them.
+    """
+
+    def __init__(
+        self,
+        instance_id: str,
+        topic: str,
+        client_id: str = MESSAGES_CLIENT_ID,
+        leaders: Mapping[int, int] | None = None,
+    ) -> None:
         self.topic = topic
         self._targets = targets(cluster_of(instance_id), instance_id, client_id)
+        self.leaders = self._leaders() if leaders is None else dict(leaders)
+
+    def refresh_leaders(self) -> None:
+        """Queries the leaders again. Raises `NotFound` if the topic was deleted meanwhile."""
         self.leaders = self._leaders()
 
     def _leaders(self) -> dict[int, int]:
@@ -62,9 +75,9 @@ class TopicSource:
     def all_bounds(self, partitions: Iterable[int]) -> dict[int, Bounds]:
         """Returns the bounds of partitions whose leaders answer."""
         indexes = list(partitions)
-        start = self.offsets(indexes, EARLIEST)
-        end = self.offsets(indexes, LATEST)
-        stable = self.offsets(indexes, LATEST, READ_COMMITTED)
+        start, end, stable = self._offsets_of_each(
+            indexes, [(EARLIEST, READ_UNCOMMITTED), (LATEST, READ_UNCOMMITTED), (LATEST, READ_COMMITTED)]
+        )
         return {
             index: Bounds(start[index], end[index], min(stable[index], end[index]))
             for index in indexes
@@ -80,33 +93,45 @@ class TopicSource:
         self, partitions: Iterable[int], at_ms_or_position: int, isolation: int = READ_UNCOMMITTED
     ) -> dict[int, int]:
         """Returns the offsets at a timestamp in ms, EARLIEST or LATEST; NO_OFFSET if no record is that new."""
-        topic_class = ListOffsetsRequest.ListOffsetsTopic
-        requests = {
-            leader: ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=isolation,
-                topics=[
-                    topic_class(
-                        name=self.topic,
-                        partitions=[
-                            topic_class.ListOffsetsPartition(
-                                partition_index=index, current_leader_epoch=-1, timestamp=at_ms_or_position
-                            )
-                            for index in indexes
-                        ],
-                    )
-                ],
-                version=LIST_OFFSETS_VERSION,
+        (result,) = self._offsets_of_each(partitions, [(at_ms_or_position, isolation)])
+        return result
+
+    def _offsets_of_each(self, partitions: Iterable[int], queries: Sequence[tuple[int, int]]) -> list[dict[int, int]]:
+        """Returns the offsets for each (timestamp or position, isolation). All requests are sent at once."""
+        by_leader = self._by_leader(partitions)
+        pairs = [
+            (number, pair)
+            for number, (at, isolation) in enumerate(queries)
+            for pair in pair_with_targets(
+                self._targets,
+                {leader: self._offsets_request(indexes, at, isolation) for leader, indexes in by_leader.items()},
             )
-            for leader, indexes in self._by_leader(partitions).items()
-        }
-        return {
-            partition.partition_index: partition.offset
-            for _, response in scatter(pair_with_targets(self._targets, requests)).responses
-            for topic in response.topics
-            for partition in topic.partitions
-            if not partition.error_code
-        }
+        ]
+        result: list[dict[int, int]] = [{} for _ in queries]
+        responses = scatter([pair for _, pair in pairs]).by_request
+        for (number, _), response in zip(pairs, responses, strict=True):
+            for topic in response.topics if response is not None else ():
+                result[number] |= {
+                    partition.partition_index: partition.offset
+                    for partition in topic.partitions
+                    if not partition.error_code
+                }
+        return result
+
+    def _offsets_request(self, partitions: Iterable[int], at_ms_or_position: int, isolation: int) -> Any:
+        topic_class = ListOffsetsRequest.ListOffsetsTopic
+        queried = [
+            topic_class.ListOffsetsPartition(
+                partition_index=index, current_leader_epoch=-1, timestamp=at_ms_or_position
+            )
+            for index in partitions
+        ]
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[topic_class(name=self.topic, partitions=queried)],
+            version=LIST_OFFSETS_VERSION,
+        )
 
     def fetch(self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float) -> FetchResult:
         """Implements `message_pages.PartitionSource`. Raises `NotFound` if the topic was deleted meanwhile."""

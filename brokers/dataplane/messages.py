@@ -45,9 +45,13 @@ class KafkaMessageAdminClient:
     """Implements `instances.messages.interfaces.MessageAdminClient`."""
 
     def read(self, instance_id: str, topic: str, page_request: PageRequest) -> Page:
-        source = TopicSource(instance_id, topic)
+        source = TopicSource(instance_id, topic, leaders=page_request.leaders)
         partitions = _requested_partitions(source, page_request)
-        bounds = source.all_bounds(index for index in partitions if source.leaders[index] != NO_LEADER)
+        bounds = _bounds(source, partitions)
+        if len(bounds) < len(partitions) and page_request.leaders is not None:
+            source.refresh_leaders()  # others may lead, or the topic may be deleted, since the caller learned of them
+            partitions = _requested_partitions(source, page_request)
+            bounds = _bounds(source, partitions)
         leaderless = [index for index in partitions if index not in bounds]
         if not bounds:
             raise _no_leader(leaderless)
@@ -87,6 +91,10 @@ def _requested_partitions(source: TopicSource, page_request: PageRequest) -> lis
         )
         raise _wrong_partition(detail, "too_many_partitions")
     return sorted(source.leaders)
+
+
+def _bounds(source: TopicSource, partitions: Iterable[int]) -> dict[int, Bounds]:
+    return source.all_bounds(index for index in partitions if source.leaders[index] != NO_LEADER)
 
 
 def _wrong_partition(detail: str, code: str) -> Invalid:

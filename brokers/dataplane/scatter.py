@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -50,12 +51,14 @@ class Target:
 class ScatterResult:
     """Pairs (broker number, response) in the order of the requests, and the brokers that did not respond.
 
-    `may_be_executed` is True if one of these may have received its request.
+    `may_be_executed` is True if one of these may have received its request. `by_request` has an entry for each request,
+    None without a response.
     """
 
     responses: tuple[tuple[int, Any], ...]
     silent: tuple[BrokerUnresponsive, ...]
     may_be_executed: bool = False
+    by_request: tuple[Any, ...] = ()
 
 
 @cache
@@ -97,17 +100,21 @@ def scatter(
     wait([future for target, future in in_flight if target.number not in suspected], timeout=deadline_s)
     remaining_s = max(0.0, started_s + SILENT_PATIENCE_S - time.monotonic())
     wait([future for target, future in in_flight if target.number in suspected], timeout=remaining_s)
-    responses: list[tuple[int, Any]] = []
+    by_request: list[Any] = []
     silent: dict[int, BrokerUnresponsive] = {}
     may_be_executed = False
     for target, future in in_flight:
-        response = _response_or_none(target, future)
+        by_request.append(response := _response_or_none(target, future))
         if response is None:
             may_be_executed = may_be_executed or _was_sent(future)
             silent[target.number] = BrokerUnresponsive(broker_id=target.number, reason="does not answer")
-        else:
-            responses.append((target.number, response))
-    return ScatterResult(responses=tuple(responses), silent=tuple(silent.values()), may_be_executed=may_be_executed)
+    pairs = zip(requests, by_request, strict=True)
+    return ScatterResult(
+        responses=tuple((target.number, response) for (target, _), response in pairs if response is not None),
+        silent=tuple(silent.values()),
+        may_be_executed=may_be_executed,
+        by_request=tuple(by_request),
+    )
 
 
 def first_response(
@@ -117,25 +124,51 @@ def first_response(
 
     `new_request` creates a new request each time. Raises `Unavailable` if no broker answers within the deadline.
     """
+    (response,) = first_responses(candidates, [new_request], deadline_s=deadline_s)
+    return response
+
+
+def first_responses(
+    candidates: Iterable[Target],
+    new_requests: Sequence[Callable[[], Any]],
+    *,
+    deadline_s: float = SCATTER_DEADLINE_S,
+) -> list[Any]:
+    """Returns the first response to each of several requests, which are sent at once; otherwise as `first_response`."""
     end_s = time.monotonic() + deadline_s
-    in_flight: dict[Future[Any], Target] = {}
-    untried = sorted(candidates, key=lambda target: unresponsive_brokers.is_unresponsive(target.address))
-    while untried or in_flight:
-        remaining_s = end_s - time.monotonic()
-        if remaining_s <= 0:
-            break
-        if untried:
-            target = untried.pop(0)
-            in_flight[_submit(target, new_request(), deadline_s)] = target
-        timeout_s = min(remaining_s, SCATTER_HEDGE_S) if untried else remaining_s
-        done, _ = wait(in_flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
-        for future in done:
-            response = _response_or_none(in_flight.pop(future), future)
-            if response is not None:
-                for other in in_flight:
-                    other.cancel()
-                return response
-    raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
+    order = sorted(candidates, key=lambda target: unresponsive_brokers.is_unresponsive(target.address))
+    queries = [_Query(new_request, order, deadline_s) for new_request in new_requests]
+    return [query.response(end_s) for query in queries]
+
+
+class _Query:
+    """A request that any of several brokers may answer: sent to the first one, to others where that takes long."""
+
+    def __init__(self, new_request: Callable[[], Any], order: Sequence[Target], deadline_s: float) -> None:
+        self._new_request = new_request
+        self._untried = deque(order)
+        self._deadline_s = deadline_s
+        self._in_flight: dict[Future[Any], Target] = {}
+        self._try_next()
+
+    def _try_next(self) -> None:
+        if self._untried:
+            target = self._untried.popleft()
+            self._in_flight[_submit(target, self._new_request(), self._deadline_s)] = target
+
+    def response(self, end_s: float) -> Any:
+        """Returns the first response. Raises `Unavailable` if there is none until `end_s`."""
+        while self._in_flight and (remaining_s := end_s - time.monotonic()) > 0:
+            timeout_s = min(remaining_s, SCATTER_HEDGE_S) if self._untried else remaining_s
+            done, _ = wait(self._in_flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
+            for future in done:
+                response = _response_or_none(self._in_flight.pop(future), future)
+                if response is not None:
+                    for other in self._in_flight:
+                        other.cancel()
+                    return response
+            self._try_next()
+        raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
 
 
 def send_to_any_broker(instance_id: str, new_request: Callable[[], Any]) -> Any:
@@ -143,7 +176,13 @@ def send_to_any_broker(instance_id: str, new_request: Callable[[], Any]) -> Any:
 
     Raises `Conflict` while the instance has no cluster, and `Unavailable`.
     """
-    return first_response(targets(cluster_of(instance_id), instance_id).values(), new_request)
+    (response,) = send_all_to_any_broker(instance_id, [new_request])
+    return response
+
+
+def send_all_to_any_broker(instance_id: str, new_requests: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Sends several read requests at once, each as `send_to_any_broker` does."""
+    return first_responses(targets(cluster_of(instance_id), instance_id).values(), new_requests)
 
 
 def pair_with_targets(targets_by_broker: Mapping[int, Target], requests: Mapping[int, Any]) -> list[tuple[Target, Any]]:

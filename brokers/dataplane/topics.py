@@ -14,7 +14,7 @@ from kafka.protocol.admin.topics import CreatePartitionsRequest, CreateTopicsReq
 from kafka.protocol.metadata.metadata import MetadataRequest
 
 from brokers.dataplane.admin_client import require_ok, send_as_cluster, send_as_instance, send_change
-from brokers.dataplane.scatter import send_to_any_broker
+from brokers.dataplane.scatter import send_all_to_any_broker, send_to_any_broker
 from brokers.limits import ADMIN_CLIENT_ANSWER_TIMEOUT_S
 from brokers.models import Placement
 from instances import naming
@@ -44,43 +44,16 @@ class KafkaTopicAdminClient:
         return [_description(topic) for topic in response.topics if not topic.error_code and not topic.is_internal]
 
     def topic(self, instance_id: str, name: str) -> TopicDescription:
-        (result,) = send_to_any_broker(instance_id, lambda: metadata_request([name])).topics
-        if result.error_code in NO_SUCH_TOPIC or result.is_internal:
-            raise NotFound(Message(gettext_noop('There is no topic "%(name)s".'), name=name))
-        require_ok(result.error_code)
-        return _description(result)
+        return _named_description(name, send_to_any_broker(instance_id, lambda: metadata_request([name])))
 
     def topic_config(self, instance_id: str, name: str) -> Sequence[ConfigEntry]:
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
-        )
+        return _config_entries(send_to_any_broker(instance_id, lambda: _config_request(name)))
 
-        def new_request() -> Any:
-            return DescribeConfigsRequest(
-                resources=[resource],
-                include_synonyms=True,
-                include_documentation=False,
-                version=DESCRIBE_CONFIGS_VERSION,
-            )
-
-        (result,) = send_to_any_broker(instance_id, new_request).results
-        require_ok(result.error_code, result.error_message)
-        return sorted(
-            (
-                ConfigEntry(
-                    name=config.name,
-                    value=None if config.is_sensitive else config.value,
-                    is_default=config.config_source != TOPIC_CONFIG_SOURCE,
-                    is_read_only=config.read_only,
-                    default=next(
-                        (synonym.value for synonym in config.synonyms or () if synonym.source != TOPIC_CONFIG_SOURCE),
-                        None,
-                    ),
-                )
-                for config in result.configs
-            ),
-            key=lambda entry: entry.name,
+    def topic_with_config(self, instance_id: str, name: str) -> tuple[TopicDescription, Sequence[ConfigEntry]]:
+        described, configured = send_all_to_any_broker(
+            instance_id, [lambda: metadata_request([name]), lambda: _config_request(name)]
         )
+        return _named_description(name, described), _config_entries(configured)
 
     def create_topic(
         self,
@@ -203,6 +176,44 @@ def metadata_request(names: Sequence[str] | None) -> Any:
 def delete_topics_request(names: Sequence[str]) -> Any:
     """Returns a DeleteTopics request by names."""
     return DeleteTopicsRequest(topic_names=list(names), timeout_ms=TIMEOUT_MS, version=DELETE_TOPICS_VERSION)
+
+
+def _config_request(name: str) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+    )
+    return DescribeConfigsRequest(
+        resources=[resource], include_synonyms=True, include_documentation=False, version=DESCRIBE_CONFIGS_VERSION
+    )
+
+
+def _config_entries(response: Any) -> Sequence[ConfigEntry]:
+    (result,) = response.results
+    require_ok(result.error_code, result.error_message)
+    return sorted(
+        (
+            ConfigEntry(
+                name=config.name,
+                value=None if config.is_sensitive else config.value,
+                is_default=config.config_source != TOPIC_CONFIG_SOURCE,
+                is_read_only=config.read_only,
+                default=next(
+                    (synonym.value for synonym in config.synonyms or () if synonym.source != TOPIC_CONFIG_SOURCE),
+                    None,
+                ),
+            )
+            for config in result.configs
+        ),
+        key=lambda entry: entry.name,
+    )
+
+
+def _named_description(name: str, response: Any) -> TopicDescription:
+    (result,) = response.topics
+    if result.error_code in NO_SUCH_TOPIC or result.is_internal:
+        raise NotFound(Message(gettext_noop('There is no topic "%(name)s".'), name=name))
+    require_ok(result.error_code)
+    return _description(result)
 
 
 def _description(topic: Any) -> TopicDescription:

@@ -47,6 +47,8 @@ class ReadRequest:
     filters: FilterTexts = field(default_factory=FilterTexts)
     token: str = ""
     decode: str = content.AUTO
+    # Leaders by partition of a topic that was described just before; None without such a description.
+    leaders: Mapping[int, int] | None = None
     # Format of the file that is made of the page (`instances.messages.files`); empty without a file.
     file: str = ""
 
@@ -151,6 +153,7 @@ def read_page(
         is_costly=bool(masks or schemas) or read_request.filters.is_costly,
         # A reader with masks learns nothing of what they hide, not even from how long a page takes.
         literals=() if masks else record_filter.literals,
+        leaders=wanted.leaders,
     )
     with turns.turn(instance.tenant_id), not_ready_if_pending(instance, topic):
         page = message_admin_client.implementation.read(instance.pk, topic, request)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.choices import TopicState
-from instances.interfaces import TopicDescription
+from instances.interfaces import ConfigEntry, TopicDescription
 from instances.models import DeletedTopic, Instance
 from instances.topics.pending import PendingTopic, pending_topics
 from tenants.errors import Conflict, Message, NotFound
@@ -44,17 +44,38 @@ def describe_topic(instance: Instance, name: str) -> TopicDescription:
     Raises `TopicNotReady` for one that they do not show yet, `TopicDeleted` for one that can be restored (brokers learn
     of a deletion a moment later), and `NotFound` for any other.
     """
+    with _not_deleted(instance, name) as require_other_topic:
+        description = interfaces.data_plane.implementation.topic(instance.pk, name)
+        require_other_topic(description)
+    return description
+
+
+def describe_topic_with_config(instance: Instance, name: str) -> tuple[TopicDescription, Sequence[ConfigEntry]]:
+    """Returns a topic and its configuration as brokers describe them. Raises the errors of `describe_topic`."""
+    with _not_deleted(instance, name) as require_other_topic:
+        description, config = interfaces.data_plane.implementation.topic_with_config(instance.pk, name)
+        require_other_topic(description)
+    return description, config
+
+
+@contextmanager
+def _not_deleted(instance: Instance, name: str) -> Iterator[Callable[[TopicDescription], None]]:
+    """Raises the errors of `describe_topic` instead of `NotFound`, and for a description of the deleted topic."""
     row = DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).first()
+
+    def require_other_topic(description: TopicDescription) -> None:
+        if row is not None and row.topic_id == description.topic_id:
+            raise TopicDeleted(row)
+
     try:
         with not_ready_if_pending(instance, name):
-            description = interfaces.data_plane.implementation.topic(instance.pk, name)
+            yield require_other_topic
+    except TopicDeleted:
+        raise
     except NotFound as error:
         if row is not None:
             raise TopicDeleted(row) from error
         raise
-    if row is not None and row.topic_id == description.topic_id:
-        raise TopicDeleted(row)
-    return description
 
 
 @contextmanager

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.template.loader import render_to_string
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import get_language, override
 from django.utils.translation import gettext as _
@@ -16,8 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from instances import selectors, services
 from instances.api.message_files import message_file
-from instances.messages import content, files, json_tree, limits
-from instances.messages.content import Content
+from instances.messages import content, files, limits
 from instances.messages.forms import ReadForm
 from instances.messages.interfaces import FROM_NEWEST, NEWER, NEWEST
 from instances.messages.live_events import LiveMessages
@@ -26,6 +22,7 @@ from instances.models import Instance
 from instances.selectors import TopicView
 from instances.services import MessagePage, ShownMessage
 from instances.views.common import instance_page
+from instances.views.message_rows import MessageRows
 from instances.views.read_commands import ReadCommands
 from instances.views.topics import partitions_tab, render_topic
 from tenants import access
@@ -34,32 +31,8 @@ from tenants.errors import DomainError, Invalid, NotFound
 from tenants.live_response import LiveResponse
 from tenants.views.base import wording
 
-LINE_CHARS_MAX = 300
 # Filters that the page collapses while none of them is used.
 MORE_FILTERS = ("key", "header", "re", "key_re")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageRow:
-    """A message as the page shows it: one line, and its details. `kcat` and `curl` are commands that read it."""
-
-    shown: ShownMessage
-    line: str
-    tree: json_tree.Node | None
-    key_tree: json_tree.Node | None
-    place: str
-    state: str
-    kcat: str
-    curl: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowLinks:
-    """Addresses of pages that every row links to."""
-
-    send: str
-    value: str
-    reading: str
 
 
 @instance_page(Scope.TOPICS_READ)
@@ -83,7 +56,7 @@ def topic_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
         except DomainError as error:
             context["trouble"], status = wording(error), error.http_status
         else:
-            context |= _page_context(instance, topic, form, page)
+            context |= _page_context(request, instance, topic, form, page)
     return render_topic(request, instance, topic, "messages", context, status=status)
 
 
@@ -117,14 +90,12 @@ def live_messages(request: HttpRequest, instance: Instance, name: str) -> HttpRe
         last_event_id=request.headers.get("Last-Event-ID", ""),
     )  # fmt: skip
     language, zone = get_language(), timezone.get_current_timezone()
-    commands, links = ReadCommands(instance, name), _links(instance, name)
-    can = access.scopes_of(request.actor)  # type: ignore[attr-defined]
+    rows = _rows(request, instance, name, ReadCommands(instance, name))
 
     def row_html(shown: ShownMessage) -> str:
         """Returns a row in the reader's language and time zone, which are not set in the threads of later steps."""
         with override(language), timezone.override(zone):
-            context = {"row": _row(name, shown, commands), "links": links, "can": can}
-            return render_to_string("instances/message_row.html", context)
+            return rows.html(shown)
 
     return LiveResponse(LiveMessages(stream, row_html))
 
@@ -147,12 +118,15 @@ def _read(request: HttpRequest, instance: Instance, topic: TopicView, form: Read
         filters=form.filters,
         token=values["page_token"],
         decode=values["show"] or content.AUTO,
+        leaders={partition.index: partition.leader for partition in topic.partitions},
         file=file,
     )
     return services.read_messages(acting=request.actor, instance=instance, topic=topic.name, read_request=read_request)  # type: ignore[attr-defined]
 
 
-def _page_context(instance: Instance, topic: TopicView, form: ReadForm, page: MessagePage) -> dict[str, Any]:
+def _page_context(
+    request: HttpRequest, instance: Instance, topic: TopicView, form: ReadForm, page: MessagePage
+) -> dict[str, Any]:
     """Returns the values of a page. Its rows are newest first if the reader began with the newest."""
     values = form.cleaned_data
     newest_first = (values["start"] or NEWEST) == NEWEST
@@ -160,13 +134,13 @@ def _page_context(instance: Instance, topic: TopicView, form: ReadForm, page: Me
     if newest_first == (page.direction == NEWER):
         shown.reverse()
     commands = ReadCommands(instance, topic.name)
+    rows = _rows(request, instance, topic.name, commands)
     is_first = not values["page_token"]
     at_newest = (page.direction == NEWER and page.is_end) or (newest_first and is_first)
     at_oldest = page.direction != NEWER and page.is_end
     return {
         "page": page,
-        "rows": [_row(topic.name, message, commands) for message in shown],
-        "links": _links(instance, topic.name),
+        "rows": [rows.html(message) for message in shown],
         "is_first": is_first,
         "newest_first": newest_first,
         "words": ", ".join(form.filters.given.values()),
@@ -188,34 +162,8 @@ def _page_context(instance: Instance, topic: TopicView, form: ReadForm, page: Me
     }
 
 
-def _row(topic: str, shown: ShownMessage, commands: ReadCommands) -> MessageRow:
-    record = shown.record
-    return MessageRow(
-        shown=shown,
-        line=_one_line(shown.value),
-        tree=_tree(shown.value),
-        key_tree=_tree(shown.key),
-        place=f"{topic}/{record.partition}@{record.offset}",
-        state="" if record.transaction is None else record.transaction.state or "unknown",
-        kcat=commands.kcat(record.partition, record.offset),
-        curl=commands.curl(record.partition, record.offset),
-    )
-
-
-def _links(instance: Instance, topic: str) -> RowLinks:
-    return RowLinks(
-        send=reverse("page-topic-send", args=[instance.pk, topic]),
-        value=reverse("page-topic-messages-file", args=[instance.pk, topic, "bin"]),
-        reading=reverse("page-topic-reading", args=[instance.pk, topic]),
-    )
-
-
-def _one_line(value: Content) -> str:
-    return " ".join((value.data or "")[:LINE_CHARS_MAX].split())
-
-
-def _tree(value: Content) -> json_tree.Node | None:
-    return json_tree.tree(value.data or "") if value.format in content.STRUCTURED else None
+def _rows(request: HttpRequest, instance: Instance, topic: str, commands: ReadCommands) -> MessageRows:
+    return MessageRows(instance, topic, commands, access.scopes_of(request.actor))  # type: ignore[attr-defined]
 
 
 def _query(request: HttpRequest) -> str:

@@ -72,6 +72,9 @@ class FakeDataPlane:
             for key, value in KNOWN_CONFIGS.items()
         ]
 
+    def topic_with_config(self, instance_id: str, name: str) -> tuple[TopicDescription, Sequence[ConfigEntry]]:
+        return self.topic(instance_id, name), self.topic_config(instance_id, name)
+
     def create_topic(
         self,
         instance_id: str,

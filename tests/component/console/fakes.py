@@ -52,6 +52,9 @@ class FakeDataPlane:
             for key, value in (defaults | changed).items()
         ]
 
+    def topic_with_config(self, instance_id: str, name: str) -> tuple[TopicDescription, Sequence[ConfigEntry]]:
+        return self.topic(instance_id, name), self.topic_config(instance_id, name)
+
     def create_topic(
         self, instance_id: str, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str],
         validate_only: bool,
