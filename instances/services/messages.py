@@ -153,7 +153,7 @@ def read_page(
         is_costly=bool(masks or schemas) or read_request.filters.is_costly,
         # A reader with masks learns nothing of what they hide, not even from how long a page takes.
         literals=() if masks else record_filter.literals,
-        leaders=wanted.leaders,
+        leaders=read_request.leaders,
     )
     with turns.turn(instance.tenant_id), not_ready_if_pending(instance, topic):
         page = message_admin_client.implementation.read(instance.pk, topic, request)

@@ -117,7 +117,7 @@ def topic_clients(
             if len(rows) == CLIENTS_PER_PAGE:
                 following = number
                 break
-            rows.append(_row(counter, now_ms))
+            rows.append(_client_row(counter, now_ms))
     return {
         "now_ms": now_ms,
         "alive_since_ms": started_at_ms,
@@ -127,6 +127,6 @@ def topic_clients(
     }
 
 
-def _row(counter: UsageCounter, now_ms: int) -> ClientRow:
+def _client_row(counter: UsageCounter, now_ms: int) -> ClientRow:
     _topic, user, client_id, direction = counter.key
     return [user, client_id, direction, counter.bytes, counter.changed_ms if counter.is_reported else now_ms]
