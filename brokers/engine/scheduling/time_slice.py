@@ -43,3 +43,12 @@ async def free_incrementally(items: list[Any], inner_list_of: Callable[[Any], li
     while items:
         del items[-FREED_AT_ONCE_MAX:]
         await time_slice.pause()
+
+
+async def free_set_incrementally(items: set[Any]) -> None:
+    """Empties a large set in parts."""
+    time_slice = TimeSlice()
+    while items:
+        for _ in range(min(len(items), FREED_AT_ONCE_MAX)):
+            items.pop()
+        await time_slice.pause()

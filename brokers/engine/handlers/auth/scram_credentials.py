@@ -133,15 +133,14 @@ async def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     time_slice = TimeSlice()
     alterations_by_user = await _alterations_by_user(request, time_slice)
-    if not may_administer_users(context):
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return AlterUserScramCredentialsResponse(
-            results=[_result(name, code, NO_RIGHT) for name in alterations_by_user]
-        )
+    may_administer = may_administer_users(context)
     results = []
     written: Written = {}
-    for number, (name, alterations) in enumerate(alterations_by_user.items()):
-        if number >= USERS_PER_REQUEST_MAX:
+    for number, name in enumerate(list(alterations_by_user)):
+        alterations = alterations_by_user.pop(name)  # thirty thousand at once would take milliseconds to free
+        if not may_administer:
+            alterations.error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_RIGHT
+        elif number >= USERS_PER_REQUEST_MAX:
             alterations.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
         results.append(await _alter(context, name, alterations, written))
         await time_slice.pause()

@@ -15,7 +15,7 @@ from typing import Any, Final
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.served_api import SplitLists
 from brokers.engine.protocol.codec import EncodedResponse, encode_response_in_pieces
-from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
+from brokers.engine.scheduling.time_slice import TimeSlice, free_set_incrementally, yield_to_others
 
 # Number of elements of a request that are processed in one turn of the event loop, some microseconds each.
 ELEMENTS_PER_TURN_MAX: Final = 200
@@ -158,4 +158,5 @@ class DuplicateLimit:
                 self._count += len(part) - (len(known) - previous_count)
                 await time_slice.pause()
             await time_slice.pause()  # a topic may have no partitions
+        await free_set_incrementally(known)
         return self._count > REPEATED_ELEMENTS_MAX

@@ -38,7 +38,7 @@ from brokers.engine.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
+from brokers.engine.scheduling.time_slice import FREED_AT_ONCE_MAX, TimeSlice, yield_to_others
 from instances.naming import is_valid_topic_name
 
 log = structlog.get_logger(__name__)
@@ -143,6 +143,11 @@ def _without_repetitions(
             yield None
     if not has_ids:
         yield from (wanted for wanted in topics if wanted.topic_id != UUID_ZERO)
+    # A long request has time slices between elements: the set is freed within them.
+    while len(seen) > FREED_AT_ONCE_MAX:
+        for _ in range(FREED_AT_ONCE_MAX):
+            seen.pop()
+        yield None
 
 
 def _describe_requested(
