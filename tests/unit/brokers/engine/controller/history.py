@@ -278,7 +278,7 @@ class History:
     def show(self, id: int) -> None:
         """Show a controller the present image; topics to reconcile again come as new objects."""
         controller = self.controllers[id]
-        known = controller.events.image.topics
+        known = controller.state.image.topics
         for name in controller.again & self.topics.keys():
             if known.get(name) is self.topics[name]:
                 self.topics[name] = replace(self.topics[name])
@@ -297,7 +297,7 @@ class History:
         if isinstance(order, ReconcileAgain):
             controller.again.update(order.topics)
             return
-        if controller.events.held_epoch is None or controller.events.held_epoch.epoch != self.epoch:
+        if controller.state.held_epoch is None or controller.state.held_epoch.epoch != self.epoch:
             controller.orders.clear()
             self._feed(controller, Deposed("the guard failed"))
             return
@@ -354,7 +354,7 @@ class History:
 
     def _feed(self, controller: Controller, event: Event) -> None:
         controller.state, orders = decide(controller.state, event)
-        controller.events.check()
+        controller.state.check()
         controller.orders.extend(orders)
 
     def complete(self) -> None:
@@ -364,7 +364,7 @@ class History:
         is_controller = [
             id
             for id, controller in self.controllers.items()
-            if controller.events.held_epoch and controller.events.held_epoch.epoch == self.epoch
+            if controller.state.held_epoch and controller.state.held_epoch.epoch == self.epoch
         ]
         id = is_controller[0] if is_controller else min(self.brokers)
         if not is_controller:

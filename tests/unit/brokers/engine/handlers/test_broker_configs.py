@@ -175,9 +175,9 @@ async def test_the_controller_may_elect_who_lost_records_as_soon_as_operators_sa
     await house.broker.until(lambda: controller.is_controller)
 
     assert await alter(await operator(house), ALL, ("unclean.leader.election.enable", "true")) == 0
-    await house.broker.until(lambda: controller.events.policy.unclean_allowed)
+    await house.broker.until(lambda: controller.state.policy.unclean_allowed)
     assert await alter(await operator(house), OWN, ("unclean.leader.election.enable", "false")) == 0
-    await house.broker.until(lambda: not controller.events.policy.unclean_allowed)
+    await house.broker.until(lambda: not controller.state.policy.unclean_allowed)
 
 
 async def test_transactions_are_verified_as_operators_say(house: House) -> None:
