@@ -17,13 +17,15 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import psutil
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import neighbours
+from benchmarks.processor import processor_time, web_processes
 from benchmarks.product import Product, bootstrap_of, run_in_shell
 
 CALLS = 40
@@ -89,8 +91,9 @@ def measure(product: Product, *, topics: int, groups: int, audit_rows: int, mess
     rows = run_in_shell(product, FILL_AUDIT.format(instance=instance_id, rows=audit_rows))
     yield {"benchmark": "console", "topics": topics, "topics_made_s": round(made_s, 1), "groups": groups, **rows}
     opener, root = _signed_in(product)
+    web = web_processes(product.supervisor)
     for page in _pages(instance_id):
-        yield {"benchmark": f"page {page.replace(instance_id, 'INS')}", **_timed(opener, root + page)}
+        yield {"benchmark": f"page {page.replace(instance_id, 'INS')}", **_timed(opener, root + page, web)}
     yield from _messages(product, opener, root, instance_id, bootstrap, messages)
     yield from _measure_during_scans(product, tokens, min(messages, SCANNED_MESSAGES_MAX))
 
@@ -149,9 +152,12 @@ def _signed_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
     return opener, root
 
 
-def _timed(opener: urllib.request.OpenerDirector, address: str, calls: int = CALLS) -> dict[str, Any]:
-    """Returns the response times of a page, until its last byte."""
+def _timed(
+    opener: urllib.request.OpenerDirector, address: str, web: Sequence[psutil.Process], calls: int = CALLS
+) -> dict[str, Any]:
+    """Returns the response times of a page, until its last byte, and the processor time of the web processes."""
     took_ms: list[float] = []
+    before = processor_time(web)
     for _ in range(calls):
         started_s = time.perf_counter()
         try:
@@ -165,6 +171,7 @@ def _timed(opener: urllib.request.OpenerDirector, address: str, calls: int = CAL
         **first,
         "p50_ms": round(statistics.median(took_ms), 1),
         "p95_ms": round(percentiles[-1], 1),
+        **processor_time(web).since(before, calls),
         "bytes": size_bytes,
     }
 
@@ -175,13 +182,17 @@ def _messages(
     topic = _fill(bootstrap, "ten-million", count)
     at = f"/instances/{instance_id}/topics/{topic}/messages"
     api, token = product.ready["api_url"].rstrip("/"), product.ready["tenant"]["token"]
+    web = web_processes(product.supervisor)
     yield {"benchmark": f"newest page of {count} messages, console",
-           **_timed(opener, f"{root}/instances/{instance_id}/topics/t/{topic}/")}  # fmt: skip
+           **_timed(opener, f"{root}/instances/{instance_id}/topics/t/{topic}/", web)}  # fmt: skip
     rest = urllib.request.build_opener()
     rest.addheaders = [("Authorization", f"Bearer {token}")]
-    yield {"benchmark": "newest page, REST", **_timed(rest, f"{api}{at}?limit=50")}
+    yield {"benchmark": "newest page, REST", **_timed(rest, f"{api}{at}?limit=50", web)}
     for name, words in SCAN_FILTERS.items():
-        yield {"benchmark": f"scan, {name} filter", **_scan(api, token, f"{at}?start=oldest&{words}", SCAN_S)}
+        before = processor_time(web)
+        scan = _scan(api, token, f"{at}?start=oldest&{words}", SCAN_S)
+        yield {"benchmark": f"scan, {name} filter", **scan,
+               **processor_time(web).since(before, scan["pages"] or 1)}  # fmt: skip
     yield {"benchmark": "a scan whose client disconnected", **_measure_abandoned_scans(api, token, at)}
 
 

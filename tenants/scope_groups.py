@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.utils.functional import Promise
@@ -75,6 +75,13 @@ PRESETS = (
         frozenset(scope.value for scope in Scope if scope is not Scope.OPERATOR),
     ),
 )  # fmt: skip
+
+
+def in_words(scopes: Iterable[str]) -> list[tuple[str | Promise, Sequence[str | Promise]]]:
+    """Returns the labels of some scopes by the labels of their groups. Scopes that no longer exist are left out."""
+    held = set(scopes)
+    named = ((group.label, [scope.label for scope in group.scopes if scope.value in held]) for group in GROUPS)
+    return [(label, words) for label, words in named if words]
 
 
 def preset_scopes(name: str, granted: Iterable[str]) -> list[str]:

@@ -75,7 +75,7 @@ class PartitionCursor:
     """Position of one partition in a page, with its fetched batches.
 
     Reading continues at `position`, which is exclusive towards OLDER. Every transaction below `stable` is decided.
-    Records without one of `literals` are passed over.
+    Records that lack all alternatives of one of `literals` are passed over.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PartitionCursor:
         position: int,
         direction: str,
         window: int,
-        literals: Sequence[bytes] = (),
+        literals: Sequence[Sequence[bytes]] = (),
     ) -> None:
         self.index, self.direction = index, direction
         self.start, self.end, self.stable = start, end, stable
@@ -102,6 +102,8 @@ class PartitionCursor:
         self._batch_bytes = 0
         self._empty_responses = 0
         self._loaded: deque[_Loaded] = deque()
+        self._loaded_bytes = 0
+        # Position after all that is loaded, at which the next range begins.
         self._after_loaded = self.position
         self._head: Head | None = None
         self._records: Iterator[Head] | None = None
@@ -116,19 +118,32 @@ class PartitionCursor:
         """True if records must be fetched before `peek` can return one."""
         return self._head is None and not self._loaded and not self.is_finished and not self.is_unavailable
 
+    @property
+    def loaded_bytes(self) -> int:
+        """Size of the batches that are fetched and not read to their ends."""
+        return self._loaded_bytes
+
+    @property
+    def takes_more(self) -> bool:
+        """True if what comes after the loaded records may be fetched already."""
+        is_all_loaded = (
+            self._after_loaded >= self.end if self.direction == NEWER else self._after_loaded <= self.start
+        )  # fmt: skip
+        return not is_all_loaded and not self.is_unavailable and self._loaded_bytes <= PARTITION_BYTES_MAX
+
     def next_range(self) -> FetchRange:
-        """Returns the range to fetch next; only to be called while data is needed."""
-        isolation = READ_COMMITTED
+        """Returns the range to fetch next, after all that is loaded; only to be called if any is left."""
+        isolation, position = READ_COMMITTED, self._after_loaded
         if self.direction == NEWER:
-            if self.position >= self.stable:
+            if position >= self.stable:
                 isolation = READ_UNCOMMITTED
-            return FetchRange(self.position, self.end, isolation, self._bytes_of(self._window))
+            return FetchRange(position, self.end, isolation, self._bytes_of(self._window))
         fitting = int((PARTITION_BYTES_MAX - self._batch_bytes) / (self._bytes_per_offset * SLACK))
         window = max(1, min(self._window, fitting))
-        low = max(self.start, self.position - window)
-        if self.position > self.stable:
+        low = max(self.start, position - window)
+        if position > self.stable:
             low, isolation = max(low, self.stable), READ_UNCOMMITTED
-        return FetchRange(low, self.position, isolation, self._bytes_of(self.position - low, self._batch_bytes))
+        return FetchRange(low, position, isolation, self._bytes_of(position - low, self._batch_bytes))
 
     def add_batches(
         self, requested: FetchRange, batches: Sequence[Batch], size_bytes: int, aborted: Sequence[tuple[int, int]]
@@ -152,15 +167,13 @@ class PartitionCursor:
             else [_Loaded(batch, None) for batch in batches]
         )
         if self.direction == NEWER:
-            self._loaded.extend(
-                loaded_batch for loaded_batch in loaded if loaded_batch.batch.last_offset >= self.position
-            )
-            self._after_loaded = min(max(covered, self.position), self.end)
+            added = [entry for entry in loaded if entry.batch.last_offset >= requested.offset]
+            self._after_loaded = min(max(covered, requested.offset), self.end)
         else:
-            self._loaded.extend(
-                loaded_batch for loaded_batch in reversed(loaded) if loaded_batch.batch.base_offset < self.position
-            )
-            self._after_loaded = requested.offset
+            added = [entry for entry in reversed(loaded) if entry.batch.base_offset < requested.stop]
+            self._after_loaded = max(min(requested.offset, batches[0].base_offset), self.start)
+        self._loaded.extend(added)
+        self._loaded_bytes += sum(len(entry.batch.payload) for entry in added)
         self._window = min(self._window * WINDOW_GROWTH, WINDOW_MAX)
         if not self._loaded:
             self._advance(self._after_loaded)
@@ -195,6 +208,7 @@ class PartitionCursor:
         """Updates the bounds: records before `start` were deleted."""
         self.start, self.end, self.stable = start, end, stable
         self.position = min(max(self.position, start), end)
+        self._after_loaded = min(max(self._after_loaded, start), end)
 
     def _bytes_of(self, offsets: int, more_bytes: int = 0) -> int:
         """Returns the bytes to request so that the wanted offsets probably arrive."""
@@ -212,7 +226,7 @@ class PartitionCursor:
     def _finish_batch(self, batch: Batch) -> None:
         """Continues after a batch that has been read."""
         self._records = None
-        self._loaded.popleft()
+        self._loaded_bytes -= len(self._loaded.popleft().batch.payload)
         self._advance(batch.last_offset + 1 if self.direction == NEWER else batch.base_offset)
         if not self._loaded:
             self._advance(self._after_loaded)

@@ -20,6 +20,9 @@ from instances.messages.interfaces import NEWER, Page, PageRequest, Record
 # A page whose budget is used up still scans this many records, so that the next one does not begin at the same place.
 SCANNED_MIN: Final = 500
 WAIT_S_MIN: Final = 0.005
+# Offsets that a scan requests at first, of one partition and of all.
+FIRST_WINDOW_MAX: Final = 1_000
+FIRST_WINDOWS_MAX: Final = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,13 +46,24 @@ class FetchResult:
 class PartitionSource(Protocol):
     """Partitions of one topic, read from their leaders."""
 
-    def fetch(self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float) -> FetchResult:
-        """Returns the available data without waiting for more."""
+    def begin_fetch(
+        self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float
+    ) -> Callable[[], FetchResult]:
+        """Requests the available data, without waiting for more; the returned function waits for the responses."""
         ...
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:
         """Returns start, end and last stable offset of a partition, None if its leader does not answer."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetching:
+    """Ranges that are being fetched, by the index of their partitions, and the cursors that they are for."""
+
+    ranges: Mapping[int, FetchRange]
+    cursors: Sequence[PartitionCursor]
+    result: Callable[[], FetchResult]
 
 
 class PageReader:
@@ -73,8 +87,11 @@ class PageReader:
         # Cursors with what each comes to next, in order of time, and those of which that is not known.
         self._ready: list[tuple[int, int, PartitionCursor, Head]] = []
         self._unknown: list[PartitionCursor] = list(cursors)
+        # What is fetched while loaded records are searched.
+        self._ahead: _Fetching | None = None
         is_scan = request.is_filtered
-        self._ends_s = now_s() + (limits.SCAN_S_MAX if is_scan else limits.READ_S_MAX)
+        self._began_s = now_s()
+        self._ends_s = self._began_s + (limits.SCAN_S_MAX if is_scan else limits.READ_S_MAX)
         self._bytes_max = limits.SCAN_READ_BYTES_MAX if is_scan else limits.READ_BYTES_MAX
         self._records_max = limits.SCAN_RECORDS_MAX if is_scan else limits.SCANNED_RECORDS_MAX
         self._read_bytes = 0
@@ -102,7 +119,11 @@ class PageReader:
                 break
             self._sort()
             if self._unknown and not self._is_exhausted:
-                self._fetch(self._unknown)
+                if self._read_bytes >= self._bytes_max:
+                    self._is_exhausted = True
+                else:
+                    self._fetch(self._unknown)
+                    self._read_ahead(len(records))
                 continue
             if not self._ready:
                 break
@@ -119,7 +140,16 @@ class PageReader:
                 self._scanned += 1
             cursor.pop()
             self._unknown.append(cursor)
+        if self._is_exhausted:
+            self._pass_over_loaded()
         return self._page(records)
+
+    def _pass_over_loaded(self) -> None:
+        """Passes over the loaded records up to the next one that may match, so that they are not fetched again."""
+        for cursor in self._cursors:
+            while isinstance(head := self._peek(cursor), PassedOver):
+                self._scanned += head.count
+                cursor.pop()
 
     def _page(self, records: list[Record]) -> Page:
         available = [cursor for cursor in self._cursors if not cursor.is_unavailable]
@@ -178,18 +208,22 @@ class PageReader:
         return body
 
     def _check_budget(self) -> None:
-        if self._scanned >= self._records_max or self._read_bytes >= self._bytes_max or self._now_s() >= self._ends_s:
+        if self._scanned >= self._records_max or self._now_s() >= self._ends_s:
             self._is_exhausted = True
 
     def _fetch(self, waiting: Sequence[PartitionCursor]) -> None:
-        ranges = {cursor.index: cursor.next_range() for cursor in waiting}
-        remaining_s = self._ends_s - self._now_s()
-        remaining_bytes = min(self._bytes_max - self._read_bytes, limits.READ_BYTES_MAX)
-        result = self._source.fetch(ranges, remaining_bytes, max(remaining_s, WAIT_S_MIN))
-        for cursor in waiting:
-            fetch_range, fetched = ranges[cursor.index], result.partitions.get(cursor.index)
+        """Fetches what the waiting cursors need, and more for others, or takes what was fetched ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            others = [cursor for cursor in self._readable_ahead() if cursor not in waiting]
+            fetching = self._begin_fetch([*waiting, *others])
+        else:
+            fetching = ahead
+        result = fetching.result()
+        for cursor in fetching.cursors:
+            fetch_range, fetched = fetching.ranges[cursor.index], result.partitions.get(cursor.index)
             if fetched is None:
-                cursor.is_unavailable = not result.throttle_ms
+                cursor.is_unavailable = not result.throttle_ms and ahead is None  # it is fetched again
             elif fetched.is_out_of_range:
                 self._refresh_bounds(cursor)
             else:
@@ -198,6 +232,46 @@ class PageReader:
                     cursor.add_batches(fetch_range, fetched.batches, fetched.size_bytes, fetched.aborted)
         if result.throttle_ms:
             self._wait(result.throttle_ms / 1000)
+
+    def _begin_fetch(self, cursors: Sequence[PartitionCursor]) -> _Fetching:
+        """Begins to fetch for the first cursors, for as many as fit into what the page may still read."""
+        remaining_bytes = min(self._bytes_max - self._read_bytes, limits.READ_BYTES_MAX)
+        ranges: dict[int, FetchRange] = {}
+        total_bytes = 0
+        for cursor in cursors:
+            fetch_range = cursor.next_range()
+            if ranges and total_bytes + fetch_range.bytes_max > remaining_bytes:
+                break
+            ranges[cursor.index] = fetch_range
+            total_bytes += fetch_range.bytes_max
+        timeout_s = max(self._ends_s - self._now_s(), WAIT_S_MIN)
+        result = self._source.begin_fetch(ranges, remaining_bytes, timeout_s)
+        return _Fetching(ranges, cursors[: len(ranges)], result)
+
+    def _read_ahead(self, found: int) -> None:
+        """Begins to fetch what comes after the loaded records, unless the page is likely to be full before."""
+        if 2 * found < self._request.limit and not self._is_exhausted and (cursors := self._readable_ahead()):
+            self._ahead = self._begin_fetch(cursors)
+
+    def _readable_ahead(self) -> list[PartitionCursor]:
+        """Returns the cursors of a scan for which more may be fetched than they need, those with the least first.
+
+        What would not be searched before the page ends, at the pace of the page so far, is not fetched, and nothing
+        while the page has to wait for the bandwidth of the instance.
+        """
+        if not self._request.is_filtered or not self._scanned or self.throttled:
+            return []
+        loaded_bytes = sum(cursor.loaded_bytes for cursor in self._cursors)
+        remaining_bytes = self._bytes_max - self._read_bytes
+        if (elapsed_s := self._now_s() - self._began_s) > 0:
+            bytes_per_s = (self._read_bytes - loaded_bytes) / elapsed_s
+            remaining_bytes = min(remaining_bytes, int(bytes_per_s * (self._ends_s - self._now_s())) - loaded_bytes)
+        result = []
+        for cursor in sorted(self._cursors, key=lambda cursor: cursor.loaded_bytes):
+            if cursor.takes_more and remaining_bytes > 0:
+                remaining_bytes -= cursor.next_range().bytes_max
+                result.append(cursor)
+        return result
 
     def _refresh_bounds(self, cursor: PartitionCursor) -> None:
         """Refreshes the bounds after offsets expired."""
@@ -217,4 +291,6 @@ class PageReader:
 
 def window_of(limit: int, partitions: int, is_filtered: bool) -> int:
     """Returns the number of offsets of the first request to each partition."""
-    return 1_000 if is_filtered else max(1, -(-2 * limit // max(1, partitions)))
+    if is_filtered:
+        return max(1, min(FIRST_WINDOW_MAX, FIRST_WINDOWS_MAX // max(1, partitions)))
+    return max(1, -(-2 * limit // max(1, partitions)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from django.utils.translation import gettext_noop
@@ -19,7 +20,15 @@ from brokers.dataplane.message_cursor import READ_COMMITTED, READ_UNCOMMITTED, F
 from brokers.dataplane.message_pages import Fetched, FetchResult
 from brokers.dataplane.offsets import LIST_OFFSETS_VERSION
 from brokers.dataplane.record_batches import batches
-from brokers.dataplane.scatter import Target, first_response, pair_with_targets, scatter, targets
+from brokers.dataplane.scatter import (
+    ScatterResult,
+    Target,
+    begin_scatter,
+    first_response,
+    pair_with_targets,
+    scatter,
+    targets,
+)
 from brokers.dataplane.topics import NO_SUCH_TOPIC, metadata_request
 from instances.groups.interfaces import EARLIEST, LATEST
 from tenants.errors import Message, NotFound
@@ -134,16 +143,25 @@ class TopicSource:
         )
 
     def fetch(self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float) -> FetchResult:
-        """Implements `message_pages.PartitionSource`. Raises `NotFound` if the topic was deleted meanwhile."""
+        """Returns the available data. Raises `NotFound` if the topic was deleted meanwhile."""
+        return self.begin_fetch(ranges, bytes_max, timeout_s)()
+
+    def begin_fetch(
+        self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float
+    ) -> Callable[[], FetchResult]:
+        """Implements `message_pages.PartitionSource`. The returned function raises `NotFound` as `fetch` does."""
         requests = []
         for leader, indexes in self._by_leader(ranges).items():
             for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
                 leader_ranges = {index: ranges[index] for index in indexes if ranges[index].isolation == isolation}
                 if leader_ranges and leader in self._targets:
                     requests.append((self._targets[leader], self._fetch_request(leader_ranges, isolation, bytes_max)))
+        return partial(self._fetch_result, begin_scatter(requests, deadline_s=timeout_s))
+
+    def _fetch_result(self, responses: Callable[[], ScatterResult]) -> FetchResult:
         result = FetchResult(partitions={})
         fetched_partitions: dict[int, Fetched] = {}
-        for _, response in scatter(requests, deadline_s=timeout_s).responses:
+        for _, response in responses().responses:
             result.throttle_ms = max(result.throttle_ms, response.throttle_time_ms)
             for topic in response.responses:
                 for partition in topic.partitions:

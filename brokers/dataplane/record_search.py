@@ -6,10 +6,14 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from brokers.dataplane.inflating import DamagedBatch
 from brokers.dataplane.record_batches import Batch, offset_at, record_at, record_starts, records, timestamp_at
 from instances.messages.interfaces import Record
+
+# Bytes of a batch whose literals are counted to find the rarest ones.
+SAMPLE_BYTES: Final = 16_384
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,12 +31,13 @@ def search(
     partition: int,
     batch: Batch,
     body: bytes | memoryview,
-    literals: Sequence[bytes],
+    literals: Sequence[Sequence[bytes]],
     offsets: range,
     *,
     newest_first: bool,
 ) -> Iterator[Record | PassedOver]:
-    """Yields the records of a batch within a range of offsets; those that lack one of `literals` are passed over.
+    """Yields the records of a batch within a range of offsets; those that lack all alternatives of one of
+    `literals` are passed over.
 
     Bytes are searched for in the whole body, so that a batch without them costs no more than reading it, and only
     records in which they begin are parsed. Markers and old formats are always parsed. Raises `DamagedBatch`: what is
@@ -47,18 +52,17 @@ def search(
 
 
 def _searched(
-    partition: int, batch: Batch, body: bytes, literals: Sequence[bytes], offsets: range, newest_first: bool
+    partition: int, batch: Batch, body: bytes, literals: Sequence[Sequence[bytes]], offsets: range, newest_first: bool
 ) -> Iterator[Record | PassedOver]:
-    is_candidate = all(literal in body for literal in literals)
+    is_candidate = all(any(text in body for text in alternatives) for alternatives in literals)
     if not is_candidate and offsets.start <= batch.base_offset and batch.last_offset < offsets.stop:
         if batch.count > 0:
             yield _whole(batch, newest_first)
         return
     try:
         starts = record_starts(body, batch.count)
-        yield from _Parsed(partition, batch, body, starts, newest_first).between(
-            _candidates(body, starts, literals) if is_candidate else [], offsets
-        )
+        numbers = _candidates(body, starts, literals) if is_candidate else ()
+        yield from _Parsed(partition, batch, body, starts, newest_first).between(numbers, offsets)
     except (struct.error, IndexError) as error:
         raise DamagedBatch(f"{type(error).__name__}: {error}") from None
 
@@ -72,22 +76,39 @@ def _whole(batch: Batch, newest_first: bool) -> PassedOver:
     )
 
 
-def _candidates(body: bytes, starts: Sequence[int], literals: Sequence[bytes]) -> list[int]:
-    """Returns the numbers of the records that contain all literals, and perhaps of a few others; it searches for the
-    longest literal.
+def _candidates(body: bytes, starts: Sequence[int], literals: Sequence[Sequence[bytes]]) -> Sequence[int]:
+    """Returns the numbers of the records that have an alternative of each of `literals`, and of some that have not.
+
+    The rarest alternatives are sought in the whole body, the others in what has these. All records are returned where
+    even these are frequent, since parsing a record costs little more than finding it.
     """
-    sought, *others = sorted(literals, key=len, reverse=True)
-    candidates, last = [], len(starts) - 1
-    at = body.find(sought)
+    sample = min(len(body), SAMPLE_BYTES)
+    occurrences = [sum(body.count(text, 0, sample) for text in alternatives) for alternatives in literals]
+    rarest = min(range(len(literals)), key=lambda at: (occurrences[at], -max(map(len, literals[at]))))
+    if 2 * occurrences[rarest] * len(body) > sample * (len(starts) - 1):
+        return range(len(starts) - 1)
+    sought, others = literals[rarest], [literals[at] for at in range(len(literals)) if at != rarest]
+    numbers = {number for text in sought for number in _numbers_with(body, starts, text)}
+    return [
+        number
+        for number in sorted(numbers)
+        if all(
+            any(body.find(text, starts[number], starts[number + 1]) >= 0 for text in alternatives)
+            for alternatives in others
+        )
+    ]
+
+
+def _numbers_with(body: bytes, starts: Sequence[int], text: bytes) -> Iterator[int]:
+    """Yields the numbers of the records in which a text begins."""
+    last = len(starts) - 1
+    at = body.find(text)
     while at >= 0:
         number = bisect_right(starts, at) - 1
         if number >= last:
-            break
-        end = starts[number + 1]
-        if all(body.find(other, starts[number], end) >= 0 for other in others):
-            candidates.append(number)
-        at = body.find(sought, end)
-    return candidates
+            return
+        yield number
+        at = body.find(text, starts[number + 1])
 
 
 @dataclass(slots=True)

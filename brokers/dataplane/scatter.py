@@ -9,10 +9,10 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from brokers.choices import WantedState
@@ -92,14 +92,26 @@ def scatter(
 
     A recently silent broker gets less time for reads, so that the other responses do not wait for it each time.
     """
+    return begin_scatter(requests, deadline_s=deadline_s, is_write=is_write)()
+
+
+def begin_scatter(
+    requests: Sequence[tuple[Target, Any]], *, deadline_s: float = SCATTER_DEADLINE_S, is_write: bool = False
+) -> Callable[[], ScatterResult]:
+    """Sends the requests of `scatter`, and returns a function that waits for the responses."""
     suspected = {
         target.number for target, _ in requests if not is_write and unresponsive_brokers.is_unresponsive(target.address)
     }
     in_flight = [(target, _submit(target, request, deadline_s)) for target, request in requests]
-    started_s = time.monotonic()
-    wait([future for target, future in in_flight if target.number not in suspected], timeout=deadline_s)
-    remaining_s = max(0.0, started_s + SILENT_PATIENCE_S - time.monotonic())
-    wait([future for target, future in in_flight if target.number in suspected], timeout=remaining_s)
+    return partial(_responses, in_flight, suspected, time.monotonic(), deadline_s)
+
+
+def _responses(
+    in_flight: Sequence[tuple[Target, Future[Any]]], suspected: Collection[int], started_s: float, deadline_s: float
+) -> ScatterResult:
+    for is_suspected, patience_s in ((False, deadline_s), (True, SILENT_PATIENCE_S)):
+        remaining_s = max(0.0, started_s + patience_s - time.monotonic())
+        wait([future for target, future in in_flight if (target.number in suspected) is is_suspected], remaining_s)
     by_request: list[Any] = []
     silent: dict[int, BrokerUnresponsive] = {}
     may_be_executed = False
@@ -108,7 +120,7 @@ def scatter(
         if response is None:
             may_be_executed = may_be_executed or _was_sent(future)
             silent[target.number] = BrokerUnresponsive(broker_id=target.number, reason="does not answer")
-    pairs = zip(requests, by_request, strict=True)
+    pairs = zip(in_flight, by_request, strict=True)
     return ScatterResult(
         responses=tuple((target.number, response) for (target, _), response in pairs if response is not None),
         silent=tuple(silent.values()),

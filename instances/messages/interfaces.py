@@ -92,8 +92,8 @@ class PageRequest:
 
     `accepts` decides which records belong to it, and `shown_bytes` how much an answer grows by one. `is_costly`: either
     may take milliseconds, so that the page ends on time after any record. `literals`: every record that `accepts` takes
-    has each of these bytes in its key, in its value, or in the name or value of one header. `leaders` are the leaders
-    by partition as the caller knows them, -1 for none; None lets brokers be queried for them.
+    has one of each of these alternatives in its key, in its value, or in the name or value of one header. `leaders` are
+    those of the partitions as the caller knows them, -1 for none; None lets brokers be queried for them.
     """
 
     start: Start
@@ -104,7 +104,7 @@ class PageRequest:
     is_filtered: bool
     shown_bytes: Callable[[Record], int]
     is_costly: bool = False
-    literals: Sequence[bytes] = ()
+    literals: Sequence[Sequence[bytes]] = ()
     leaders: Mapping[int, int] | None = None
 
 

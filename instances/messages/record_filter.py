@@ -72,14 +72,15 @@ class RecordFilter:
         except WrongFilter as error:
             raise UnusableFilter("jq", error.args[0]) from None
 
-    @property
-    def literals(self) -> Sequence[bytes]:
-        """Bytes each of which is in every record that a reader without masks accepts: in its key, in its value, or in
-        the name or value of a header. What masks hide is not searched as it is stored.
+    def literals(self, *, is_decoded: bool) -> Sequence[Sequence[bytes]]:
+        """Returns alternatives: every record that a reader without masks accepts has one of each in its key, in its
+        value, or in the name or value of a header. What masks hide is not searched as it is stored, and neither are
+        fields of contents that schemas decode (`is_decoded`).
         """
         patterns = [pattern.literal for pattern in (self._matches, self._key_matches) if pattern is not None]
         header = max(_HEADER_SEPARATORS.split(self._header_contains), key=len)
-        return [literal for literal in (self._contains, self._key_contains, header, *patterns) if literal]
+        texts = [(literal,) for literal in (self._contains, self._key_contains, header, *patterns) if literal]
+        return [*texts, *(() if self._path is None or is_decoded else self._path.literals)]
 
     def accepts(self, renderer: Renderer, record: Record) -> bool:
         """True if all filters match; cheap ones are evaluated first."""

@@ -12,15 +12,16 @@ than the message has it: a program of a few hundred characters runs at most `STE
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.utils.translation import gettext_noop
 
-from instances.messages import value_paths
+from instances.messages import filter_literals, value_paths
 from instances.messages.exact_json import ExactNumber, Members
+from instances.messages.filter_literals import UNKNOWN, Needs
 from instances.messages.patterns import WORK_MAX, Pattern, WrongPattern
 from instances.messages.value_paths import EACH, Path
 from tenants.errors import Message
@@ -71,6 +72,13 @@ class _Run:
 Expression = Callable[[_Run, Any], Iterator[Any]]
 
 
+class _Parsed(NamedTuple):
+    """An expression, and what a value needs for it to match."""
+
+    run: Expression
+    needs: Needs = UNKNOWN
+
+
 class ValueFilter:
     """A parsed filter; without `has_variables` it looks at the value alone. Raises `WrongFilter`."""
 
@@ -78,7 +86,9 @@ class ValueFilter:
         if len(text) > PROGRAM_CHARS_MAX:
             raise WrongFilter(Message(gettext_noop("A filter has at most %(n)s characters."), n=PROGRAM_CHARS_MAX))
         parser = _Parser(text)
-        self._expression = parser.parse()
+        self._expression, needs = parser.parse()
+        # Alternatives: every matching message that no schema decodes has one of each in its key or its value.
+        self.literals: Sequence[Sequence[bytes]] = filter_literals.encoded(needs.true)
         self.has_variables = parser.has_variables
 
     def matches(self, value: Any, variables: Mapping[str, Any]) -> bool:
@@ -97,7 +107,7 @@ class _Parser:
         self._nested = 0
         self.has_variables = False
 
-    def parse(self) -> Expression:
+    def parse(self) -> _Parsed:
         result = self._pipe()
         if self._rest():
             raise self._error()
@@ -128,36 +138,43 @@ class _Parser:
         if self._take("symbol", symbol) is None:
             raise self._error()
 
-    def _pipe(self) -> Expression:
+    def _pipe(self) -> _Parsed:
         self._nested += 1
         if self._nested > NESTED_MAX:
             raise WrongFilter(Message(gettext_noop("A filter is nested at most %(n)s times."), n=NESTED_MAX))
         result = self._or()
         while self._take("symbol", "|"):
-            result = _piped(result, self._or())
+            second = self._or()
+            result = _Parsed(_piped(result.run, second.run), filter_literals.piped(result.needs, second.needs))
         self._nested -= 1
         return result
 
-    def _or(self) -> Expression:
+    def _or(self) -> _Parsed:
         result = self._and()
         while self._take("word", "or"):
-            result = _either(result, self._and())
+            second = self._and()
+            result = _Parsed(_either(result.run, second.run), filter_literals.either(result.needs, second.needs))
         return result
 
-    def _and(self) -> Expression:
+    def _and(self) -> _Parsed:
         result = self._comparison()
         while self._take("word", "and"):
-            result = _both(result, self._comparison())
+            second = self._comparison()
+            result = _Parsed(_both(result.run, second.run), filter_literals.both(result.needs, second.needs))
         return result
 
-    def _comparison(self) -> Expression:
+    def _comparison(self) -> _Parsed:
         left = self._term()
         sign = self._take("symbol", *_COMPARISONS)
-        return left if sign is None else _compared(left, sign, self._term())
+        if sign is None:
+            return left
+        right = self._term()
+        return _Parsed(_compared(left.run, sign, right.run), filter_literals.compared(left.needs, sign, right.needs))
 
-    def _term(self) -> Expression:
+    def _term(self) -> _Parsed:
         if self._rest().startswith("."):
-            return _at_path(self._path())
+            path = self._path()
+            return _Parsed(_at_path(path), filter_literals.of_path(path))
         if self._take("symbol", "("):
             inner = self._pipe()
             self._want(")")
@@ -165,11 +182,13 @@ class _Parser:
         if self._take("symbol", "$"):
             return self._variable()
         if (string := self._take("string")) is not None:
-            return _literal(value_paths.unquote(string))
+            text = value_paths.unquote(string)
+            return _Parsed(_literal(text), filter_literals.of_constant(text))
         if (number := self._take("number")) is not None:
             if len(number) > NUMBER_CHARS_MAX:
                 raise self._error()
-            return _literal(ExactNumber(number))
+            exact = ExactNumber(number)
+            return _Parsed(_literal(exact), filter_literals.of_constant(exact))
         return self._call()
 
     def _path(self) -> Path:
@@ -179,28 +198,30 @@ class _Parser:
             raise WrongFilter(error.args[0]) from None
         return path
 
-    def _variable(self) -> Expression:
+    def _variable(self) -> _Parsed:
         name = self._take("word")
         self.has_variables = True
         if name not in VARIABLES:
             names = ", ".join(f"${known}" for known in VARIABLES)
             raise WrongFilter(Message(gettext_noop("There are the variables %(names)s."), names=names))
         path = self._path() if self._text.startswith((".", "["), self._at) else Path()
-        return _variable(name, path)
+        # Headers that are no text are shown as hex, and the other variables are numbers.
+        needs = filter_literals.of_path(path, is_variable=True) if name == KEY else UNKNOWN
+        return _Parsed(_variable(name, path), needs)
 
-    def _call(self) -> Expression:
+    def _call(self) -> _Parsed:
         name = self._take("word")
         if name in _LITERALS:
-            return _literal(_LITERALS[name])
+            return _Parsed(_literal(_LITERALS[name]), filter_literals.of_constant(_LITERALS[name]))
         if name == "not":
-            return _mapped(lambda value: not _is_true(value))
+            return _Parsed(_mapped(lambda value: not _is_true(value)))
         if name == "length":
-            return _mapped(_length)
+            return _Parsed(_mapped(_length))
         if name == "select":
             self._want("(")
             inner = self._pipe()
             self._want(")")
-            return _selected(inner)
+            return _Parsed(_selected(inner.run), filter_literals.of_select(inner.needs))
         if name == "has" or name in _TEXT_TESTS:
             self._want("(")
             quoted = self._take("string")
@@ -208,7 +229,10 @@ class _Parser:
                 raise self._error()
             self._want(")")
             text = value_paths.unquote(quoted)
-            return _matched(text) if name == "test" else _mapped(_test(name, text))
+            if name != "test":
+                return _Parsed(_mapped(_test(name, text)), filter_literals.of_test(text))
+            pattern = _pattern(text)
+            return _Parsed(_matched(pattern), filter_literals.of_test(pattern.literal.decode()))
         if name is not None:
             self._at -= len(name)
         raise self._error()
@@ -319,12 +343,15 @@ def _mapped(function: Callable[[Any], Any]) -> Expression:
     return run
 
 
-def _matched(text: str) -> Expression:
-    """A text that a regular expression is searched in."""
+def _pattern(text: str) -> Pattern:
     try:
-        pattern = Pattern(text)
+        return Pattern(text)
     except WrongPattern as error:
         raise WrongFilter(error.args[0]) from None
+
+
+def _matched(pattern: Pattern) -> Expression:
+    """A text that a regular expression is searched in."""
 
     def run(state: _Run, value: Any) -> Iterator[Any]:
         state.step(value)

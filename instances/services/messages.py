@@ -152,7 +152,7 @@ def read_page(
         shown_bytes=rendering.shown_bytes,
         is_costly=bool(masks or schemas) or read_request.filters.is_costly,
         # A reader with masks learns nothing of what they hide, not even from how long a page takes.
-        literals=() if masks else record_filter.literals,
+        literals=() if masks else record_filter.literals(is_decoded=bool(schemas)),
         leaders=read_request.leaders,
     )
     with turns.turn(instance.tenant_id), not_ready_if_pending(instance, topic):

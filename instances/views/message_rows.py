@@ -43,9 +43,7 @@ class _Links:
 
 
 class MessageRows:
-    """Writes the rows of one topic, in the language that is active when the object is made. `can` are the reader's
-    permissions.
-    """
+    """Writes the rows of one topic for one reader, whose language is active. `can` are the reader's permissions."""
 
     def __init__(self, instance: Instance, topic: str, commands: ReadCommands, can: Collection[str]) -> None:
         self._topic = topic

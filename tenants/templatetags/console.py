@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy
 
 from tenants import formatting
 from tenants.choices import Theme
+from tenants.scope_groups import in_words
 from tenants.wording import localized
 
 register = template.Library()
@@ -55,6 +56,7 @@ register.filter("clock", formatting.clock)
 register.filter("day", formatting.day)
 register.filter("utc", formatting.utc)
 register.filter("localized", localized)
+register.filter("scopes_in_words", in_words)
 
 
 @register.filter

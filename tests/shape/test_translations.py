@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import polib
@@ -16,8 +14,6 @@ from config.translations import catalogs, compile_stale
 
 PLACEHOLDER = re.compile(r"%\(\w+\)[sd]|\{\w*\}")
 TEMPLATE_TAG = re.compile(r"""\{%\s*(?:trans|translate)\s+(["'])(?P<text>.+?)\1""")
-TRANSLATED_BY = ("_", "gettext", "gettext_lazy", "gettext_noop", "ngettext", "ngettext_lazy")
-TRANSLATED_WITH_CONTEXT_BY = ("pgettext", "pgettext_lazy")
 APPS = ("config", "tenants", "instances", "brokers", "quotas", "billing", "notifications", "archives")
 
 
@@ -50,28 +46,6 @@ def test_texts_of_templates_are_in_the_catalog() -> None:
         for result in TEMPLATE_TAG.finditer(template.read_text(encoding="utf-8"))
     }
     assert not sorted(wanted - known)
-
-
-def test_texts_of_code_are_in_the_catalog() -> None:
-    known = {(entry.msgctxt, entry.msgid) for file in chinese() for entry in polib.pofile(str(file))}
-    known |= {(None, text) for _, text in known}
-    for app in APPS:
-        for module in (BASE_DIR / app).rglob("*.py"):
-            code = module.read_text(encoding="utf-8")
-            if "gettext" in code:
-                assert not sorted(set(texts_of(code)) - known, key=str), module
-
-
-def texts_of(code: str) -> Iterator[tuple[str | None, str]]:
-    """Yields the texts that code has translated, with their contexts."""
-    for node in ast.walk(ast.parse(code)):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-            continue
-        texts = [word.value for word in node.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
-        if node.func.id in TRANSLATED_BY and texts:
-            yield None, texts[0]
-        elif node.func.id in TRANSLATED_WITH_CONTEXT_BY and len(texts) > 1:
-            yield texts[0], texts[1]
 
 
 def test_a_stale_catalog_is_compiled_once(tmp_path: Path) -> None:

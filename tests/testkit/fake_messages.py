@@ -60,7 +60,8 @@ class FakeMessages:
                 break
             reached = record.offset if direction == OLDER else record.offset + 1
             if wanted.accepts(record):
-                assert all(any(literal in part for part in _parts(record)) for literal in wanted.literals)
+                parts = _parts(record)
+                assert all(any(text in part for text in texts for part in parts) for texts in wanted.literals)
                 wanted.shown_bytes(record)
                 found.append(record)
         return Page(

@@ -404,7 +404,7 @@ def test_a_scan_for_bytes_finds_the_same_messages_as_one_that_looks_at_each(boot
     flushed(producer)
     for start, limit in itertools.product((FROM_NEWEST, FROM_OLDEST), (4, 500)):
         filtered: dict[str, Any] = {"accepts": lambda record: b"needle" in (record.value or b""), "is_filtered": True}
-        found = [read_all(topic, limit, start, **filtered, literals=literals) for literals in ((), (b"needle",))]
+        found = [read_all(topic, limit, start, **filtered, literals=literals) for literals in ((), ((b"needle",),))]
         assert found[0] == found[1]
         assert len(found[0]) == 31
 

@@ -235,8 +235,21 @@ def test_the_bytes_of_a_filter_are_searched_only_for_a_reader_from_whom_nothing_
     for reader in (api, developer(owner)):
         assert reader.get(f"{masked}/messages?{query}").status_code == 200
     assert [list(request.literals) for request in kept_messages.requests] == [
-        [SECRET.encode(), b"k", b"trace", b"a"], []
+        [(SECRET.encode(),), (b"k",), (b"trace",), (b"a",)], []
     ]  # fmt: skip
+
+
+def test_the_texts_of_a_path_are_searched_only_where_no_schema_decodes_the_values(
+    api: Api, at: str, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    """Avro has no names of fields in its bytes."""
+    kept_messages.add(instance.pk, "orders", framed(7, avro()), json.dumps({"card": SECRET}).encode())
+    query = f"{at}/messages?start=oldest&jq={quote(f'.card == {json.dumps(SECRET)}')}"
+    assert [value["format"] for value in values(api.get(query))] == ["json"]
+    assert api.post(f"{at}/schemas", schema()).status_code == 201
+    assert [value["format"] for value in values(api.get(query))] == ["avro", "json"]
+    texts = [[alternatives[0] for alternatives in request.literals] for request in kept_messages.requests]
+    assert texts == [[SECRET.encode(), b"card"], []]
 
 
 def test_a_token_without_unmask_reads_masked_even_an_owners(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 
@@ -39,8 +39,11 @@ class Kept:
         self._count = len(values)
         self.now_s = 0.0
 
-    def fetch(self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float) -> FetchResult:
-        return FetchResult(partitions={0: Fetched(batches=list(batches(self._raw)), size_bytes=len(self._raw))})
+    def begin_fetch(
+        self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float
+    ) -> Callable[[], FetchResult]:
+        fetched = Fetched(batches=list(batches(self._raw)), size_bytes=len(self._raw))
+        return lambda: FetchResult(partitions={0: fetched})
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:
         return 0, self._count, self._count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,7 +14,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from brokers.dataplane import record_search
 from brokers.dataplane.message_cursor import FetchRange, PartitionCursor
-from brokers.dataplane.message_pages import Fetched, FetchResult, PageReader, window_of
+from brokers.dataplane.message_pages import Fetched, FetchResult, PageReader
 from brokers.dataplane.record_batches import APPEND_TIME, CONTROL, TRANSACTIONAL, Batch, batches
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record as Written
@@ -40,11 +40,14 @@ WANTED = st.text(LETTERS, min_size=1, max_size=3)
 PATTERNS = st.sampled_from(
     ["a+b", "ba{2}", "[ab]é", "(?:a|b) b", "(?i)A", "^a", "b$", 'a":', "a|b", "a?b", "ab*:", "\\x61", "\\\\", ".a."]
 )
+PROGRAMS = st.sampled_from(
+    ['.a == "b"', ".a.b > 3", '$key != "a"', "true", '.a == "b" or .[] == "é"', '.a | contains("b")', ".b | not"]
+)
 FILTERS = st.fixed_dictionaries(
     {},
     optional={
         "contains": WANTED, "key_contains": WANTED, "header_contains": WANTED, "matches": PATTERNS,
-        "key_matches": PATTERNS, "jq": st.sampled_from(['.a == "b"', ".a.b > 3", '$key != "a"', "true"]),
+        "key_matches": PATTERNS, "jq": PROGRAMS,
     },
 ).map(lambda texts: FilterTexts(**texts))  # fmt: skip
 ABORTED_ID, COMMITTED_ID = 7, 8
@@ -66,20 +69,29 @@ class Log:
 
 @dataclass(slots=True)
 class Logs:
-    """A topic in memory, as its leaders send it."""
+    """A topic in memory, as its leaders send it: at most `batches_max` of a partition at once. `rounds` are the
+    partitions of each request.
+    """
 
     partitions: Sequence[Log]
+    batches_max: int = 1_000
+    rounds: list[list[int]] = field(default_factory=list)
 
-    def fetch(self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float) -> FetchResult:
-        return FetchResult(
-            partitions={index: self._fetched(self.partitions[index], requested) for index, requested in ranges.items()}
-        )
+    def begin_fetch(
+        self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float
+    ) -> Callable[[], FetchResult]:
+        self.rounds.append(list(ranges))
+        fetched = {index: self._fetched(self.partitions[index], requested) for index, requested in ranges.items()}
+        return lambda: FetchResult(partitions=fetched)
 
     def _fetched(self, log: Log, requested: FetchRange) -> Fetched:
-        raw = b""
+        raw, count = b"", 0
         for _, last, stored in log.batches:
-            if last >= requested.offset and (not raw or len(raw) + len(stored) <= requested.bytes_max):
-                raw += stored
+            if last < requested.offset:
+                continue
+            if count == self.batches_max or (raw and len(raw) + len(stored) > requested.bytes_max):
+                break
+            raw, count = raw + stored, count + 1
         return Fetched(batches=list(batches(raw)), size_bytes=len(raw), aborted=log.aborted)
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:
@@ -155,11 +167,13 @@ def topics(draw: st.DrawFn, *, in_time: bool) -> Logs:
     return Logs(logs)
 
 
-def pages(logs: Logs, texts: FilterTexts, direction: str, limit: int, *, searches: bool) -> Iterator[Page]:
+def pages(
+    logs: Logs, texts: FilterTexts, direction: str, limit: int, *, searches: bool, window: int = 1_000
+) -> Iterator[Page]:
     """Yields all pages of a scan, with the bytes of the filter or without."""
     record_filter = RecordFilter(texts)
     renderer = Renderer(NoSchemas(), Masks(), content.AUTO, limits.SHOWN_BYTES_MAX)
-    literals = record_filter.literals if searches else ()
+    literals = record_filter.literals(is_decoded=False) if searches else ()
     request = PageRequest(
         start=FROM_NEWEST, positions=None, partition=None, limit=limit,
         accepts=partial(record_filter.accepts, renderer), is_filtered=bool(texts), shown_bytes=lambda _record: 1,
@@ -170,7 +184,7 @@ def pages(logs: Logs, texts: FilterTexts, direction: str, limit: int, *, searche
         cursors = [
             PartitionCursor(
                 index, start=0, end=log.end, stable=log.end, position=positions[index], direction=direction,
-                window=window_of(limit, len(logs.partitions), True), literals=literals,
+                window=window, literals=literals,
             )
             for index, log in enumerate(logs.partitions)
         ]  # fmt: skip
@@ -182,9 +196,11 @@ def pages(logs: Logs, texts: FilterTexts, direction: str, limit: int, *, searche
         positions = dict(page.reached)
 
 
-def read(logs: Logs, texts: FilterTexts, direction: str, limit: int, *, searches: bool) -> tuple[list[Record], int]:
+def read(
+    logs: Logs, texts: FilterTexts, direction: str, limit: int, *, searches: bool, window: int = 1_000
+) -> tuple[list[Record], int]:
     """Returns the records of all pages, and how many were looked at."""
-    found = list(pages(logs, texts, direction, limit, searches=searches))
+    found = list(pages(logs, texts, direction, limit, searches=searches, window=window))
     assert found[-1].reached == {
         index: log.end if direction == NEWER else 0 for index, log in enumerate(logs.partitions)
     }  # fmt: skip
@@ -227,7 +243,51 @@ def test_a_record_that_a_filter_takes_has_the_bytes_of_the_filter(
     record_filter = RecordFilter(texts)
     fields = [key or b"", value or b"", *(part or b"" for header in names for part in header)]
     if record_filter.accepts(renderer, record):
-        assert all(any(literal in part for part in fields) for literal in record_filter.literals)
+        assert all(
+            any(text in part for text in alternatives for part in fields)
+            for alternatives in record_filter.literals(is_decoded=False)
+        )
+
+
+@pytest.mark.parametrize("direction", [OLDER, NEWER])
+@settings(max_examples=depth.examples(150), deadline=None)
+@given(
+    logs=topics(in_time=True), texts=FILTERS, limit=st.integers(1, 4), window=st.integers(1, 9),
+    batches_max=st.integers(1, 3), searches=st.booleans(),
+)  # fmt: skip
+def test_a_scan_that_reads_ahead_finds_the_same_messages_in_the_same_order(
+    direction: str, logs: Logs, texts: FilterTexts, limit: int, window: int, batches_max: int, searches: bool
+) -> None:
+    expected = read(logs, texts, direction, limit, searches=False)
+    in_parts = Logs(logs.partitions, batches_max)
+    assert read(in_parts, texts, direction, limit, searches=searches, window=window) == expected
+
+
+@pytest.mark.parametrize("direction", [OLDER, NEWER])
+def test_a_scan_requests_all_partitions_at_once_and_ahead_of_what_it_needs(direction: str) -> None:
+    """Partitions of equal size come to the end of what is loaded one after the other."""
+    logs = []
+    for _ in range(3):
+        log = Log()
+        for number in range(40):
+            log.append(stored([(0, Written(HOUR_MS + number, None, b"hay"))], log.end, 1), 1)
+        logs.append(log)
+    # Towards older ones a window has to arrive complete: the windows grow from one offset on.
+    topic = Logs(logs, batches_max=4 if direction == NEWER else 1_000)
+    (page,) = pages(topic, FilterTexts(contains="needle"), direction, 50, searches=True, window=1)
+    assert page.scanned == 120
+    assert len(topic.rounds) <= 2 + 40 // 4 + 4, topic.rounds
+    assert sum(map(len, topic.rounds)) / len(topic.rounds) >= 2
+
+
+def test_a_page_that_is_soon_full_reads_nothing_ahead() -> None:
+    log = Log()
+    for number in range(200):
+        log.append(stored([(0, Written(HOUR_MS + number, None, b"needle"))], log.end, 1), 1)
+    topic = Logs([log], batches_max=10)
+    page = next(pages(topic, FilterTexts(contains="needle"), NEWER, 4, searches=True, window=4))
+    assert len(page.records) == 4
+    assert topic.rounds == [[0]]
 
 
 def test_a_batch_without_the_wanted_bytes_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,13 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instances.messages import exact_json
+from instances.messages import exact_json, value_paths
 from instances.messages.exact_json import NotJson
 from instances.messages.value_filter import PROGRAM_CHARS_MAX, ValueFilter, WrongFilter
+from tests.testkit import depth
 
 ORDER = exact_json.parse(
     '{"total": 100.50, "id": 9007199254740993, "state": "paid", "none": null, "flags": [true, false],'
@@ -105,6 +106,60 @@ JSON = st.recursive(
 def test_json_comes_back_as_it_was_written(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False)
     assert json.loads(exact_json.dump(exact_json.parse(text))) == value
+
+
+WORDS = st.sampled_from(["a", "b", "paid", 'q"', "ü", "\\", "/"])
+QUOTED = WORDS.map(value_paths.quote)
+STEPS = st.sampled_from(["[]", "[0]"]) | QUOTED.map(lambda name: f"[{name}]")
+PATHS = st.just(".") | st.lists(STEPS, min_size=1, max_size=3).map(lambda steps: "." + "".join(steps))
+VARIABLE_PATHS = st.sampled_from(["$key", "$headers.a", "$partition", "$offset"])
+TERMS = (
+    PATHS | VARIABLE_PATHS | QUOTED | st.sampled_from(["null", "true", "false", "12", "1.50", "length", "not"])
+    | st.builds("{}({})".format, st.sampled_from(["has", "contains", "startswith", "endswith", "test"]),
+                st.sampled_from(['"a"', '"paid"', '"ü"', '"pai"', '"a|b"', '"^pa+id"']))
+)  # fmt: skip
+EXPRESSIONS = st.recursive(
+    TERMS,
+    lambda inner: (
+        st.builds("({} {} {})".format, inner, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), inner)
+        | st.builds("({} {} {})".format, inner, st.sampled_from(["|", "and", "or"]), inner)
+        | st.builds("select({})".format, inner)
+    ),
+    max_leaves=7,
+)
+LEAVES = st.none() | st.booleans() | st.integers(0, 12) | WORDS
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=8
+)
+
+
+@settings(max_examples=depth.examples(2_000), deadline=None)
+@given(EXPRESSIONS, VALUES | st.just("plain"), LEAVES, st.booleans())
+def test_every_message_that_a_filter_finds_has_its_texts(program: str, value: Any, key: Any, is_escaped: bool) -> None:
+    run = ValueFilter(program)
+    raw, raw_key = (json.dumps(part, ensure_ascii=is_escaped).encode() for part in (value, key))
+    variables = {**VARIABLES, "key": exact_json.parse(raw_key.decode()), "headers": exact_json.Members([("a", "paid")])}
+    if run.matches(exact_json.parse(raw.decode()), variables):
+        assert all(any(text in raw or text in raw_key for text in texts) for texts in run.literals), run.literals
+
+
+@pytest.mark.parametrize(
+    ("program", "texts"),
+    [
+        ('.state == "refused"', ["refused", "state"]), (".total > 100", ["total"]), ('$key == "o-1"', ["o-1"]),
+        ('.a.b | contains("xy")', ["a", "b", "xy"]), ('.a | test("refused[0-9]+")', ["a", "refused"]),
+        ('.items[] | select(.sku | startswith("A-")) | .count == 2', ["A-", "count", "items", "sku"]),
+        ('.a == "x" or .b == "yy"', [("x", "yy")]), (".a != 1", []), (".a == null", []), (".a | not", []), (".", []),
+        (".a | length > 3", []), ('$headers.a == "ff"', []), (".a == .b", []), ('"a" | contains("a")', []),
+        ('.a == "x/y"', ["a", "x/y"]), (".a | $key", []), (".a or true", []), ("$partition == 3", []),
+    ],
+)  # fmt: skip
+def test_the_texts_of_a_filter_are_those_without_which_nothing_matches(program: str, texts: list[Any]) -> None:
+    expected = [(texts_of,) if isinstance(texts_of, str) else texts_of for texts_of in texts]
+    known = [tuple(text.decode() for text in found) for found in ValueFilter(program).literals]
+    assert sorted(known) == sorted(
+        (*alternatives, "\\" if "/" in alternatives[0] else "\\u") for alternatives in expected
+    )
 
 
 @given(st.text(alphabet='.[]()|"\\$ abcdorntseltc=<>!0123456789-', max_size=40), JSON)

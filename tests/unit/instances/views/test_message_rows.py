@@ -87,11 +87,10 @@ def test_contents_of_any_kind_stay_text(value: str, key: str, header: tuple[str,
     shown = message(Content(how, value, 9), Content(how, key, 9), headers=headers, header_count=1)
     parts = Parts(rows().html(shown))
     assert parts.texts["pre"] == [value, key]
-    assert parts.copied == ["orders.created/3@12345", value, 'kcat \'<3>&"12345"', 'curl \'<3>&"12345"'] or (
-        parts.copied == [value, "orders.created/3@12345", 'kcat \'<3>&"12345"', 'curl \'<3>&"12345"']
-    )
+    commands = [f'{name} \'<3>&"12345"' for name in ("kcat", "curl")]
+    assert parts.copied == [value, "orders.created/3@12345", *commands]
     assert parts.texts["dt"][0] == header[0]
-    assert parts.texts["dd"][0] == header[1]
+    assert parts.texts["dd"][0].removesuffix(" ") == header[1].removesuffix(" ")
     assert not {"script", "img", "iframe"} & set(parts.tags)
 
 
@@ -104,12 +103,11 @@ def test_words_are_translated_once_for_all_rows(monkeypatch: pytest.MonkeyPatch)
     assert len(translated) == len(set(translated))
 
 
-def test_rows_are_in_the_language_in_which_their_writer_was_made() -> None:
+def test_rows_are_in_the_readers_language() -> None:
     with override("zh-hans"):
-        writer = rows()
-    shown = message(Content(content.NULL, None, 0), marker=COMMIT)
-    assert "A transaction" not in writer.html(shown)
-    assert "事务" in writer.html(shown)
+        html = rows().html(message(Content(content.NULL, None, 0), marker=COMMIT))
+    assert "transaction" not in html
+    assert "事务" in html
 
 
 def test_a_reader_who_may_not_send_has_no_link_to_send_again() -> None:
