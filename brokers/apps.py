@@ -45,6 +45,7 @@ class BrokersConfig(AppConfig):
         connection_admin_client.plug(connections.BrokerConnections())
         topic_traffic.plug(topic_clients.topic_traffic)
         instances_interfaces.capacity.plug(InstanceCapacity())
+        instances_interfaces.is_on_kafka.plug(selectors.is_on_kafka)
         instances_interfaces.exposure.plug(selectors.is_exposed)
         interfaces.group_admin_client.plug(groups.KafkaGroupAdminClient())
         interfaces.transaction_admin_client.plug(transactions.KafkaTransactionAdminClient())

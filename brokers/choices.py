@@ -5,10 +5,34 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from brokers.contract import upstream
+
 
 class ClusterKind(models.TextChoices):
     SHARED = "shared", _("Shared")
     DEDICATED = "dedicated", _("Dedicated")
+
+
+class ClusterBackend(models.TextChoices):
+    """Place of the records of a cluster's instances."""
+
+    PENSTOCK = "penstock", _("Penstock's brokers")
+    KAFKA = "kafka", _("An existing Kafka")
+
+
+class SecurityProtocol(models.TextChoices):
+    """Security of connections to an upstream Kafka, with Kafka's names."""
+
+    PLAINTEXT = upstream.PLAINTEXT, upstream.PLAINTEXT
+    SSL = upstream.SSL, upstream.SSL
+    SASL_PLAINTEXT = upstream.SASL_PLAINTEXT, upstream.SASL_PLAINTEXT
+    SASL_SSL = upstream.SASL_SSL, upstream.SASL_SSL
+
+
+class SaslMechanism(models.TextChoices):
+    PLAIN = upstream.PLAIN, upstream.PLAIN
+    SCRAM_SHA_256 = "SCRAM-SHA-256", "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512", "SCRAM-SHA-512"
 
 
 class ClusterState(models.TextChoices):

@@ -28,6 +28,8 @@ from brokers.contract import paths
 from brokers.fleet_operation import FleetOperation as FleetOperation
 from brokers.joined_agent import AgentCertificate as AgentCertificate
 from brokers.joined_agent import CertifiedBroker, ReportedHost
+from brokers.kafka_backend import BackedCluster
+from brokers.kafka_backend import KafkaBackend as KafkaBackend
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN, MOVES_PER_BROKER
 from instances import naming
 from instances.models import Instance, Route
@@ -53,7 +55,7 @@ class ClusterQuerySet(models.QuerySet["Cluster"]):
         return self.exclude(state=ClusterState.RETIRED)
 
 
-class Cluster(Versioned):
+class Cluster(BackedCluster, Versioned):
     """Brokers that share one tree in ZooKeeper (CKA-46). An instance lives in exactly one cluster.
 
     The control secret opens the internal listeners and admin ports of brokers without a certificate. It is in a file

@@ -11,7 +11,7 @@ from django.db.models import Count, F, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
-from brokers.choices import Health, HostCheckState, ReassignmentState, RestartState, WantedState
+from brokers.choices import ClusterBackend, Health, HostCheckState, ReassignmentState, RestartState, WantedState
 from brokers.limits import HOST_LATE_S
 from brokers.models import (
     UNDER_WAY,
@@ -80,7 +80,12 @@ class RebalanceProgress:
 
 def clusters() -> QuerySet[Cluster]:
     present = Count("brokers", filter=Q(brokers__removed_at=None), distinct=True)
-    return Cluster.objects.active().annotate(broker_count=present).order_by("name")
+    return Cluster.objects.active().select_related("kafka").annotate(broker_count=present).order_by("name")
+
+
+def is_on_kafka(instance_id: str) -> bool:
+    """True for an instance that is placed on a Kafka cluster."""
+    return Placement.objects.filter(instance_id=instance_id, cluster__backend=ClusterBackend.KAFKA).exists()
 
 
 def active_clusters() -> QuerySet[Cluster]:

@@ -400,6 +400,8 @@ observation: Interface[BrokerObservation] = Interface("instances.interfaces.obse
 delete_records: Interface[Callable[[str, str, Mapping[int, int]], Mapping[int, DomainError]]] = Interface(
     "instances.interfaces.delete_records"
 )
+# True for an instance whose records are in an existing Kafka, with gateways in front of it.
+is_on_kafka: Interface[Callable[[str], bool]] = Interface("instances.interfaces.is_on_kafka")
 capacity: Interface[Capacity] = Interface("instances.interfaces.capacity")
 # True if other machines may reach brokers.
 exposure: Interface[Callable[[], bool]] = Interface("instances.interfaces.exposure")

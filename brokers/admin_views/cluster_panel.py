@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods
 from brokers import selectors
 from brokers.admin_views.check_boxes import ManyCheckBoxes
 from brokers.admin_views.panel import attempt, cluster_or_404, page, refuse_fields, render_page
-from brokers.choices import ClusterKind
+from brokers.choices import ClusterBackend, ClusterKind, SaslMechanism, SecurityProtocol
 from brokers.limits import (
     BROKERS_PER_CLUSTER_MAX,
     BROKERS_PER_INSTANCE_MIN,
@@ -27,10 +27,12 @@ from brokers.limits import (
     ZONES_PER_CLUSTER_MAX,
 )
 from brokers.models import Cluster
-from brokers.operations import clusters
+from brokers.operations import clusters, kafka_clusters
 from tenants.errors import DomainError
+from tenants.ids import ID_CHARS_MAX
 from tenants.operator import acting_operator
 
+TENANTS_CHARS_MAX = clusters.CLUSTER_TENANTS_MAX * (ID_CHARS_MAX + 2)
 ZONES_CHARS_MAX = ZONES_PER_CLUSTER_MAX * (ZONE_CHARS_MAX + 2)
 
 
@@ -61,25 +63,93 @@ class ClusterEditForm(forms.Form):
         help_text=gettext_lazy("Empty: what its brokers may sell."),
     )  # fmt: skip
 
+    tenant_ids = forms.CharField(
+        label=gettext_lazy("Tenants"), max_length=TENANTS_CHARS_MAX, required=False,
+        help_text=gettext_lazy(
+            "Ids of tenants, with spaces between: it takes their instances before other clusters, and no others. "
+            "Empty: all."
+        ),
+    )  # fmt: skip
+
     def clean_zones(self) -> list[str]:
         return str(self.cleaned_data["zones"]).replace(",", " ").split()
 
+    def clean_tenant_ids(self) -> list[str]:
+        return str(self.cleaned_data["tenant_ids"]).replace(",", " ").split()
 
-class ClusterForm(ClusterEditForm):
+
+class SecretTextarea(forms.Textarea):
+    """Text area that never shows its value again."""
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        return dict(super().get_context(name, None, attrs))
+
+
+class BackendForm(forms.Form):
+    """Fields of an existing Kafka in front of which gateways are put. Secrets are never sent back to a browser."""
+
+    bootstrap_servers = forms.CharField(
+        label=gettext_lazy("Bootstrap servers"), max_length=kafka_clusters.SERVERS_CHARS_MAX, required=False,
+        help_text=gettext_lazy("Of the existing Kafka: host:port, with commas between."),
+    )  # fmt: skip
+    security_protocol = forms.ChoiceField(
+        label=gettext_lazy("Security protocol"), choices=SecurityProtocol.choices, required=False
+    )
+    sasl_mechanism = forms.ChoiceField(
+        label=gettext_lazy("SASL mechanism"), choices=[("", "—"), *SaslMechanism.choices], required=False
+    )
+    username = forms.CharField(
+        label=gettext_lazy("User name"), max_length=kafka_clusters.LOGIN_CHARS_MAX, required=False
+    )
+    password = forms.CharField(
+        label=gettext_lazy("Password"), max_length=kafka_clusters.LOGIN_CHARS_MAX, required=False, strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        help_text=gettext_lazy("It is kept encrypted and never shown again."),
+    )  # fmt: skip
+    ca_pem = forms.CharField(
+        label=gettext_lazy("Certificate authority"), max_length=kafka_clusters.PEM_CHARS_MAX, required=False,
+        widget=forms.Textarea(attrs={"rows": 4}),
+        help_text=gettext_lazy("PEM. Empty: the authorities that the gateways' machines trust."),
+    )  # fmt: skip
+    client_certificate = forms.CharField(
+        label=gettext_lazy("Client certificate"), max_length=kafka_clusters.PEM_CHARS_MAX, required=False,
+        widget=SecretTextarea(attrs={"rows": 4}),
+        help_text=gettext_lazy("PEM with the key, without a password. It is kept encrypted and never shown again."),
+    )  # fmt: skip
+
+    def backend(self, backend_type: str) -> dict[str, Any]:
+        """Removes its values from the cleaned ones, and returns them as the `backend` of a request."""
+        names = [name for name in kafka_clusters.FIELDS if name != "type"]
+        values = {name: self.cleaned_data.pop(name) for name in names}
+        if backend_type == ClusterBackend.PENSTOCK:
+            return {"type": backend_type}
+        return {"type": backend_type, **values}
+
+
+class ClusterForm(BackendForm, ClusterEditForm):
+    backend_type = forms.ChoiceField(
+        label=gettext_lazy("Backend"), choices=ClusterBackend.choices, initial=ClusterBackend.PENSTOCK,
+        required=False,
+        help_text=gettext_lazy("The fields from bootstrap servers on are those of an existing Kafka."),
+    )  # fmt: skip
     kind = forms.ChoiceField(
         label=gettext_lazy("Kind"), choices=ClusterKind.choices,
         help_text=gettext_lazy("A dedicated cluster is for one instance of that type alone."),
     )  # fmt: skip
     hosts = forms.ModelMultipleChoiceField(
         selectors.hosts().none(), label=gettext_lazy("Hosts"), required=False, widget=ManyCheckBoxes,
-        help_text=gettext_lazy("Without any, add brokers on its map later."),
+        help_text=gettext_lazy(
+            "Without any, add brokers on its map later. The gateways of an existing Kafka are on them in turn, one for "
+            "each of its brokers."
+        ),
     )  # fmt: skip
     brokers_per_host = forms.IntegerField(
         label=gettext_lazy("Brokers on each of them"), min_value=1, max_value=BROKERS_PER_CLUSTER_MAX, initial=1
     )
     field_order = (
         "name", "kind", "hosts", "brokers_per_host", "accepts_instances", "zones", "brokers_per_instance_min",
-        "max_partitions", "max_bandwidth_mb_s", "max_storage_gb",
+        "max_partitions", "max_bandwidth_mb_s", "max_storage_gb", "tenant_ids", "backend_type", "bootstrap_servers",
+        "security_protocol", "sasl_mechanism", "username", "password", "ca_pem", "client_certificate",
     )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -95,11 +165,15 @@ def cluster_add(request: HttpRequest) -> HttpResponse:
     """Shows the form for a new cluster and forms it."""
     form = ClusterForm(request.POST or None)
     if form.is_valid():
+        acting = acting_operator(request)
+        backend = form.backend(form.cleaned_data.pop("backend_type") or ClusterBackend.PENSTOCK)
         values = dict(form.cleaned_data)
-        # Round robin over hosts, so that brokers with adjacent numbers are on different hosts.
-        hosts = [*values.pop("hosts")] * values.pop("brokers_per_host")
+        hosts, per_host = [*values.pop("hosts")], values.pop("brokers_per_host")
         try:
-            operation = clusters.add_cluster(acting=acting_operator(request), hosts=hosts, **values)
+            upstream = kafka_clusters.probe_backend(acting, backend)
+            if upstream is None:
+                hosts *= per_host  # round robin, so that brokers with adjacent numbers are on different hosts
+            operation = clusters.add_cluster(acting=acting, hosts=hosts, upstream=upstream, **values)
         except DomainError as refusal:
             refuse_fields(form, refusal)
         else:
@@ -120,7 +194,10 @@ def cluster_edit(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Shows the form with the changeable fields of a cluster and changes it."""
     cluster: Cluster = cluster_or_404(cluster_id)
     back = reverse("admin:brokers_cluster_map", args=[cluster.pk])
-    initial = {name: getattr(cluster, name) for name in clusters.CHANGEABLE} | {"zones": " ".join(cluster.zones)}
+    initial = {name: getattr(cluster, name) for name in clusters.CHANGEABLE} | {
+        "zones": " ".join(cluster.zones),
+        "tenant_ids": " ".join(cluster.tenant_ids),
+    }
     form = ClusterEditForm(request.POST or None, initial=initial)
     if form.is_valid():
         try:
@@ -137,6 +214,32 @@ def cluster_edit(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "back": back,
     }
     return render_page(request, "fleet_form", _("Cluster %(name)s") % {"name": cluster.name}, context)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def cluster_backend(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Shows the form with the upstream of a Kafka cluster, without its secrets, and replaces it."""
+    cluster: Cluster = cluster_or_404(cluster_id)
+    back = reverse("admin:brokers_cluster_map", args=[cluster.pk])
+    form = BackendForm(request.POST or None, initial=cluster.kafka.public() if cluster.is_kafka else {})
+    if form.is_valid():
+        acting = acting_operator(request)
+        try:
+            probed = kafka_clusters.probe_backend(acting, form.backend(ClusterBackend.KAFKA))
+            kafka_clusters.change_backend(acting=acting, cluster=cluster, probed=probed)
+        except DomainError as refusal:
+            refuse_fields(form, refusal)
+        else:
+            messages.success(request, _("Saved. Restart its gateways one after the other: they use it from then on."))
+            return redirect(back)
+    context = {
+        "form": form,
+        "intro": _("Enter the secrets again: those that are left out are not kept. The upstream is probed first."),
+        "submit": _("Save"),
+        "back": back,
+    }
+    return render_page(request, "fleet_form", _("Upstream of %(name)s") % {"name": cluster.name}, context)
 
 
 @page
@@ -169,5 +272,6 @@ def urls() -> list[URLPattern]:
     return [
         path("add/", cluster_add, name="brokers_cluster_add"),
         path("<str:cluster_id>/edit/", cluster_edit, name="brokers_cluster_edit"),
+        path("<str:cluster_id>/backend/", cluster_backend, name="brokers_cluster_backend"),
         path("<str:cluster_id>/retire/", cluster_retire, name="brokers_cluster_retire"),
     ]

@@ -155,8 +155,9 @@ def nonempty_lines(text: str) -> list[str]:
 def refuse_fields(form: forms.Form, refusal: DomainError) -> None:
     """Shows the errors of a service at their fields."""
     for error in refusal.errors:
-        name = (error.pointer or "").lstrip("/").split("/")[0]
-        form.add_error(name if name in form.fields else None, localized(error.detail))
+        parts = (error.pointer or "").lstrip("/").split("/")
+        name = next((part for part in (parts[-1], parts[0]) if part in form.fields), None)
+        form.add_error(name, localized(error.detail))
     if not refusal.errors:
         form.add_error(None, localized(refusal.detail or refusal.title))
 

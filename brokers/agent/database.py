@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
@@ -26,8 +27,10 @@ from brokers.contract.agent_channel import AGENT_CHANNEL
 from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.process_identity import CA_FILE
 from brokers.contract.version import VERSION
+from brokers.infra.certificates import write_private
+from brokers.infra.upstream_login import upstream_of
 from brokers.infra.zookeeper import ensemble_of, identity
-from brokers.models import Broker, Host, PortLease
+from brokers.models import Broker, Cluster, Host, PortLease
 from tenants.errors import Unavailable
 
 log = structlog.get_logger(__name__)
@@ -106,7 +109,10 @@ class DatabaseControlPlane:
     def settings_of(self, broker: Broker) -> BrokerProcessSettings:
         try:
             with _translated_errors():
-                return process_settings(broker, cluster_facts([broker.cluster_id])[broker.cluster_id])
+                applied = process_settings(broker, cluster_facts([broker.cluster_id])[broker.cluster_id])
+                if applied.upstream_file:
+                    _write_upstream(Path(applied.upstream_file), broker.cluster)
+                return applied
         except Unavailable as error:
             raise OSError(error.detail) from error
 
@@ -179,10 +185,21 @@ def process_settings(broker: Broker, cluster: ClusterFacts) -> BrokerProcessSett
         internal_security=settings.INTERNAL_SECURITY,
         internal_certificate_file=str(broker_certificates.internal_file_of(broker)),
         internal_ca_file=str(settings.INTERNAL_TLS_DIR / CA_FILE),
+        upstream_file=str(upstream_file_of(broker.cluster)) if broker.cluster.is_kafka else "",
         rack=(broker.effective_rack or None) if cluster.has_zones else None,
         overrides=cluster_defaults(cluster.brokers)
         | {str(key): _text(value) for key, value in broker.overrides.items()},
     )
+
+
+def upstream_file_of(cluster: Cluster) -> Path:
+    """Returns the file on a host from which gateways read their upstream, with the login for it."""
+    return Path(settings.STATE_DIR) / "secrets" / f"upstream-{cluster.pk}.json"
+
+
+def _write_upstream(file: Path, cluster: Cluster) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(file, upstream_of(cluster.kafka).to_json().encode())
 
 
 def _text(value: object) -> str:

@@ -13,7 +13,7 @@ from brokers import selectors
 from brokers.api.base import OperatorView
 from brokers.api.fleet_operations import FleetOperationOut, accepted
 from brokers.api.views import ClusterOut
-from brokers.choices import ClusterKind, Health
+from brokers.choices import ClusterBackend, ClusterKind, Health, SaslMechanism, SecurityProtocol
 from brokers.limits import (
     BROKERS_PER_CLUSTER_MAX,
     CLUSTER_CAPACITY_MAX,
@@ -24,7 +24,7 @@ from brokers.limits import (
 )
 from brokers.monitoring import cluster_overview
 from brokers.monitoring.cluster_overview import BrokerSummary, ClusterMap
-from brokers.operations import clusters
+from brokers.operations import clusters, kafka_clusters
 from tenants.access import fetch
 from tenants.api import pages
 from tenants.api.base import endpoint
@@ -154,6 +154,37 @@ class _ClusterFields(StrictSerializer):
         help_text="What all its instances together may have bought; null is what its brokers may sell.",
     )
     accepts_instances = Flag(required=False, help_text="Whether further instances are placed on it.")
+    tenant_ids = serializers.ListField(
+        child=Text(max_length=ID_CHARS_MAX),
+        required=False,
+        max_length=clusters.CLUSTER_TENANTS_MAX,
+        help_text="Tenants whose instances it takes before other clusters, and takes alone; empty = all.",
+    )
+
+
+class BackendIn(StrictSerializer):
+    """Backend of a cluster. All other fields are for `kafka`, and are probed before anything is written."""
+
+    type = Choice(choices=ClusterBackend.values)
+    bootstrap_servers = Text(
+        max_length=kafka_clusters.SERVERS_CHARS_MAX, required=False, help_text="host:port, with commas between."
+    )
+    security_protocol = Choice(choices=SecurityProtocol.values, required=False, help_text="Default: PLAINTEXT.")
+    sasl_mechanism = Choice(choices=SaslMechanism.values, required=False, help_text="Default: PLAIN.")
+    username = Text(max_length=kafka_clusters.LOGIN_CHARS_MAX, required=False)
+    password = Text(
+        max_length=kafka_clusters.LOGIN_CHARS_MAX, required=False, help_text="Stored encrypted, never shown again."
+    )
+    ca_pem = Text(
+        max_length=kafka_clusters.PEM_CHARS_MAX,
+        required=False,
+        help_text="Authorities of the upstream's certificates; without it those of the gateway's machine.",
+    )
+    client_certificate = Text(
+        max_length=kafka_clusters.PEM_CHARS_MAX,
+        required=False,
+        help_text="PEM of a key without a password and its certificate chain. Stored encrypted, never shown again.",
+    )
 
 
 class ClusterIn(_ClusterFields):
@@ -163,12 +194,19 @@ class ClusterIn(_ClusterFields):
         child=Text(max_length=ID_CHARS_MAX),
         required=False,
         max_length=BROKERS_PER_CLUSTER_MAX,
-        help_text="One broker on each; a host named twice gets two. Without any, add brokers later.",
+        help_text="One broker on each; a host named twice gets two. Without any, add brokers later. On a Kafka cluster "
+        "the gateways of all upstream brokers are on these hosts in turn.",
     )
+    backend = BackendIn(required=False, help_text="Default: Penstock's own brokers.")
 
 
 class ClusterPatch(_ClusterFields):
     name = Text(max_length=CLUSTER_NAME_CHARS_MAX, required=False)
+    backend = BackendIn(
+        required=False,
+        help_text="Of a Kafka cluster only, with all its fields: what is left out is not kept. Gateways use it from "
+        "their next start on (`start_rolling_restart`).",
+    )
 
 
 class ClusterCollection(OperatorView):
@@ -183,15 +221,24 @@ class ClusterCollection(OperatorView):
 
         It is `forming` until its brokers answer and have elected a controller; follow the operation at `Location`. From
         then on instances are placed on it. A dry run returns the brokers that it would have, with their hosts.
+
+        With a backend of type `kafka` its brokers are gateways in front of that Kafka. It is probed first, for some
+        seconds at most; a refusal says whether it cannot be reached, does not accept the login, has a certificate of
+        an unknown authority, or is too old.
         """
         body = dict(self.body)
+        upstream = kafka_clusters.probe_backend(self.actor, body.pop("backend", None))
         host_ids = body.pop("host_ids", [])
         hosts_by_id = {host.pk: host for host in selectors.hosts().filter(pk__in=set(host_ids))}
         for index, host_id in enumerate(host_ids):
             if host_id not in hosts_by_id:
                 raise Invalid.at(f"/host_ids/{index}", "There is no such host.", code="not_found")
         operation = clusters.add_cluster(
-            acting=self.actor, hosts=[hosts_by_id[host_id] for host_id in host_ids], dry_run=self.dry_run, **body
+            acting=self.actor,
+            hosts=[hosts_by_id[host_id] for host_id in host_ids],
+            upstream=upstream,
+            dry_run=self.dry_run,
+            **body,
         )
         return accepted(self, operation)
 
@@ -215,9 +262,14 @@ class ClusterResource(OperatorView):
 
         Instances that are placed on it are not moved.
         """
+        changes = dict(self.body)
+        # Probed before the row is locked.
+        upstream = kafka_clusters.probe_backend(self.actor, changes.pop("backend", None))
         row = fetch(selectors.active_clusters(), lock=True, pk=cluster_id)
         self.require_match(row)
-        clusters.change_cluster(acting=self.actor, cluster=row, changes=self.body)
+        if "backend" in self.body:
+            kafka_clusters.change_backend(acting=self.actor, cluster=row, probed=upstream)
+        clusters.change_cluster(acting=self.actor, cluster=row, changes=changes)
         return self.one(fetch(selectors.clusters(), pk=cluster_id), ClusterOut)
 
     @endpoint(

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from brokers import selectors, services
 from brokers.api.base import OperatorView
-from brokers.choices import ClusterState, Health
+from brokers.choices import ClusterBackend, ClusterState, Health, SaslMechanism, SecurityProtocol
 from brokers.limits import (
     BROKER_BANDWIDTH_MB_S,
     BROKER_CAPACITY_MAX,
@@ -40,6 +40,27 @@ class RoomOut(serializers.Serializer):
     sold_partitions = serializers.IntegerField(help_text="Maximum number of partitions of these instances together.")
 
 
+class UpstreamNodeOut(serializers.Serializer):
+    id = serializers.IntegerField(help_text="Its gateway is the broker with this number.")
+    host = serializers.CharField()
+    port = serializers.IntegerField()
+    rack = serializers.CharField(allow_blank=True)
+
+
+class BackendOut(serializers.Serializer):
+    """Backend of a cluster; all fields but `type` are null for `penstock`. Secrets are never shown."""
+
+    type = serializers.ChoiceField(choices=ClusterBackend.choices)
+    bootstrap_servers = serializers.CharField(allow_null=True)
+    security_protocol = serializers.ChoiceField(choices=SecurityProtocol.choices, allow_null=True)
+    sasl_mechanism = serializers.ChoiceField(choices=SaslMechanism.choices, allow_null=True)
+    username = serializers.CharField(allow_null=True)
+    ca_pem = serializers.CharField(allow_null=True)
+    has_client_certificate = serializers.BooleanField(allow_null=True)
+    upstream_cluster_id = serializers.CharField(allow_null=True)
+    nodes = UpstreamNodeOut(many=True, allow_null=True, help_text="Brokers of the upstream when it was last probed.")
+
+
 class ClusterListOut(serializers.ListSerializer):
     """List of clusters whose capacity is read at once, instead of row by row."""
 
@@ -61,14 +82,24 @@ class ClusterOut(serializers.ModelSerializer[Cluster]):
         help_text="Dedicated instance for which it was created automatically.",
     )
     room = serializers.SerializerMethodField()
+    backend = serializers.SerializerMethodField()
+    tenant_ids = serializers.ListField(
+        child=serializers.CharField(), help_text="Tenants whose instances it takes first, and alone; empty = all."
+    )
 
     class Meta:
         model = Cluster
         list_serializer_class = ClusterListOut
         fields = (
-            "id", "name", "kind", "state", "accepts_instances", "zones", "brokers_per_instance_min", "max_partitions",
-            "max_bandwidth_mb_s", "max_storage_gb", "made_for", "broker_count", "room", "created_at",
+            "id", "name", "kind", "backend", "state", "accepts_instances", "tenant_ids", "zones",
+            "brokers_per_instance_min", "max_partitions", "max_bandwidth_mb_s", "max_storage_gb", "made_for",
+            "broker_count", "room", "created_at",
         )  # fmt: skip
+
+    @extend_schema_field(BackendOut)
+    def get_backend(self, cluster: Cluster) -> dict[str, Any]:
+        shown = cluster.kafka.public() if cluster.is_kafka else dict.fromkeys(BackendOut().fields)
+        return dict(BackendOut({**shown, "type": cluster.backend}).data)
 
     @extend_schema_field(RoomOut)
     def get_room(self, cluster: Cluster) -> dict[str, int]:
@@ -151,7 +182,10 @@ class BrokerCollection(OperatorView):
 
     @endpoint("add_broker", Scope.OPERATOR, body=BrokerIn, returns=BrokerOut, status=201, errors=(404, 409))
     def post(self, request: Request) -> Response:
-        """Add a broker to a cluster; the agent of its host starts it. A rebalance gives it its share."""
+        """Add a broker to a cluster; the agent of its host starts it. A rebalance gives it its share.
+
+        On a Kafka cluster it is the gateway of the first upstream broker that has none.
+        """
         body = dict(self.body)
         cluster = fetch(selectors.clusters(), pk=body.pop("cluster_id"))
         host = fetch(selectors.hosts(), pk=body.pop("host_id"))

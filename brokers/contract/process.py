@@ -57,6 +57,8 @@ class BrokerProcessSettings:
     internal_security: str = PLAINTEXT
     internal_certificate_file: str = ""
     internal_ca_file: str = ""
+    # Makes the process a gateway: a file with the upstream cluster and the login for it (`upstream.UpstreamSettings`).
+    upstream_file: str = ""
     # Broker-level Kafka keys that differ from the defaults of spec N, e.g. {"log.segment.bytes": "1073741824"}.
     overrides: dict[str, str] = field(default_factory=dict)
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.utils.translation import gettext_noop
 from kafka.errors import for_code
 
+from brokers.contract import gateway_calls
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane.link import Link, LinkDown, Links
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
@@ -73,6 +74,26 @@ def links() -> Links:
     return _links(os.getpid())
 
 
+class NotOnKafkaCluster(Unavailable):
+    """The cluster of the instance is an existing Kafka, in front of which gateways do not serve the call. Repeating it
+    does not help, but pages treat it like any other answer that brokers do not give.
+    """
+
+    code = "not_on_kafka_cluster"
+    http_status = 409
+    title = "Not available for instances on a Kafka cluster"
+
+
+def require_served(cluster: Cluster, username: str, request: Any) -> None:
+    """Raises `NotOnKafkaCluster` for a call of an instance that gateways of its cluster do not serve."""
+    if cluster.is_kafka and username != CLUSTER_USER and request.API_KEY not in gateway_calls.SERVED:
+        raise not_on_kafka_cluster()
+
+
+def not_on_kafka_cluster() -> NotOnKafkaCluster:
+    return NotOnKafkaCluster(gettext_noop("This is not available for instances on a Kafka cluster."))
+
+
 def send_as_instance(instance_id: str, request: Any, **options: Any) -> Any:
     """Sends one request as the instance's owner. Raises `Unavailable` if no broker answers."""
     return send_request(cluster_of(instance_id), instance_id, request, **options)
@@ -121,6 +142,7 @@ def _try_brokers(
     cluster: Cluster, username: str, request: Any, broker: int | None, options: dict[str, Any]
 ) -> tuple[Any, LinkDown | None, bool]:
     """Returns (response or None, the failures without a response, True if an unanswered request reached a broker)."""
+    require_served(cluster, username, request)
     key = (cluster.pk, username, broker)
     idle = links().acquire(key)
     if idle is not None and (unresponsive_brokers.is_unresponsive(idle.address) or not idle.is_alive):

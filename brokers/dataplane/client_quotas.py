@@ -7,17 +7,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext_noop
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
 from brokers.dataplane.admin_client import require_ok, send_as_instance, send_change
 from brokers.dataplane.scatter import send_to_any_broker
+from brokers.selectors import is_on_kafka
 from quotas.addresses import CONNECTION_CREATION_RATE
 from quotas.interfaces import AddressQuota, ClientQuota, EntityPart
+from tenants.errors import Conflict
 
 DESCRIBE_VERSION = 1
 ALTER_VERSION = 1
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ANY_NAME = 2
+MUTATION_RATE = "controller_mutation_rate"
 
 
 class KafkaQuotaAdminClient:
@@ -39,6 +43,11 @@ class KafkaQuotaAdminClient:
         *,
         validate_only: bool,
     ) -> None:
+        if limits.get(MUTATION_RATE) is not None and is_on_kafka(instance_id):
+            raise Conflict(
+                gettext_noop("Gateways of a Kafka cluster do not limit changes of partitions."),
+                code="not_on_kafka_cluster",
+            )
         parts = {kind: part.name for kind, part in ((USER, user), (CLIENT_ID, client_id)) if part is not None}
         _alter(instance_id, parts, limits, validate_only)
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.dataplane.admin_client import cluster_of, require_ok
+from brokers.dataplane.admin_client import cluster_of, not_on_kafka_cluster, require_ok
 from brokers.dataplane.scatter import Target, first_response, scatter, targets
 from brokers.limits import COORDINATOR_PATIENCE_S, COORDINATOR_RETRY_S
 from brokers.models import Cluster
@@ -36,10 +36,13 @@ ERROR_TEXTS = {
 def find(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, int]:
     """Returns broker numbers by internal id; ids without a coordinator at the moment are missing.
 
-    Raises `Unavailable` if no broker answers.
+    Raises `Unavailable` if no broker answers, and `NotOnKafkaCluster` for a Kafka cluster: its coordinators are the
+    upstream's.
     """
     if not internal_ids:
         return {}
+    if cluster.is_kafka:
+        raise not_on_kafka_cluster()
     keys = list(internal_ids)
     response = first_response(
         targets(cluster, CLUSTER_USER).values(),

@@ -17,7 +17,7 @@ from typing import Any
 
 from brokers.choices import WantedState
 from brokers.contract.process_identity import ProcessIdentity
-from brokers.dataplane.admin_client import cluster_of, links
+from brokers.dataplane.admin_client import cluster_of, links, require_served
 from brokers.dataplane.link import CLIENT_ID, Link, LinkDown, LinkTimeout
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS_PER_BROKER, SILENT_PATIENCE_S
@@ -42,6 +42,7 @@ class Target:
     secret: str
     certified_as: ProcessIdentity | None = None
     client_id: str = CLIENT_ID
+    cluster: Cluster | None = None
 
     def __repr__(self) -> str:
         return f"Target({self.number}, {self.username})"
@@ -80,6 +81,7 @@ def targets(cluster: Cluster, username: str, client_id: str = CLIENT_ID) -> dict
             secret=secret,
             certified_as=row.certified_as,
             client_id=client_id,
+            cluster=cluster,
         )
         for row in rows.select_related("host").order_by("number")
     }
@@ -207,6 +209,8 @@ def pair_with_targets(targets_by_broker: Mapping[int, Target], requests: Mapping
 
 
 def _submit(target: Target, request: Any, timeout_s: float) -> Future[Any]:
+    if target.cluster is not None:
+        require_served(target.cluster, target.username, request)
     return _threads(os.getpid(), target.address).submit(_send, target, request, timeout_s)
 
 

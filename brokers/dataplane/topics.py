@@ -21,7 +21,7 @@ from instances import naming
 from instances.interfaces import ConfigEntry, PartitionSummary, TopicDescription
 from tenants.errors import Message, NotFound, OutcomeUnknown, Unavailable
 
-METADATA_VERSION = 12
+METADATA_VERSION = 11
 CREATE_TOPICS_VERSION = 7
 DELETE_TOPICS_VERSION = 5  # by name; later versions support ids, too
 CREATE_PARTITIONS_VERSION = 3

@@ -1,4 +1,4 @@
-"""Runs one broker process in the foreground: `python -m brokers.engine --settings FILE`."""
+"""Runs one broker or gateway process in the foreground: `python -m brokers.engine --settings FILE`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ def main() -> int:
         from brokers.engine.telemetry import logs
 
         logs.configure(config.broker_id)
+        if config.upstream_file is not None:
+            from brokers.engine.upstream import cluster_gateway
+
+            return lifecycle.run(lambda: cluster_gateway.run(config))
         return lifecycle.run(lambda: broker.run(config))
     except EngineError as error:
         print(f"broker: {error}", file=sys.stderr)  # noqa: T201

@@ -124,6 +124,8 @@ class EngineConfig:
     internal_security: str = PLAINTEXT
     internal_certificate_file: Path | None = None
     internal_ca_file: Path | None = None
+    # Set for a gateway: the file with its upstream cluster.
+    upstream_file: Path | None = None
 
     def __repr__(self) -> str:
         return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
@@ -169,6 +171,7 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         internal_security=settings.internal_security,
         internal_certificate_file=_internal_file(settings, settings.internal_certificate_file),
         internal_ca_file=_internal_file(settings, settings.internal_ca_file),
+        upstream_file=Path(settings.upstream_file) if settings.upstream_file else None,
         overrides=overrides,
         connections_max=numbers["max.connections"],
         connections_per_instance_max=numbers["max.connections.per.instance"],

@@ -24,6 +24,7 @@ from django.core.cache import cache as shared_cache
 from django.utils import timezone
 from redis import RedisError
 
+from brokers import selectors
 from brokers.contract.process_identity import ProcessIdentity
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.infra import internal_tls
@@ -35,7 +36,7 @@ from brokers.limits import (
     OBSERVE_THREADS,
     SILENT_PATIENCE_S,
 )
-from brokers.models import Broker, Cluster
+from brokers.models import Broker, Cluster, PortLease
 from brokers.monitoring import second_samples
 from brokers.monitoring.second_samples import Row, Spans
 from instances.interfaces import (
@@ -290,7 +291,17 @@ class Observed:
         return merge_bandwidth(_query_instance(instance_id, "bandwidth"))
 
     def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
+        if selectors.is_on_kafka(instance_id):
+            return _unknown_sizes(instance_id)
         return merge_topics(_query_instance(instance_id, f"topics?{urlencode({'name': topic})}" if topic else "topics"))
+
+
+def _unknown_sizes(instance_id: str) -> TopicSizes:
+    """Returns the sizes of an instance on a Kafka cluster, whose gateways have no logs: none of them reports any."""
+    leases = PortLease.objects.filter(instance_id=instance_id).order_by("broker__number")
+    numbers = leases.values_list("broker__number", flat=True).distinct()
+    silent = tuple(BrokerUnresponsive(broker_id=number, reason="knows no sizes") for number in numbers)
+    return TopicSizes(topics={}, partitions={}, silent=silent, stored_bytes=0)
 
 
 def merge_traffic(

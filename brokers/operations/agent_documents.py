@@ -23,6 +23,7 @@ from brokers.contract.agent_requests import DOCUMENT_VERSION, Purpose
 from brokers.contract.certificates import ROUTE_KEYS_FILE
 from brokers.contract.version import VERSION
 from brokers.infra import certificates
+from brokers.infra.upstream_login import upstream_of
 from brokers.limits import AGENT_POLL_S_MAX, AGENT_POLL_S_MIN, AGENT_POLLS_PER_S_MAX
 from brokers.models import AgentCertificate, Broker, Host
 from brokers.operations import revocation
@@ -144,6 +145,9 @@ def _broker(broker: Broker, cluster: ClusterFacts, hosts: list[str], files: dict
 
 def _settings(broker: Broker, cluster: ClusterFacts, files: dict[str, str]) -> dict[str, Any]:
     applied = asdict(process_settings(broker, cluster))
+    if applied["upstream_file"]:
+        applied["upstream_file"] = name = f"upstream-{broker.cluster_id}.json"
+        files[name] = upstream_of(broker.cluster.kafka).to_json()
     for field, pattern in NAMED_FILES.items():
         if applied[field]:
             name = pattern.format(cluster_id=broker.cluster_id)

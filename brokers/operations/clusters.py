@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext_noop
 
-from brokers.choices import ClusterKind, ClusterState, FleetOperationType, FleetStep, RestartState
+from brokers.choices import ClusterBackend, ClusterKind, ClusterState, FleetOperationType, FleetStep, RestartState
+from brokers.dataplane.upstream_probe import ProbedUpstream
 from brokers.limits import (
     BROKER_BANDWIDTH_MB_S,
     BROKER_STORAGE_GB,
@@ -23,13 +24,14 @@ from brokers.limits import (
     ZONES_PER_CLUSTER_MAX,
 )
 from brokers.models import UNDER_WAY, Broker, Cluster, FleetOperation, Host, Placement, PortLease
-from brokers.operations import fleet_operations, membership
+from brokers.operations import fleet_operations, kafka_clusters, membership
 from brokers.operations.host_rules import NAME
 from instances.models import Instance
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import Conflict, FieldError, Invalid, Message
+from tenants.models import Tenant
 
 # Bounds of what all instances of a cluster have together (CKA-46), each with the largest value.
 CAPS = {
@@ -37,8 +39,11 @@ CAPS = {
     "max_bandwidth_mb_s": CLUSTER_CAPACITY_MAX,
     "max_storage_gb": CLUSTER_CAPACITY_MAX,
 }
-CHANGEABLE = ("name", "accepts_instances", "zones", *CAPS, "brokers_per_instance_min")
-AUDITED_FIELDS = ("name", "kind", "zones", "brokers_per_instance_min", *CAPS, "accepts_instances")
+CHANGEABLE = ("name", "accepts_instances", "zones", *CAPS, "brokers_per_instance_min", "tenant_ids")
+AUDITED_FIELDS = (
+    "name", "kind", "backend", "zones", "brokers_per_instance_min", *CAPS, "accepts_instances", "tenant_ids",
+)  # fmt: skip
+CLUSTER_TENANTS_MAX = 1_000
 
 
 @transaction.atomic
@@ -56,11 +61,14 @@ def add_cluster(
     max_bandwidth_mb_s: int | None = None,
     max_storage_gb: int | None = None,
     accepts_instances: bool = True,
+    tenant_ids: Sequence[str] = (),
+    upstream: ProbedUpstream | None = None,
     reserved_for: Instance | None = None,
     dry_run: bool = False,
 ) -> FleetOperation:
     """Creates a cluster, with one broker for each of `hosts`, and begins to form it (`forming`).
 
+    With an `upstream` its brokers are gateways: one for each upstream broker, on the `hosts` in turn.
     Its tree in ZooKeeper, its internal topics, certificates and flow master are created by its brokers, as for the
     first cluster. Raises `Invalid` for a wrong value, and `Conflict` for a name that is taken, a fleet that is full, or
     a host without capacity.
@@ -76,22 +84,26 @@ def add_cluster(
     fields = {
         "name": name, "zones": list(zones), "brokers_per_instance_min": brokers_per_instance_min,
         "max_partitions": max_partitions, "max_bandwidth_mb_s": max_bandwidth_mb_s, "max_storage_gb": max_storage_gb,
+        "tenant_ids": list(tenant_ids),
     }  # fmt: skip
     _require_valid(fields)
     _require_free_name(name)
     cluster = Cluster(
         **fields, kind=kind, accepts_instances=accepts_instances, state=ClusterState.FORMING, reserved_for=reserved_for,
         control_secret_file=str(settings.CONTROL_SECRET_FILE),
+        backend=ClusterBackend.PENSTOCK if upstream is None else ClusterBackend.KAFKA,
     )  # fmt: skip
     try:
         with transaction.atomic():
             cluster.save(force_insert=True)
     except IntegrityError:
         raise _name_taken() from None
+    after: dict[str, Any] = {"hosts": [host.name for host in hosts]}
+    if upstream is not None:
+        hosts = kafka_clusters.hosts_of_gateways(upstream, hosts)
+        after |= kafka_clusters.audited(kafka_clusters.store(cluster, upstream))
     operation = fleet_operations.begin(acting, cluster, FleetOperationType.FORM)
-    audit.record(
-        acting, "cluster.added", cluster, None, audited_fields(cluster) | {"hosts": [host.name for host in hosts]}
-    )
+    audit.record(acting, "cluster.added", cluster, None, audited_fields(cluster) | after)
     brokers = [
         membership.add_broker(
             acting=acting, cluster=cluster, host=host, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb,
@@ -205,6 +217,7 @@ def _require_valid(values: Mapping[str, Any]) -> None:
     for index, zone in enumerate(zones):
         if not NAME.fullmatch(zone) or len(zone) > ZONE_CHARS_MAX:
             refuse(f"zones/{index}", _name_rule(ZONE_CHARS_MAX), "invalid_name")
+    _check_tenants(values.get("tenant_ids", ()), refuse)
     for key, maximum in {"brokers_per_instance_min": BROKERS_PER_CLUSTER_MAX, **CAPS}.items():
         value = values.get(key)
         if value is not None and not 1 <= value <= maximum:
@@ -213,6 +226,16 @@ def _require_valid(values: Mapping[str, Any]) -> None:
             )
     if errors:
         raise Invalid(errors[0].detail, errors=errors)
+
+
+def _check_tenants(tenant_ids: Sequence[str], refuse: Callable[[str, str, str], None]) -> None:
+    if len(tenant_ids) > CLUSTER_TENANTS_MAX:
+        refuse("tenant_ids", Message(gettext_noop("At most %(n)s tenants."), n=f"{CLUSTER_TENANTS_MAX:,}"), "too_many")
+        return
+    known = set(Tenant.objects.filter(pk__in=set(tenant_ids)).values_list("pk", flat=True))
+    for index, tenant_id in enumerate(tenant_ids):
+        if tenant_id not in known:
+            refuse(f"tenant_ids/{index}", gettext_noop("There is no such tenant."), "not_found")
 
 
 def _name_rule(chars_max: int) -> str:

@@ -18,6 +18,7 @@ from brokers.limits import (
     BROKERS_PER_HOST_MAX,
 )
 from brokers.models import Broker, Cluster, FormerPort, Host, PortLease
+from brokers.operations import kafka_clusters
 from brokers.operations.host_rules import broker_ports, normalised_directory
 from brokers.operations.hosts import addresses_of, sold_by_brokers, wrong_directories
 from brokers.services import notify
@@ -39,13 +40,16 @@ def add_broker(
     storage_gb: int = BROKER_STORAGE_GB,
     dry_run: bool = False,
 ) -> Broker:
-    """Adds a broker process on a host; its agent starts it immediately. Numbers are never reused.
+    """Adds a broker process on a host; its agent starts it immediately. Numbers are never reused. On a Kafka cluster it
+    is the gateway of the first upstream broker without one.
 
     Without `data_dirs` its log lies below the host's directories, or beside that of a broker of the same host. Raises
     `Conflict` if the cluster or the host is full, removed or in another zone, or if only some of the brokers would have
     a zone; `Invalid` for a directory that another broker has.
     """
     access.require(acting, Scope.OPERATOR)
+    if cluster.is_kafka and cluster.state != ClusterState.FORMING:
+        kafka_clusters.probe_again(cluster)
     cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)
     host = Host.objects.select_for_update().get(pk=host.pk)
     _require_capacity(cluster, host, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
@@ -56,7 +60,7 @@ def add_broker(
             Message(gettext_noop("A cluster has at most %(n)s brokers."), n=BROKERS_PER_CLUSTER_MAX),
             code="cluster_full",
         )
-    number = max(numbers, default=0) + 1
+    number = kafka_clusters.next_number(cluster) if cluster.is_kafka else max(numbers, default=0) + 1
     internal_port, admin_port = own_ports(host)
     broker = Broker.objects.create(
         cluster=cluster,

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from brokers.choices import ClusterKind, ClusterState, Health, WantedState
+from brokers.limits import BROKERS_PER_CLUSTER_MAX
 from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.monitoring.health import health
 from brokers.placement import placement
@@ -48,7 +49,11 @@ def headrooms(
     return [
         _headroom(
             cluster,
-            [broker for broker in brokers[cluster.pk] if broker.accepts_instances or includes_closed],
+            [
+                broker
+                for broker in brokers[cluster.pk]
+                if broker.accepts_instances or includes_closed or cluster.is_kafka
+            ],
             by_cluster.get(cluster.pk, SoldByCluster()),
             by_broker,
             # Before the first observation of a cluster, all its brokers count as healthy.
@@ -71,7 +76,8 @@ def _headroom(
     nothing_sold = Sold()
     return placement.ClusterHeadroom(
         id=cluster.pk,
-        brokers_min=cluster.brokers_per_instance_min,
+        # A gateway leads to one upstream broker, so an instance needs all of them.
+        brokers_min=BROKERS_PER_CLUSTER_MAX if cluster.is_kafka else cluster.brokers_per_instance_min,
         free_partitions=_unsold(cluster.max_partitions, sold.partitions),
         unsold_mb_s=_unsold(cluster.max_bandwidth_mb_s, sold.mb_s),
         unsold_gb=_unsold(cluster.max_storage_gb, sold.gb),
@@ -165,7 +171,8 @@ def candidates(instance: Instance) -> list[Cluster]:
     other's sales.
 
     A dedicated instance takes an empty dedicated cluster: the one that was formed for it, or one that is not reserved
-    for a waiting instance. Call in a transaction.
+    for a waiting instance. Clusters that name the tenant come before those that name none, and others are not for it.
+    Call in a transaction.
     """
     is_dedicated = instance.cluster_type == ClusterType.DEDICATED
     kind = ClusterKind.DEDICATED if is_dedicated else ClusterKind.SHARED
@@ -177,8 +184,10 @@ def candidates(instance: Instance) -> list[Cluster]:
         occupied = set(Placement.objects.filter(cluster__in=result).values_list("cluster_id", flat=True))
         result = [cluster for cluster in result if cluster.pk not in occupied and _may_take(cluster, instance)]
         reserved = [cluster for cluster in result if cluster.reserved_for_id == instance.pk]
-        return reserved or result
-    return result
+        if reserved:
+            return reserved
+    named = [cluster for cluster in result if instance.tenant_id in cluster.tenant_ids]
+    return named or [cluster for cluster in result if not cluster.tenant_ids]
 
 
 def _may_take(cluster: Cluster, instance: Instance) -> bool:

@@ -6,11 +6,13 @@ Every change is a new generation of the instance's document; the reconciler publ
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from django.db import transaction
 from django.db.models import F
 
+from brokers.choices import WantedState
 from brokers.models import Broker, Cluster, PortLease
 from brokers.placement import addresses, port_leases
 from instances.lifecycle.phases import Phase
@@ -42,6 +44,21 @@ def lease_ports(cluster: Cluster, brokers_by_instance: Mapping[str, tuple[Collec
                 return False
             changed += _change_placement(cluster, instance_id, staying, leaving)
     return not changed and not count_unconfirmed(brokers_by_instance)
+
+
+def lease_on_all_gateways(cluster: Cluster) -> None:
+    """Leases ports on the gateways of a Kafka cluster that were added after its instances were placed. Raises
+    `port_leases.PoolEmpty` if a host has no port left.
+    """
+    running = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
+    numbers = set(running.values_list("number", flat=True))
+    leases = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
+    leased: dict[str, set[int]] = defaultdict(set)
+    for instance_id, number in leases.values_list("instance_id", "broker__number"):
+        leased[instance_id].add(number)
+    lacking = {instance_id: (numbers, ()) for instance_id, known in leased.items() if numbers - known}
+    if lacking:
+        lease_ports(cluster, lacking)
 
 
 def release_ports(cluster: Cluster, leaving_by_instance: Mapping[str, Collection[int]]) -> bool:

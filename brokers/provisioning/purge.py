@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from brokers.dataplane.admin_client import require_ok, send_as_cluster
-from brokers.dataplane.topics import delete_topics_request
+from brokers.dataplane.admin_client import require_ok, send_as_cluster, send_as_instance
+from brokers.dataplane.topics import KafkaTopicAdminClient, delete_topics_request
 from brokers.models import Placement, PortLease
 from brokers.placement import addresses, port_leases
 from brokers.provisioning.publisher import Publisher
@@ -53,6 +53,9 @@ def purge(context: ReconcileContext, publisher: Publisher | None) -> None:
 
 
 def _delete_topics(placed: Placement, publisher: Publisher) -> None:
+    if placed.cluster.is_kafka:
+        _delete_upstream_topics(placed.instance_id)
+        return
     names = publisher.topics_of(placed.instance_id)
     for start in range(0, len(names), TOPICS_PER_CALL):
         response = send_as_cluster(placed.cluster, delete_topics_request(names[start : start + TOPICS_PER_CALL]))
@@ -62,4 +65,19 @@ def _delete_topics(placed: Placement, publisher: Publisher) -> None:
             except NotFound:
                 continue
     if publisher.topics_of(placed.instance_id):
+        raise RetryLater("topics are being deleted")
+
+
+def _delete_upstream_topics(instance_id: str) -> None:
+    """Deletes the topics that the gateways of a Kafka cluster show to the instance."""
+    topics = KafkaTopicAdminClient()
+    names = [topic.name for topic in topics.topics(instance_id)]
+    for start in range(0, len(names), TOPICS_PER_CALL):
+        request = delete_topics_request(names[start : start + TOPICS_PER_CALL])
+        for result in send_as_instance(instance_id, request).responses:
+            try:
+                require_ok(result.error_code)
+            except NotFound:
+                continue
+    if topics.topics(instance_id):
         raise RetryLater("topics are being deleted")

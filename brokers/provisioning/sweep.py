@@ -11,6 +11,7 @@ from brokers.dataplane import probe
 from brokers.infra import zookeeper
 from brokers.limits import SWEEP_INSTANCES_MAX
 from brokers.models import Cluster, Placement
+from brokers.placement import instance_placement
 from brokers.provisioning.publisher import Publisher
 from instances import naming
 from instances.lifecycle.phases import MOVING, Phase
@@ -28,6 +29,8 @@ def needing_work(now: datetime) -> list[str]:
     result = list(incomplete(now))
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("sweep.cluster_failed", cluster_id=cluster.pk):
+            if cluster.is_kafka:
+                instance_placement.lease_on_all_gateways(cluster)
             try:
                 published = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
             except EXTERNAL_ERRORS as error:

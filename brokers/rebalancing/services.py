@@ -15,6 +15,7 @@ from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState, Re
 from brokers.dataplane.cluster import ClusterAdminClient
 from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_PLAN_MAX
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance, RollingRestart
+from brokers.operations import kafka_clusters
 from brokers.placement import capacity
 from brokers.rebalancing import lost_broker, snapshot
 from brokers.rebalancing.data_loss import data_loss_plan
@@ -46,6 +47,7 @@ def plan_drain(
     `Unavailable` if no broker answers.
     """
     access.require(acting, Scope.OPERATOR)
+    kafka_clusters.require_penstock(broker.cluster)
     if broker.removed_at is not None:
         raise Conflict("The broker is removed.")
     fleet = snapshot.take_snapshot(broker.cluster, ClusterAdminClient(broker.cluster))
@@ -78,6 +80,7 @@ def plan_loss(
     `plan_drain` does.
     """
     access.require(acting, Scope.OPERATOR)
+    kafka_clusters.require_penstock(broker.cluster)
     if broker.removed_at is not None:
         raise Conflict("The broker is removed.")
     admin_client = ClusterAdminClient(broker.cluster)
@@ -109,6 +112,7 @@ def plan_balance(
     Raises `Conflict` if the brokers are balanced (`balanced`), or no broker can sell its new share (`no_room`).
     """
     access.require(acting, Scope.OPERATOR)
+    kafka_clusters.require_penstock(cluster)
     fleet = snapshot.take_snapshot(cluster, ClusterAdminClient(cluster))
     plan = balance_plan(fleet, moves_max=MOVES_PER_PLAN_MAX)
     if not plan.moves and balance_plan(replace(fleet, sold={}), moves_max=MOVES_PER_PLAN_MAX).moves:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext_noop
+
 from instances import access, interfaces
 from instances.interfaces import BrokerUnresponsive, TopicSizes
 from instances.metrics import storage_history
 from instances.metrics.forecast import Forecast, forecast
 from instances.models import Instance
 from tenants.api import pages
-from tenants.errors import Unavailable
+from tenants.errors import Conflict, Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,10 @@ class Storage:
 def storage_of(instance: Instance) -> Storage:
     """Returns the storage use. Raises `Conflict` while the instance has no brokers, `Unavailable` if none answers."""
     access.require_reachable(instance)
+    if interfaces.is_on_kafka.implementation(instance.pk):
+        raise Conflict(
+            gettext_noop("Sizes of instances on a Kafka cluster are not known."), code="not_on_kafka_cluster"
+        )
     sizes = interfaces.observation.implementation.topic_sizes(instance.pk)
     if sizes.silent and not sizes.topics:
         raise Unavailable("No broker of this instance answers.", retry_after_s=1)

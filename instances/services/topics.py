@@ -30,7 +30,7 @@ from instances.topics.presence import describe_topic, not_ready_if_pending
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import DomainError, Invalid, Message, OutcomeUnknown, QuotaExceeded
+from tenants.errors import Conflict, DomainError, Invalid, Message, OutcomeUnknown, QuotaExceeded
 
 
 @audit.atomic
@@ -184,6 +184,11 @@ def delete_topic(
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
+    if not for_good and interfaces.is_on_kafka.implementation(instance.pk):
+        raise Conflict(
+            gettext_noop("A topic of an instance on a Kafka cluster cannot be restored: delete it for good."),
+            code="not_on_kafka_cluster",
+        )
     lock_topic(instance, name)
     result = describe_topic(instance, name)
     before = {"partitions": len(result.partitions)}
@@ -227,6 +232,11 @@ def set_allow_list(
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
+    if interfaces.is_on_kafka.implementation(instance.pk):
+        raise Conflict(
+            gettext_noop("Topics have no address lists of their own on a Kafka cluster: use those of the routes."),
+            code="not_on_kafka_cluster",
+        )
     lock_topic(instance, topic)
     describe_topic(instance, topic)
     new_lists = lists.columns(pointer_prefix)

@@ -39,6 +39,7 @@ from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.process_identity import CA_FILE, MUTUAL_TLS, TLS_OR_SECRET, control
 from brokers.contract.process_identity import broker as broker_identity
 from brokers.contract.routes import DEFAULT_ROUTE, PLAINTEXT, RouteDocument
+from brokers.contract.upstream import UpstreamSettings
 from brokers.contract.zookeeper_tls import ZooKeeperTls
 from brokers.engine.cluster.zookeeper import RECONNECT_DELAY_S_MAX
 from tests.testkit.coordination import coordinator_overrides
@@ -198,6 +199,8 @@ class EngineCluster:
     hosts: Sequence[EngineHost] = ()
     # Address of their internal and admin listeners; without one that of their host.
     internal_host: str = ""
+    # Makes them gateways in front of this cluster.
+    upstream: UpstreamSettings | None = None
 
     def __post_init__(self) -> None:
         self.cluster_id = self.cluster_id or f"test-{secrets.token_hex(4)}"
@@ -235,11 +238,20 @@ class EngineCluster:
             internal_security=self.internal_security,
             internal_certificate_file=str(process_file(self.internal_tls, broker_identity(self.cluster_id, broker_id))),
             internal_ca_file=str(self.internal_tls / CA_FILE),
+            upstream_file=self._upstream_file(home),
             overrides=coordinator_overrides(self.size) | self.overrides,
         )
         settings_file = home / "settings.json"
         settings.write(settings_file)
         return BrokerProcess(settings, settings_file, home / "broker.log", self.secret, module=self.module, host=host)
+
+    def _upstream_file(self, home: Path) -> str:
+        if self.upstream is None:
+            return ""
+        file = home / "upstream.json"
+        file.touch(mode=0o600)
+        file.write_text(self.upstream.to_json())
+        return str(file)
 
     def __enter__(self) -> EngineCluster:
         try:

@@ -23,6 +23,7 @@ from brokers.models import Broker, Host
 FILES_DIR: Final = "secrets/joined"
 _NAMED_FILES: Final = (
     "control_secret_file", "zookeeper_credentials_file", "zookeeper_ca_file", "zookeeper_certificate_file",
+    "upstream_file",
 )  # fmt: skip
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from brokers.contract.documents import BROKER_SCOPE
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, InstanceImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, InstanceImage, LayoutTotals
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.throttling.client_shares import CONSUME
 from brokers.engine.throttling.layout import POOLED, Layout
@@ -42,13 +42,17 @@ class Bandwidth:
         layout = self.layouts.get(instance_id)
         return self.consume_layouts.get(instance_id, layout) if direction == CONSUME else layout
 
+    def totals_of(self, instance: InstanceImage) -> LayoutTotals:
+        """Returns the numbers by which the bandwidth of an instance is divided. A subclass may divide by others."""
+        return instance.layout_totals
+
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Updates the shares of instances whose document, partitions or brokers changed."""
         known, self._brokers = self._brokers, after.brokers
         changed = {id for id in known.keys() | after.brokers.keys() if _epoch(known, id) != _epoch(after.brokers, id)}
         for instance_id, instance in after.instances.items():
             if self._applied.get(instance_id) is instance:
-                totals = instance.layout_totals
+                totals = self.totals_of(instance)
                 if changed.isdisjoint(totals.leaders) and changed.isdisjoint(totals.replicas):
                     continue
             self._applied[instance_id] = instance
@@ -64,10 +68,12 @@ class Bandwidth:
                     accounting.client_quotas.release_waits()
 
     def _update(self, instance: InstanceImage) -> None:
-        broker_id, document, totals = self._services.broker_id, instance.document, instance.layout_totals
-        layout = self._layout(instance, totals.leaders)
+        broker_id, document, totals = self._services.broker_id, instance.document, self.totals_of(instance)
+        layout = self._layout(instance, totals.leaders, totals.moves)
         replica_layout = (
-            self._layout(instance, totals.replicas) if self._reads_followers(layout, totals.replicas) else None
+            self._layout(instance, totals.replicas, totals.moves)
+            if self._reads_followers(layout, totals.replicas)
+            else None
         )
         instance_id = instance.id
         self.layouts[instance_id] = layout
@@ -81,8 +87,8 @@ class Bandwidth:
         policies = {layout.effective_policy, (replica_layout or layout).effective_policy}
         accounting.topic_quotas.layout_changed(is_pooled=POOLED in policies)
 
-    def _layout(self, instance: InstanceImage, counts: Counter[int]) -> Layout:
-        broker_id, document, moves = self._services.broker_id, instance.document, instance.layout_totals.moves
+    def _layout(self, instance: InstanceImage, counts: Counter[int], moves: int) -> Layout:
+        broker_id, document = self._services.broker_id, instance.document
         # Partitions here have a limit even while this broker is not registered.
         live = {broker: count for broker, count in counts.items() if broker in self._brokers or broker == broker_id}
         epochs = {broker: self._brokers[broker].epoch for broker in live if broker in self._brokers}

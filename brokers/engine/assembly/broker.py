@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -36,6 +36,7 @@ from brokers.engine.assembly.metering import Metering, record_version
 from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.pool_charges import PoolCharges
 from brokers.engine.assembly.replication import Replication
+from brokers.engine.assembly.route_sessions import SessionFactory
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, TenantListeners
@@ -179,14 +180,17 @@ class Broker:
         self.coordinator_forwarding = CoordinatorForwarding(self.services, self.security.link_for)
         self.tls_contexts = TlsContexts(config.tls_certificate_file)
         self.services.accounting.charge_loop = self.listeners.charge
-        self.tenant_listeners = TenantListeners(self.services, self.listeners, config.bind_host, self.tls_contexts)
+        self.sessions = self._sessions()
+        self.tenant_listeners = TenantListeners(
+            self.services, self.listeners, config.bind_host, self.tls_contexts, self.sessions
+        )
         self.metering = self._metering(mmap_counters)
         self.controller = self._controller()
         self.services.access.authentication.max_reauth_ms = config.max_reauth_ms
         self.services.access.authentication.tokens.request_keys = self.store.request_keys
         self.services.access.audit.append = AuditLog(self.table, self.accountings, self.clock)
         self.current.subscribe(self.services.access.authentication.on_image)
-        self.bandwidth = Bandwidth(self.services, selects_by_rack=self.config.selects_by_rack)
+        self.bandwidth = self._bandwidth()
         self.current.subscribe(self.bandwidth.on_image)
         self.flow, self.pool_charges = self._flow()
         self.current.subscribe(self.tenant_listeners.on_image)
@@ -198,6 +202,12 @@ class Broker:
         self.admin = self._admin_server()
 
     # -- construction --------------------------------------------------------------------------------------------------
+
+    def _sessions(self) -> SessionFactory:
+        return SessionFactory(self.services)
+
+    def _bandwidth(self) -> Bandwidth:
+        return Bandwidth(self.services, selects_by_rack=self.config.selects_by_rack)
 
     def _flow(self) -> tuple[FlowControl, PoolCharges]:
         """Creates both sides of sharing limits with other brokers; this broker may become the flow master."""
@@ -320,7 +330,7 @@ class Broker:
         except OSError as error:
             raise StartFailed(f"admin port {config.admin_port}: {error.strerror}") from error
         try:
-            internal = self.security.bind(self.services, self.listeners)
+            internal = self.security.bind(self.services, self.listeners, self.sessions)
         except OSError as error:
             raise StartFailed(f"internal port {config.internal_port}: {error.strerror}") from error
         try:
@@ -444,7 +454,10 @@ def _zookeeper_identity(config: EngineConfig) -> Identity | None:
     )
 
 
-async def run(config: EngineConfig) -> int:
+MakeBroker = Callable[[EngineConfig, lifecycle.Stop, Tree], Broker]
+
+
+async def run(config: EngineConfig, make_broker: MakeBroker = Broker) -> int:
     """Runs one broker until it is asked to stop or fails. Returns the exit code of the process.
 
     Raises:
@@ -461,7 +474,7 @@ async def run(config: EngineConfig) -> int:
         identity=_zookeeper_identity(config),
         tls=config.zookeeper_tls,
     )
-    broker = Broker(config, stop, tree)
+    broker = make_broker(config, stop, tree)
     try:
         await tree.start()
     except ClusterError as error:

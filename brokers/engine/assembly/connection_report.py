@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX, counted_name
-from brokers.engine.handlers.session import Session
+from brokers.engine.access.principals import Principal
 from brokers.engine.network import closing
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener import Listeners
@@ -64,10 +64,10 @@ def _cut(name: str) -> str:
 
 
 def _row(connection: Connection, now_s: float) -> ConnectionRow:
-    session = connection.session
+    session: Any = connection.session
     user = client_id = software = version = route = ""
     is_unknown = 1
-    if isinstance(session, Session):
+    if isinstance(getattr(session, "principal", None), Principal):
         user, client_id, route = session.principal.user, session.client_id, session.route_name
         software, version = session.software
         is_unknown = 0

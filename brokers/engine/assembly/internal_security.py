@@ -18,15 +18,15 @@ from brokers.contract.process import CLUSTER_USER
 from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, ProcessIdentity, identity_in
 from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.engine.access import external
+from brokers.engine.access.principals import Principal
+from brokers.engine.assembly.route_sessions import SessionFactory
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.cluster.tree import Tree
 from brokers.engine.config import EngineConfig
 from brokers.engine.errors import StartFailed
-from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.auth.internal_sessions import CertificateSession, RejectedPeerSession, SaslSession
 from brokers.engine.handlers.services import BrokerServices
-from brokers.engine.handlers.session import Session
 from brokers.engine.network import closing
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.interfaces import Session as AnySession
@@ -82,18 +82,18 @@ class InternalSecurity:
 
     # -- incoming ------------------------------------------------------------------------------------------------------
 
-    def bind(self, services: BrokerServices, listeners: Listeners) -> Listener:
+    def bind(self, services: BrokerServices, listeners: Listeners, sessions: SessionFactory) -> Listener:
         """Binds the internal port. Raises OSError."""
-        config = self._config
+        config, make_session = self._config, sessions.internal_session
 
         def sasl_session(connection: Connection) -> SaslSession:
-            return SaslSession(services, connection, DISPATCH_TABLE, listeners.reports.authentication_failed)
+            return SaslSession(services, connection, make_session, listeners.reports.authentication_failed)
 
         def session_of(process: ProcessIdentity | None, is_revoked: bool, connection: Connection) -> AnySession:
             on_failed = listeners.reports.authentication_failed
             if process is None or is_revoked or not external.is_admitted_process(process, config.cluster_id):
                 return RejectedPeerSession(services, connection, on_failed, process, is_revoked=is_revoked)
-            return CertificateSession(services, connection, DISPATCH_TABLE, on_failed, process)
+            return CertificateSession(services, connection, make_session, on_failed, process)
 
         def identify_certificate(tls: ssl.SSLSocket) -> MakeSession:
             certificate = tls.getpeercert() or {}
@@ -210,15 +210,21 @@ class InternalSecurity:
 
 
 def _uses_secret(session: object) -> bool:
-    if isinstance(session, Session):
-        return session.principal.process is None
-    return isinstance(session, SaslSession)
+    principal = _principal_of(session)
+    return isinstance(session, SaslSession) if principal is None else principal.process is None
 
 
 def _process_of(session: object) -> ProcessIdentity | None:
-    if isinstance(session, Session):
-        return session.principal.process
+    principal = _principal_of(session)
+    if principal is not None:
+        return principal.process
     return session.process if isinstance(session, CertificateSession) else None
+
+
+def _principal_of(session: object) -> Principal | None:
+    """Returns the principal of an authenticated session, None for any other session."""
+    principal = getattr(session, "principal", None)
+    return principal if isinstance(principal, Principal) else None
 
 
 def _always() -> bool:

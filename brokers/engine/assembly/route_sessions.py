@@ -8,17 +8,19 @@ from typing import Final
 from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.routes import RouteDocument
 from brokers.engine.access.authorizer import AddressList, compile_list, peer_address
+from brokers.engine.access.external import InternalIdentity
 from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.assembly.tls_routes import RouteRefused, TlsRoute
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.auth.certificate_sessions import CertificateRoute
-from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute, TenantSaslSession
+from brokers.engine.handlers.auth.internal_sessions import AuthenticatedChannel
+from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute, SignedInSession, TenantSaslSession
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
-from brokers.engine.protocol.apis import ADVERTISED_TENANT
+from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT
 from instances.routes.kinds import DEFAULT_ROUTE, SECURITIES
 
 SEPARATOR: Final = "/"
@@ -52,16 +54,6 @@ class AddressFilter:
         return self._list.admits(peer_address(address))
 
 
-def tls_of(services: BrokerServices, instance_id: str, route: RouteDocument, contexts: TlsContexts) -> TlsRoute | None:
-    """Returns the TLS state of a route, None without TLS."""
-    if not route.has_tls:
-        return None
-    clients = None
-    if route.has_client_certificates:
-        clients = CertificateRoute(services, instance_id, route.name, DISPATCH_TABLE)
-    return TlsRoute(contexts, clients)
-
-
 def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: CertificatesDocument) -> ListenerRules:
     """Returns the rules of a route's listener. Raises RouteRefused if this broker cannot provide its security."""
     if route.security not in SECURITIES:
@@ -84,17 +76,45 @@ def with_limits_of(route: RouteDocument, rules: ListenerRules) -> ListenerRules:
     )
 
 
-def session_maker(
-    services: BrokerServices, instance_id: str, route: RouteDocument, report_failure: ReportFailure
-) -> MakeSession:
-    """Returns the session factory of a route. The port determines the instance, which no credential can change; the
-    credential determines the user (CKA-9).
+class SessionFactory:
+    """Makes the sessions of clients of routes, and of peers that act for an instance on the internal listener. A
+    subclass may make other ones.
     """
-    if route.has_client_certificates:
-        return _no_session
-    if route.has_sasl:
-        return _MakeSaslSession(SaslRoute(services, instance_id, route.name, DISPATCH_TABLE, report_failure))
-    return _MakeAnonymousSession(services, instance_id, route.name)
+
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
+
+    def route_maker(self, instance_id: str, route: RouteDocument, report_failure: ReportFailure) -> MakeSession:
+        """Returns the session factory of a route. The port determines the instance, which no credential can change; the
+        credential determines the user (CKA-9).
+        """
+        if route.has_client_certificates:
+            return _no_session
+        if route.has_sasl:
+            return _MakeSaslSession(self.sasl_route(instance_id, route, report_failure))
+        return self.anonymous_maker(instance_id, route)
+
+    def sasl_route(self, instance_id: str, route: RouteDocument, report_failure: ReportFailure) -> SaslRoute:
+        return SaslRoute(self._services, instance_id, route.name, DISPATCH_TABLE, report_failure)
+
+    def anonymous_maker(self, instance_id: str, route: RouteDocument) -> MakeSession:
+        return _MakeAnonymousSession(self._services, instance_id, route.name)
+
+    def certificate_route(self, instance_id: str, route: RouteDocument) -> CertificateRoute:
+        return CertificateRoute(self._services, instance_id, route.name, DISPATCH_TABLE)
+
+    def tls_of(self, instance_id: str, route: RouteDocument, contexts: TlsContexts) -> TlsRoute | None:
+        """Returns the TLS state of a route, None without TLS."""
+        if not route.has_tls:
+            return None
+        clients = self.certificate_route(instance_id, route) if route.has_client_certificates else None
+        return TlsRoute(contexts, clients)
+
+    def internal_session(self, channel: AuthenticatedChannel, identity: InternalIdentity) -> SignedInSession:
+        """Returns the session of a peer that has authenticated on the internal listener."""
+        return Session(
+            self._services, channel, identity.principal, ADVERTISED_INTERNAL, DISPATCH_TABLE, identity.address
+        )
 
 
 def _no_session(_connection: Connection) -> Session:

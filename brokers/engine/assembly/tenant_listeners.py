@@ -12,11 +12,10 @@ from brokers.contract.documents import InstanceAck, InstanceDocument
 from brokers.contract.routes import RouteDocument
 from brokers.engine.assembly.port_retries import PortRetries
 from brokers.engine.assembly.route_sessions import (
+    SessionFactory,
     instance_of,
     listener_name,
     rules_of,
-    session_maker,
-    tls_of,
     with_limits_of,
 )
 from brokers.engine.assembly.tls_contexts import TlsContexts
@@ -45,9 +44,15 @@ class TenantListeners:
     """
 
     def __init__(
-        self, services: BrokerServices, listeners: Listeners, bind_host: str, tls_contexts: TlsContexts
+        self,
+        services: BrokerServices,
+        listeners: Listeners,
+        bind_host: str,
+        tls_contexts: TlsContexts,
+        sessions: SessionFactory,
     ) -> None:
         self._services = services
+        self._sessions = sessions
         self._listeners = listeners
         self._bind_host = bind_host
         self._tls_contexts = tls_contexts
@@ -213,8 +218,8 @@ class TenantListeners:
         before, tls = self._open[instance_id].get(name), self._tls.get(name)
         if before is None:
             report_failure = self._listeners.reports.tenant_authentication_failed
-            make_session = session_maker(self._services, instance_id, route, report_failure)
-            tls = tls_of(self._services, instance_id, route, self._tls_contexts)
+            make_session = self._sessions.route_maker(instance_id, route, report_failure)
+            tls = self._sessions.tls_of(instance_id, route, self._tls_contexts)
             rules = rules_of(route, tls, certificates)
             tenant = self._applied[instance_id].tenant_of(instance_id)
             bound = self._listeners.bind(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
-from brokers.engine.handlers.context import RequestContext
+from brokers.engine.access.authorizer import Operation
+from brokers.engine.handlers.context import ACTIVE, DELETING, RequestContext
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.compile_decode import PiecewiseDecoder, compile_piecewise_decoder
@@ -26,6 +27,8 @@ RESPONSE_ITEMS_MAX: Final = 1_000_000
 SYNCHRONOUS_BYTES_MAX: Final = 16 * 1024
 UNKNOWN_TOPIC: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NO_THROTTLE_MS: Final = 0
+# State of an instance whose produces are refused.
+FROZEN: Final = "frozen"
 
 _piecewise_decoders: dict[tuple[int, int], PiecewiseDecoder] = {}
 _piecewise_encoders: dict[tuple[int, int], PiecewiseEncoder] = {}
@@ -81,10 +84,18 @@ class Call:
         return self.context.denial(resource_type, name, operation)
 
     def topic_refusal(self, name: str) -> int:
-        """Returns the error code if the client may not make this call for a topic, or if no topic can have the name; 0
-        if the topic may be forwarded.
+        """Returns the error code if the client may not make this call for a topic, if its instance is in a state that
+        refuses the call, or if no topic can have the name; 0 if the topic may be forwarded.
         """
-        return self.denied(ResourceType.TOPIC, name) or (0 if naming.is_valid_topic_name(name) else UNKNOWN_TOPIC)
+        denied = self.denied(ResourceType.TOPIC, name)
+        if denied:
+            return denied
+        view = self.context.view
+        state = ACTIVE if view.internal else view.state  # the control plane deletes topics of an instance that goes
+        if state == DELETING or not naming.is_valid_topic_name(name):
+            return UNKNOWN_TOPIC
+        is_produce = self.context.api.allow_list.operation is Operation.PRODUCE
+        return int(ErrorCode.POLICY_VIOLATION) if is_produce and state == FROZEN else 0
 
     # -- forwarding ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from brokers.contract.scram_client import SCRAM_MECHANISMS, ScramClient, ScramRefused
+from brokers.contract.upstream import PLAIN, Address
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
@@ -32,7 +34,6 @@ _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 0
 CLIENT_ID: Final = "penstock-gateway"
 
-Address = tuple[str, int]
 # Waits until a response of this size may be received.
 Admit = Callable[[int], Awaitable[object]]
 
@@ -48,6 +49,7 @@ class UpstreamLogin:
     tls: ssl.SSLContext | None = None
     username: str | None = None
     password: str = ""
+    mechanism: str = PLAIN
 
     def __repr__(self) -> str:
         return f"UpstreamLogin({self.username})"
@@ -93,9 +95,22 @@ class UpstreamConnection:
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys}
         if login.username is None:
             return
-        await self._request(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism="PLAIN"))
-        token = f"\0{login.username}\0{login.password}".encode()
-        await self._request(ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, SaslAuthenticateRequest(auth_bytes=token))
+        await self._request(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=login.mechanism))
+        if login.mechanism not in SCRAM_MECHANISMS:
+            await self._exchange_token(f"\0{login.username}\0{login.password}".encode())
+            return
+        scram = ScramClient(login.mechanism, login.username, login.password)
+        try:
+            server_first = await self._exchange_token(scram.first_message())
+            scram.verify(await self._exchange_token(scram.final_message(server_first)))
+        except ScramRefused as error:
+            self.close()
+            raise UpstreamLost(f"authentication by {login.mechanism}: {error}") from error
+
+    async def _exchange_token(self, token: bytes) -> bytes:
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        response = await self._request(ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, request)
+        return bytes(response.auth_bytes)
 
     async def _request(self, api_key: ApiKey, version: int, request: Any) -> Any:
         """Sends a request of the gateway's own and returns the response.

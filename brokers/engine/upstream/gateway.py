@@ -1,4 +1,4 @@
-"""The gateway process: finds the upstream brokers, opens the listeners, stops."""
+"""A gateway with a settings file: finds the upstream brokers, opens the listeners, stops."""
 
 from __future__ import annotations
 
@@ -14,49 +14,18 @@ from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta
 from brokers.engine.cluster.instance_documents import InstanceDocuments
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.errors import StartFailed
-from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.codec import decode_response, encode_request
-from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.mapping import UndeclaredField
-from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from brokers.engine.protocol.messages.metadata import MetadataResponse
 from brokers.engine.throttling.layout import Layout
-from brokers.engine.upstream.connection import CLIENT_ID, Address, UpstreamConnection, UpstreamLost
-from brokers.engine.upstream.node import SharedState, UpstreamNode
+from brokers.engine.upstream.connection import UpstreamLost
+from brokers.engine.upstream.discovery import addresses_of, find_brokers
+from brokers.engine.upstream.listening_node import ListeningNode, SharedState
 from brokers.engine.upstream.settings import GatewayInstance, GatewaySettings
-from brokers.engine.upstream.versions import check_declared, intersection
+from brokers.engine.upstream.versions import check_declared
 
 log = structlog.get_logger(__name__)
 
 DROP_UNUSED_INTERVAL_S: Final = 600.0
-_METADATA_VERSION: Final = 4
-
-
-async def find_brokers(settings: GatewaySettings) -> MetadataResponse:
-    """Returns the brokers of the upstream cluster, from the first bootstrap server that answers. Raises StartFailed."""
-    reasons = []
-    for address in settings.bootstrap:
-        try:
-            return await _request_brokers(address, settings)
-        except UpstreamLost as error:
-            reasons.append(str(error))
-    raise StartFailed(f"no upstream broker answers: {'; '.join(reasons)}")
-
-
-async def _request_brokers(address: Address, settings: GatewaySettings) -> MetadataResponse:
-    connection = await UpstreamConnection.open(address, settings.login)
-    try:
-        low, high = intersection(connection.versions).get(ApiKey.METADATA, (0, -1))
-        if not low <= _METADATA_VERSION <= high:
-            raise UpstreamLost(f"{address[0]}:{address[1]} does not serve version {_METADATA_VERSION} of Metadata")
-        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-        body = encode_request(ApiKey.METADATA, _METADATA_VERSION, request)
-        frame, start = await connection.exchange(ApiKey.METADATA, _METADATA_VERSION, CLIENT_ID, body)
-        response: MetadataResponse = decode_response(ApiKey.METADATA, _METADATA_VERSION, frame, start, len(frame))
-        return response
-    except MalformedRequest as error:
-        raise UpstreamLost(f"{address[0]}:{address[1]} sent a malformed response") from error
-    finally:
-        connection.close()
 
 
 class Gateway:
@@ -68,7 +37,7 @@ class Gateway:
         self._connections_max = connections_max
         self._clock = SystemClock()
         self._shared = SharedState({instance.id: instance for instance in settings.instances})
-        self.nodes: list[UpstreamNode] = []
+        self.nodes: list[ListeningNode] = []
 
     async def start(self) -> None:
         """Opens all listeners. Raises StartFailed."""
@@ -77,8 +46,11 @@ class Gateway:
             check_declared()
         except UndeclaredField as error:
             raise StartFailed(f"names would not be mapped: {error}") from error
-        metadata = await find_brokers(settings)
-        addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
+        try:
+            metadata = await find_brokers(settings.bootstrap, settings.login)
+        except UpstreamLost as error:
+            raise StartFailed(str(error)) from error
+        addresses = addresses_of(metadata)
         unknown = sorted(settings.nodes - addresses.keys())
         if unknown:
             raise StartFailed(f"the upstream has no broker {unknown[0]}, but {sorted(addresses)}")
@@ -88,7 +60,7 @@ class Gateway:
         contexts.reload()
         share = max(1, self._connections_max // max(1, len(settings.nodes)))
         for node_id in sorted(settings.nodes):
-            node = UpstreamNode(node_id, addresses[node_id], settings.login, image, self._shared, self._clock, share)
+            node = ListeningNode(node_id, addresses[node_id], settings.login, image, self._shared, self._clock, share)
             self.nodes.append(node)
             try:
                 (await node.connect()).close()

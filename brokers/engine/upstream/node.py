@@ -1,170 +1,67 @@
-"""The listeners in front of one upstream broker, one for each instance, and the state that their sessions share."""
+"""The upstream broker that sessions forward to, and the routes whose clients' calls are forwarded."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
-import structlog
-
-from brokers.contract.routes import RouteDocument
-from brokers.engine import config, lifecycle
-from brokers.engine.access.principals import Principal, of_tenant_port
-from brokers.engine.assembly.long_turns import LongTurnLog
-from brokers.engine.assembly.route_sessions import rules_of
-from brokers.engine.assembly.tls_contexts import TlsContexts
-from brokers.engine.assembly.tls_routes import NO_CERTIFICATES, RouteRefused, TlsRoute
-from brokers.engine.clock import Clock
-from brokers.engine.cluster.current import CurrentImage
-from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.errors import StartFailed
+from brokers.contract.upstream import Address
+from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.auth.internal_sessions import AuthenticatedChannel
-from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute, TenantSaslSession
-from brokers.engine.handlers.logins import EXPIRY_INTERVAL_S
-from brokers.engine.handlers.services import (
-    AccessServices,
-    AccountingServices,
-    BrokerServices,
-    CoordinatorServices,
-    MetadataServices,
-    StorageServices,
-)
-from brokers.engine.handlers.transactions.transactions import BlockProducerIds
-from brokers.engine.loop_turns import LoopTurns
-from brokers.engine.network.admission import Limits
-from brokers.engine.network.connection import Connection
-from brokers.engine.network.listener import Listeners
-from brokers.engine.network.listener_group import GroupSpec
-from brokers.engine.network.listener_rules import MakeSession
-from brokers.engine.network.reports import NetworkReports
-from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.messages.sasl import ApiVersion
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter
-from brokers.engine.scheduling.weights import weight_of
-from brokers.engine.throttling.accounting import AccountingRegistry
-from brokers.engine.upstream.connection import Address, UpstreamConnection, UpstreamLogin
-from brokers.engine.upstream.no_tree import NoTree
+from brokers.engine.upstream.connection import UpstreamConnection, UpstreamLogin
 from brokers.engine.upstream.session import GatewaySession
-from brokers.engine.upstream.settings import GatewayInstance
 from brokers.engine.upstream.versions import OWN_WITH_SASL, Versions, api_version_list, intersection
 
-log = structlog.get_logger(__name__)
-
-SWEEP_INTERVAL_S: Final = 10.0
 # Maximum bytes of responses to one instance that are in memory at the same time, on one node; a single response may be
 # longer.
 RESPONSE_BYTES_PER_INSTANCE_MAX: Final = 33_554_432
-
-
-@dataclass(slots=True)
-class SharedState:
-    """State that all nodes of a process share, so that limits apply to all of them together."""
-
-    instances: Mapping[str, GatewayInstance]
-    accountings: AccountingRegistry = field(default_factory=AccountingRegistry)
-    creation_locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+# Limit of instances whose document has none.
+PARTITIONS_MAX_DEFAULT: Final = 1_000
 
 
 class UpstreamNode:
-    """One upstream broker, with the listeners in front of it. `served` has the calls and versions to forward; it is
-    empty until the first `connect`.
+    """One upstream broker as the sessions of its clients use it. `served` has the calls and versions to forward; it is
+    empty until the first `connect`. `answered_itself` has the calls that the gateway answers from its own metadata.
     """
 
     def __init__(
         self,
-        node_id: int,
+        services: BrokerServices,
         address: Address,
         login: UpstreamLogin,
-        image: ClusterImage,
-        shared: SharedState,
-        clock: Clock,
-        connections_max: int,
+        creation_locks: dict[str, asyncio.Lock],
+        answered_itself: Versions,
     ) -> None:
-        self.node_id = node_id
-        self._address = address
-        self._login = login
-        self._shared = shared
+        self.services = services
+        self.address = address
+        self.login = login
         self.served: Versions = {}
+        self.answered_itself = answered_itself
         self.responses = DecodeMemoryLimiter(RESPONSE_BYTES_PER_INSTANCE_MAX)
-        self._readers = ThreadPoolExecutor(1, "unused")
-        self.services = _services(node_id, image, shared.accountings, clock, self._readers)
-        self.listeners = Listeners(
-            self.services.loop, _limits(connections_max), NetworkReports(clock.monotonic_ms), self._readers
-        )
-        self.services.accounting.charge_loop = self.listeners.charge
-
-    # -- for its sessions ---------------------------------------------------------------------------------------------
+        self._creation_locks = creation_locks
 
     async def connect(self) -> UpstreamConnection:
         """Opens a connection to the upstream broker, and updates `served`. Raises UpstreamLost."""
-        connection = await UpstreamConnection.open(self._address, self._login)
+        connection = await UpstreamConnection.open(self.address, self.login)
         self.served = intersection(connection.versions)
         return connection
 
     def creation_lock(self, instance_id: str) -> asyncio.Lock:
         """Returns the lock under which topics of the instance are counted and created."""
-        return self._shared.creation_locks.setdefault(instance_id, asyncio.Lock())
+        return self._creation_locks.setdefault(instance_id, asyncio.Lock())
 
     def partitions_max(self, instance_id: str) -> int:
-        return self._shared.instances[instance_id].partitions_max
-
-    # -- start and stop -----------------------------------------------------------------------------------------------
-
-    def listen(self, bind_host: str, tls_contexts: TlsContexts) -> None:
-        """Opens the ports of all instances. Raises StartFailed."""
-        for instance in self._shared.instances.values():
-            route = instance.document.routes[0]
-            port = route.ports.get(self.node_id)
-            if port is None:
-                continue
-            tenant = instance.document.tenant_of(instance.id)
-            tls = TlsRoute(tls_contexts, None) if route.has_tls else None
-            try:
-                bound = self.listeners.bind(
-                    instance.id,
-                    bind_host,
-                    port,
-                    self._session_maker(instance.id, route),
-                    group=GroupSpec(instance.id, tenant),
-                    rules=rules_of(route, tls, NO_CERTIFICATES),
-                )
-            except OSError as error:
-                raise StartFailed(f"{instance.id}: port {port}: {error.strerror}") from error
-            except RouteRefused as error:
-                raise StartFailed(f"{instance.id}: {error}") from error
-            weight = weight_of(instance.document.produce_bps, instance.document.consume_bps)
-            self.services.accounting.loop_weights.set(instance.id, tenant, weight)
-            tenant_weight = self.services.accounting.loop_weights.of_tenant(tenant)
-            self.listeners.set_weights(instance.id, weight, tenant, tenant_weight)
-            bound.start_accepting()
-
-    def start_periodic(self, periodic: lifecycle.Periodic) -> None:
-        """Starts the periodic work: the check of idle connections, and the end of expired logins."""
-        periodic.every(SWEEP_INTERVAL_S, self.listeners.sweep_in_turns)
-        periodic.every(EXPIRY_INTERVAL_S, self.services.access.authentication.expire)
-
-    async def stop(self) -> None:
-        self.listeners.close_all("the gateway stops")
-        for task in tuple(self.services.tasks):
-            task.cancel()
-        await asyncio.gather(*self.services.tasks, return_exceptions=True)
-        self.services.access.authentication.close()
-        self._readers.shutdown(wait=False, cancel_futures=True)
-
-    def _session_maker(self, instance_id: str, route: RouteDocument) -> MakeSession:
-        if not route.has_sasl:
-            return partial(self._anonymous_session, of_tenant_port(instance_id), route.name)
-        sasl_route = GatewayRoute(self, instance_id, route.name, self.listeners.reports.tenant_authentication_failed)
-        return partial(TenantSaslSession, sasl_route)
-
-    def _anonymous_session(self, principal: Principal, route_name: str, channel: Connection) -> GatewaySession:
-        return GatewaySession(self, channel, principal, {}, route_name)
+        """Returns the limit on the partitions of all topics of the instance; 0 for a deleted instance."""
+        instance = self.services.metadata.current.image.instances.get(instance_id)
+        if instance is None:
+            return 0
+        partitions_max = instance.document.partitions_max
+        return PARTITIONS_MAX_DEFAULT if partitions_max is None else partitions_max
 
 
 class GatewayRoute(SaslRoute):
@@ -177,56 +74,7 @@ class GatewayRoute(SaslRoute):
         self._node = node
 
     def served(self) -> list[ApiVersion]:
-        return api_version_list({**self._node.served, **OWN_WITH_SASL})
+        return api_version_list({**self._node.served, **self._node.answered_itself, **OWN_WITH_SASL})
 
     def session(self, channel: AuthenticatedChannel, principal: Principal) -> GatewaySession:
         return GatewaySession(self._node, channel, principal, dict(self.dispatch_table.fast_codec), self.name)
-
-
-def _limits(connections_max: int) -> Limits:
-    return Limits(
-        connections_max=connections_max,
-        connections_per_listener_max=config.CONNECTIONS_PER_INSTANCE_MAX,
-        connections_per_address_max=config.CONNECTIONS_PER_ADDRESS_MAX,
-        creations_per_s_max=config.CREATIONS_PER_S_MAX,
-        creations_per_listener_per_s_max=config.CREATIONS_PER_INSTANCE_PER_S_MAX,
-        idle_ms_max=config.CONNECTIONS_IDLE_MS_MAX,
-        sweep_ms=round(SWEEP_INTERVAL_S * 1_000),
-    )
-
-
-def _services(
-    node_id: int, image: ClusterImage, accountings: AccountingRegistry, clock: Clock, readers: ThreadPoolExecutor
-) -> BrokerServices:
-    """Returns the services of sessions. There are no partitions and no coordinators, and ZooKeeper is not used."""
-    current = CurrentImage(image)
-    store = ClusterStore(NoTree(), assign_replicas=_no_placement, now_ms=clock.now_ms)
-    table = PartitionTable(StorageSettings(roots=(), broker_id=node_id, cluster_id=image.cluster_id))
-    services = BrokerServices(
-        broker_id=node_id,
-        loop=asyncio.get_running_loop(),
-        clock=clock,
-        frame_bytes_max=config.FRAME_BYTES_MAX,
-        storage=StorageServices(table, config.FETCH_BYTES_MAX, readers),
-        metadata=MetadataServices(current, store, {}),
-        coordination=CoordinatorServices(BlockProducerIds(store, node_id)),
-        access=AccessServices(control_secret=""),
-        accounting=AccountingServices(accountings, LoopTurns(LongTurnLog(clock.monotonic_ms))),
-    )
-    services.access.audit.append = _not_audited
-    return services
-
-
-def _no_placement(
-    brokers: Mapping[int, str | None],
-    *,
-    partitions: int,
-    replication_factor: int,
-    first_id: int = 0,
-    first_broker: int | None = None,
-) -> dict[int, tuple[int, ...]]:
-    raise AssertionError("a gateway creates no partitions itself")
-
-
-def _not_audited(_instance_id: str, _event: object) -> bool:
-    return True

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import structlog
 
 from brokers.contract.routes import DEFAULT_ROUTE
-from brokers.engine.access.authorizer import Address, peer_address
+from brokers.engine.access.authorizer import Address, owner_address, peer_address
 from brokers.engine.access.principals import Principal
+from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.auth.internal_sessions import AuthenticatedChannel
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.cluster import api_versions
@@ -23,6 +24,7 @@ from brokers.engine.handlers.session import (
     WAIT_FOR_OTHERS,
     FastCodec,
     RawRequest,
+    Session,
     decode_api_versions,
     decode_in_pieces,
     software_of,
@@ -60,6 +62,8 @@ class SessionNode(Protocol):
     # Memory of responses, by instance.
     responses: DecodeMemoryLimiter
     served: Versions
+    # Calls that are answered here, from the metadata of this gateway.
+    answered_itself: Versions
 
     async def connect(self) -> UpstreamConnection: ...
     def creation_lock(self, instance_id: str) -> asyncio.Lock: ...
@@ -120,8 +124,8 @@ class GatewaySession:
     """The `network.interfaces.Session` of an identified client."""
 
     __slots__ = (
-        "_address", "_client", "_node", "_route_name", "_sasl", "_task", "_upstream", "_view", "channel",
-        "frame_bytes_max", "last_client_id", "login", "principal", "software",
+        "_address", "_client", "_local_session", "_node", "_sasl", "_task", "_upstream", "_view",
+        "channel", "frame_bytes_max", "last_client_id", "login", "principal", "route_name", "software",
     )  # fmt: skip
 
     def __init__(
@@ -137,22 +141,42 @@ class GatewaySession:
         self.channel: Any = channel
         self.principal = principal
         self._sasl = sasl
-        self._route_name = route_name
-        self._address: Address = peer_address(channel.peer_host)
+        self.route_name = route_name
+        self._address: Address
+        if principal.internal:
+            self._address = owner_address(channel.peer_host)
+        else:
+            self._address = peer_address(channel.peer_host)
         self._upstream = ClientUpstream(node)
         self._task: asyncio.Task[None] | None = None
         self._client: ClientContext | None = None
-        self._view = TenantMetadataView(
-            node.services.metadata.version, node.services.metadata.current.image, principal, route_name
-        )
+        self._view: TenantMetadataView | None = None
+        # Session for the calls that are answered here, created with the first of them.
+        self._local_session: Session | None = None
         self.frame_bytes_max = node.services.frame_bytes_max
         self.login: Login | None = None
         self.last_client_id: str | None = None
         self.software = ("", "")
 
+    @property
+    def client_id(self) -> str:
+        """Returns the client id of the last request; empty before the first one that has it."""
+        return self.last_client_id or ""
+
+    def view(self) -> TenantMetadataView:
+        """Returns the view of the current metadata, cached until the metadata changes."""
+        metadata, view = self._node.services.metadata, self._view
+        if view is None or view.metadata_version is not metadata.version:
+            view = self._view = TenantMetadataView(
+                metadata.version, metadata.current.image, self.principal, self.route_name
+            )
+        return view
+
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def frame_bytes_max_of(self, api_key: int) -> int:
+        if api_key in self._node.answered_itself:
+            return self._local().frame_bytes_max_of(api_key)
         row = FORWARDED_APIS.get(api_key)
         return min(self.frame_bytes_max, (LISTS if row is None else row.limit).bytes_max)
 
@@ -165,6 +189,9 @@ class GatewaySession:
         if api_key == ApiKey.API_VERSIONS:
             self._respond_with_versions(raw)
             return
+        if api_key in self._node.answered_itself:
+            self._local().on_frame(buffer, start, end)
+            return
         served = self._node.served
         if not is_served(dict(served), api_key, version):
             raise UnsupportedApi(f"version {version} of api key {api_key} is not forwarded")
@@ -172,7 +199,8 @@ class GatewaySession:
         self.last_client_id = client_id
         services = self._node.services
         services.accounting.totals.requests[api_key] += 1
-        context = RequestContext(services, self._view, FORWARDED_APIS[api_key], version, client_id or "", self._address)
+        api = FORWARDED_APIS[api_key]
+        context = RequestContext(services, self.view(), api, version, client_id or "", self._address)
         self.channel.charge_request_copy(raw.size_bytes)
         self._task = services.spawn(self._run(context, raw.copy()))
 
@@ -180,7 +208,7 @@ class GatewaySession:
         version, request = decode_api_versions(raw.version, raw.buffer, raw.body, raw.end)
         self.software = software_of(request)
         services = self._node.services
-        context = RequestContext(services, self._view, API_VERSIONS_ROW, version, raw.client_id or "", self._address)
+        context = RequestContext(services, self.view(), API_VERSIONS_ROW, version, raw.client_id or "", self._address)
         response = api_versions.build_response(version, request, self.listed())
         response.throttle_time_ms = throttle_time_ms(self, context, response, 0.0)
         body = encode_response(ApiKey.API_VERSIONS, version, response)
@@ -188,7 +216,20 @@ class GatewaySession:
         self.channel.respond(frame, response.throttle_time_ms)
 
     def listed(self) -> list[Any]:
-        return api_version_list({**self._node.served, **OWN})
+        return api_version_list({**self._node.served, **self._node.answered_itself, **OWN})
+
+    def _local(self) -> Session:
+        session = self._local_session
+        if session is None:
+            session = self._local_session = Session(
+                self._node.services,
+                self.channel,
+                self.principal,
+                dict(self._node.answered_itself),
+                DISPATCH_TABLE,
+                route_name=self.route_name,
+            )
+        return session
 
     def on_more_bytes(self) -> None:
         """Does nothing: a fetch that waits at the upstream cannot be ended early."""
@@ -198,6 +239,8 @@ class GatewaySession:
         if task is not None:
             task.cancel()
         self._upstream.close()
+        if self._local_session is not None:
+            self._local_session.on_closed()
         login, self.login = self.login, None
         if login is not None:
             login.end()
@@ -209,7 +252,7 @@ class GatewaySession:
             await timed(
                 self._serve(context, raw),
                 partial(self._on_turn, context),
-                partial(self._wait_for_turn, context),
+                None if self.principal.internal else partial(self._wait_for_turn, context),
                 self._turn_to_resume,
             )
         except UpstreamLost as error:
@@ -221,7 +264,7 @@ class GatewaySession:
             self.channel.fail(error)
 
     async def _serve(self, context: RequestContext, raw: RawRequest) -> None:
-        names = self._names()
+        names = self._names(context.view)
         call = Call(context, self._upstream, self._node.served, names, self._node.responses)
         permit, size_bytes = await self._permit(context.api_key, raw), raw.size_bytes
         try:
@@ -319,17 +362,20 @@ class GatewaySession:
         assert instance_id is not None, "clients of a gateway belong to an instance"
         return instance_id
 
-    def _names(self) -> tuple[ToUpstream, ToTenant]:
-        view = self._view
+    def _names(self, view: TenantMetadataView) -> tuple[ToUpstream, ToTenant]:
         nodes = {node_id: NodeAddress(endpoint.host, endpoint.port) for node_id, endpoint in view.endpoints.items()}
         prefix = f"{self._instance_id}."
         return ToUpstream(prefix), ToTenant(prefix, view.cluster_id, nodes)
 
     def client(self, client_id: str | None) -> ClientContext:
         """Returns the state of a client id, with its limiters (`throttle_time.RequestSession`)."""
-        client = self._client
-        if client is None or client.client_id != (client_id or ""):
-            client = self._client = ClientContext(self._node.services, self._view, self._address, client_id)
+        client, view = self._client, self.view()
+        if (
+            client is None
+            or client.metadata_version is not view.metadata_version
+            or client.client_id != (client_id or "")
+        ):
+            client = self._client = ClientContext(self._node.services, view, self._address, client_id)
         return client
 
     # -- turns of the event loop --------------------------------------------------------------------------------------

@@ -28,20 +28,20 @@ from brokers.contract.acls import (
 )
 from brokers.contract.documents import InstanceDocument, InstanceSettings
 from brokers.contract.routes import DEFAULT_ROUTE, RouteDocument
+from brokers.contract.upstream import SECURITY_PROTOCOLS, Address, parse_server, parse_servers
 from brokers.contract.users import DIGESTS, ITERATIONS, RESERVED_NAMES, Secret, UserDocument, scram_salt
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.user_plans import SaltedPassword, verifier_of
 from brokers.engine.errors import SettingsWrong
-from brokers.engine.upstream.connection import Address, UpstreamLogin
+from brokers.engine.upstream.connection import UpstreamLogin
+from brokers.engine.upstream.node import PARTITIONS_MAX_DEFAULT
 from instances.naming import is_instance_id
 from instances.routes.kinds import MTLS, SECURITIES
 
 T = TypeVar("T")
 
-PARTITIONS_MAX_DEFAULT: Final = 1_000
 BYTES_PER_MB: Final = 1_000_000
 QUOTAS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OPEN_TO_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -54,7 +54,6 @@ class GatewayInstance:
     users: Mapping[str, UserDocument]
     acls: Mapping[str, AclDocument]
     quotas: Mapping[QuotaEntity, Mapping[str, float]]
-    partitions_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def _settings(body: Mapping[str, Any], folder: Path) -> GatewaySettings:
         raise ValueError("two instances have one id")
     certificate = body.get("tls_certificate_file")
     return GatewaySettings(
-        bootstrap=tuple(_address(server) for server in upstream["bootstrap_servers"].split(",")),
+        bootstrap=tuple(parse_servers(upstream["bootstrap_servers"])),
         login=_login(upstream, folder),
         bind_host=body.get("bind_host", "127.0.0.1"),
         certificate_file=None if certificate is None else folder / certificate,
@@ -109,13 +108,6 @@ def _check_keys(body: Mapping[str, Any], where: str, *known: str) -> None:
     unknown = sorted(set(body) - set(known))
     if unknown:
         raise ValueError(f"{where}: unknown keys: {', '.join(unknown)}")
-
-
-def _address(server: str) -> Address:
-    host, _, port = server.strip().rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"not host:port: {server!r}")
-    return host.strip("[]"), int(port)
 
 
 def _login(upstream: Mapping[str, Any], folder: Path) -> UpstreamLogin:
@@ -150,7 +142,7 @@ def _instance(body: Mapping[str, Any]) -> GatewayInstance:
         _check_keys(node, f"node of {instance_id}", "node", "port", "advertised")
         ports[int(node["node"])] = int(node["port"])
         endpoints[int(node["node"])] = str(node["advertised"])
-        _address(str(node["advertised"]))
+        parse_server(str(node["advertised"]))
     bandwidth_bps = round(_rate(body, instance_id, "bandwidth_mb_s") * BYTES_PER_MB)
     route = RouteDocument(
         name=DEFAULT_ROUTE,
@@ -164,6 +156,7 @@ def _instance(body: Mapping[str, Any]) -> GatewayInstance:
         produce_bps=bandwidth_bps,
         consume_bps=bandwidth_bps,
         capacity_bytes=0,
+        partitions_max=int(body.get("partitions_max", PARTITIONS_MAX_DEFAULT)),
         endpoints=endpoints,
         ports=ports,
         settings=InstanceSettings(auto_create_topics=False, default_partitions=int(body.get("default_partitions", 1))),
@@ -178,7 +171,6 @@ def _instance(body: Mapping[str, Any]) -> GatewayInstance:
         users={paths.sanitise(user.name): user for user in users},
         acls=_acls(body.get("acls", ())),
         quotas=dict(_quota(quota) for quota in body.get("quotas", ())),
-        partitions_max=int(body.get("partitions_max", PARTITIONS_MAX_DEFAULT)),
     )
 
 

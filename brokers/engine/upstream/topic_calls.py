@@ -15,6 +15,7 @@ from brokers.engine.protocol.mapping import NO_NODE
 from brokers.engine.protocol.messages import configs, fetch, list_offsets, metadata, produce, topics
 from brokers.engine.scheduling.time_slice import TimeSlice
 from brokers.engine.throttling.charging import charge, fetch_cap_bytes, in_debt
+from brokers.engine.upstream import metering
 from brokers.engine.upstream.call import UNKNOWN_TOPIC, Call
 from instances import naming
 
@@ -116,11 +117,16 @@ async def produce_records(call: Call, client: ClientContext, request: produce.Pr
     if request.acks:
         if is_denied:
             return await refuse_all(request, _PRODUCED, _DENIED_TRANSACTION)
-        return await forward_allowed(call, request, _PRODUCED, refusal)
+        sent = await metering.record_bytes_of(request)
+        response = await forward_allowed(call, request, _PRODUCED, refusal)
+        await metering.count_produced(call.context.services, client, sent, response)
+        return response
     allowed, refused = await split(request, _PRODUCED, refusal)
     if allowed:
         request.topic_data = allowed
+        sent = await metering.record_bytes_of(request)
         await call.send(request)
+        metering.count_sent(call.context.services, client, sent)
     call.closes = bool(refused)
     return None
 
@@ -165,6 +171,7 @@ async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchR
     response.session_id = _NO_SESSION
     now_ms = call.context.services.clock.monotonic_ms()
     call.delay_ms, call.limiter = charge(limiters, call.size_bytes, now_ms)
+    await metering.count_consumed(call.context.services, client, response)
     return response
 
 

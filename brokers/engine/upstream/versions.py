@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.mapping import mapping_of
 from brokers.engine.protocol.messages.sasl import ApiVersion
 
@@ -43,6 +43,18 @@ REVIEWED: Final[Versions] = {
 # Calls that the gateway answers itself.
 OWN: Final[Versions] = {_K.API_VERSIONS: (0, 4)}
 OWN_WITH_SASL: Final[Versions] = {**OWN, _K.SASL_HANDSHAKE: (0, 1), _K.SASL_AUTHENTICATE: (0, 2)}
+# Calls about users, rights and quotas, which a gateway of a cluster answers from the cluster's documents in ZooKeeper.
+ADMINISTERED: Final[Versions] = {
+    key: ADVERTISED_TENANT[key]
+    for key in (
+        _K.DESCRIBE_ACLS, _K.CREATE_ACLS, _K.DELETE_ACLS, _K.DESCRIBE_CLIENT_QUOTAS, _K.ALTER_CLIENT_QUOTAS,
+        _K.DESCRIBE_USER_SCRAM_CREDENTIALS, _K.ALTER_USER_SCRAM_CREDENTIALS,
+    )
+}  # fmt: skip
+ADMINISTERED_INTERNALLY: Final[Versions] = {
+    **ADMINISTERED,
+    **{key: ADVERTISED_INTERNAL[key] for key in (_K.DESCRIBE_USERS, _K.ALTER_USERS)},
+}
 
 
 def check_declared() -> None:

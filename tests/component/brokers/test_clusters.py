@@ -109,7 +109,7 @@ class TestForming:
             ({"max_storage_gb": 32_000_001}, "/max_storage_gb"),
             ({"host_ids": ["hst-00000000"]}, "/host_ids/0"),
             ({"host_ids": ["hst-00000000"] * 33}, "/host_ids"),
-            ({"backend": {"type": "kafka"}}, "/backend"),
+            ({"backend": {"type": "kafka"}}, "/backend/bootstrap_servers"),
         ],
     )
     def test_a_wrong_value_is_named_by_its_pointer(self, operator: Api, changes: dict[str, Any], pointer: str) -> None:

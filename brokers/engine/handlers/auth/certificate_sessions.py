@@ -17,6 +17,8 @@ from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.client_certificates import UNTRUSTED, CertificateIdentity, ClientAuthorities, refusal_reason
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.audit_trail import Source
+from brokers.engine.handlers.auth.internal_sessions import AuthenticatedChannel
+from brokers.engine.handlers.auth.tenant_sasl import SignedInSession
 from brokers.engine.handlers.context import Channel
 from brokers.engine.handlers.logins import REVOKED, Login
 from brokers.engine.handlers.services import BrokerServices
@@ -62,6 +64,10 @@ class CertificateRoute:
         self.authorities: ClientAuthorities | None = None
         self._dispatch_table = dispatch_table
 
+    def new_session(self, channel: AuthenticatedChannel, principal: Principal) -> SignedInSession:
+        """Returns the session of an identified client. A subclass may serve other calls than a broker does."""
+        return Session(self.services, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)
+
     def set_authorities(self, authorities: ClientAuthorities | None) -> None:
         """Sets the trusted authorities. Untrusted connections are closed, some in each turn of the event loop."""
         self.authorities = authorities
@@ -76,11 +82,12 @@ class CertificateRoute:
             self.services.access.authentication.logins.close(untrusted)
             self.services.loop.call_soon(self._recheck, authorities, remaining_logins)
 
-    def session(self, channel: Channel, identity: CertificateIdentity, authorities: ClientAuthorities) -> Session:
+    def session(
+        self, channel: AuthenticatedChannel, identity: CertificateIdentity, authorities: ClientAuthorities
+    ) -> SignedInSession:
         """Returns the session of a client identified under `authorities`; it is closed if it may not be connected."""
         services = self.services
-        principal = Principal(identity.user, self.instance_id)
-        session = Session(services, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)
+        session = self.new_session(channel, Principal(identity.user, self.instance_id))
         login = session.login = CertificateLogin(self, channel, identity)
         users = services.metadata.current.image.users.of_instance(self.instance_id)
         user = users.get(paths.sanitise(identity.user))

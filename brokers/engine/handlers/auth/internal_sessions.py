@@ -17,7 +17,7 @@ from brokers.engine.access.principals import of_internal_login
 from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.context import Channel
 from brokers.engine.handlers.services import BrokerServices
-from brokers.engine.handlers.session import DispatchTable, Session, decode_api_versions
+from brokers.engine.handlers.session import decode_api_versions
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest, UnsupportedApi
@@ -27,6 +27,9 @@ from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, Sasl
 
 # Logs the peer and the reason of a failed authentication, at a limited rate.
 ReportPeerFailure = Callable[[str, str], object]
+
+# Makes the session of a peer that has authenticated.
+StartSession = Callable[["AuthenticatedChannel", InternalIdentity], Any]
 
 # Kafka's setting `connection.failed.authentication.delay.ms`.
 FAILED_AUTHENTICATION_DELAY_MS: Final = 100
@@ -86,11 +89,11 @@ class InternalSession(UnauthenticatedSession, ABC):
         self,
         services: BrokerServices,
         channel: AuthenticatedChannel,
-        dispatch_table: DispatchTable,
+        make_session: StartSession,
         report_failure: ReportPeerFailure,
     ) -> None:
         super().__init__(services, channel)
-        self._dispatch_table = dispatch_table
+        self._make_session = make_session
         self._report_failure = report_failure
         self._has_mechanism = False
 
@@ -142,10 +145,8 @@ class InternalSession(UnauthenticatedSession, ABC):
         frame = SIZE.pack(0) if version is None else response_frame(key, version, correlation_id, response)
         self.channel.respond(frame)
 
-    def _start_session(self, asker: InternalIdentity) -> Session:
-        self.channel.session = session = Session(
-            self.services, self.channel, asker.principal, ADVERTISED_INTERNAL, self._dispatch_table, asker.address
-        )
+    def _start_session(self, asker: InternalIdentity) -> Any:
+        self.channel.session = session = self._make_session(self.channel, asker)
         return session
 
 
@@ -188,11 +189,11 @@ class CertificateSession(InternalSession):
         self,
         services: BrokerServices,
         channel: AuthenticatedChannel,
-        dispatch_table: DispatchTable,
+        make_session: StartSession,
         report_failure: ReportPeerFailure,
         process: ProcessIdentity,
     ) -> None:
-        super().__init__(services, channel, dispatch_table, report_failure)
+        super().__init__(services, channel, make_session, report_failure)
         self.process = process
 
     def _set_mechanism(self, is_known: bool, version: int) -> None:

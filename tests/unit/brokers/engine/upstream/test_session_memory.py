@@ -34,6 +34,7 @@ class Upstream:
         self.services.accounting.decode_memory = DecodeMemoryLimiter(delayed_bytes_max=DELAYED_BYTES_MAX)
         self.responses = DecodeMemoryLimiter()
         self.served = {int(ApiKey.FETCH): (4, VERSION)}
+        self.answered_itself: dict[int, tuple[int, int]] = {}
         self.waits_ms: list[int] = []
         self.goes_on = asyncio.Event()
         self.is_closed = False
