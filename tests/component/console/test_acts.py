@@ -118,12 +118,10 @@ def test_a_token_is_shown_once_and_kept_out_of_caches(ida: Client) -> None:
     assert token.revoked_at is not None
 
 
-def test_what_a_token_may_do_is_listed_in_words(ida: Client) -> None:
+def test_the_rights_of_a_token_are_listed_in_words(ida: Client) -> None:
     ida.post("/tokens/", {"name": "deploy", "scopes": ["topics:read", "billing:read", "messages:read"], "days": ""})
     table = text_of(ida.get("/tokens/")).partition("<tbody>")[2].partition("</tbody>")[0]
-    assert "Topics and messages, Billing</summary>" in table
-    assert all(label in table for label in ("See topics", "Read messages"))
-    assert "topics:read" not in table
+    assert "Topics and messages, Billing</summary>" in table and "Read messages" in table and "topics:read" not in table
 
 
 def test_a_developer_cannot_grant_what_the_role_does_not_have(
