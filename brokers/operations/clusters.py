@@ -74,13 +74,7 @@ def add_cluster(
     a host without capacity.
     """
     access.require(acting, Scope.OPERATOR)
-    if Cluster.objects.active().count() >= CLUSTERS_MAX:
-        raise Conflict(Message(gettext_noop("A fleet has at most %(n)s clusters."), n=CLUSTERS_MAX), code="fleet_full")
-    if len(hosts) > BROKERS_PER_CLUSTER_MAX:
-        raise Conflict(
-            Message(gettext_noop("A cluster has at most %(n)s brokers."), n=BROKERS_PER_CLUSTER_MAX),
-            code="cluster_full",
-        )
+    _require_capacity_of_fleet(hosts)
     fields = {
         "name": name, "zones": list(zones), "brokers_per_instance_min": brokers_per_instance_min,
         "max_partitions": max_partitions, "max_bandwidth_mb_s": max_bandwidth_mb_s, "max_storage_gb": max_storage_gb,
@@ -93,11 +87,7 @@ def add_cluster(
         control_secret_file=str(settings.CONTROL_SECRET_FILE),
         backend=ClusterBackend.PENSTOCK if upstream is None else ClusterBackend.KAFKA,
     )  # fmt: skip
-    try:
-        with transaction.atomic():
-            cluster.save(force_insert=True)
-    except IntegrityError:
-        raise _name_taken() from None
+    _insert(cluster)
     after: dict[str, Any] = {"hosts": [host.name for host in hosts]}
     if upstream is not None:
         hosts = kafka_clusters.hosts_of_gateways(upstream, hosts)
@@ -114,6 +104,26 @@ def add_cluster(
     if brokers:
         fleet_operations.mark_done(operation, FleetStep.BROKERS_ADDED, brokers_fact(brokers), brokers=len(brokers))
     return operation
+
+
+def _require_capacity_of_fleet(hosts: Sequence[Host]) -> None:
+    """Raises `Conflict` if the fleet has no room for another cluster, or a cluster for a broker on each host."""
+    if Cluster.objects.active().count() >= CLUSTERS_MAX:
+        raise Conflict(Message(gettext_noop("A fleet has at most %(n)s clusters."), n=CLUSTERS_MAX), code="fleet_full")
+    if len(hosts) > BROKERS_PER_CLUSTER_MAX:
+        raise Conflict(
+            Message(gettext_noop("A cluster has at most %(n)s brokers."), n=BROKERS_PER_CLUSTER_MAX),
+            code="cluster_full",
+        )
+
+
+def _insert(cluster: Cluster) -> None:
+    """Stores a new cluster. Raises `Conflict` if another one took its name meanwhile."""
+    try:
+        with transaction.atomic():
+            cluster.save(force_insert=True)
+    except IntegrityError:
+        raise _name_taken() from None
 
 
 @transaction.atomic

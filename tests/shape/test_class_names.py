@@ -39,7 +39,6 @@ HOMONYMS = {
     "PlaceOut": "two serializers of one name in the schema's components",
     "TransactionAbort": "two serializers of one name in the schema's components",
     # A row of the database, and the value that pure code computes with.
-    "Cluster": "a row, and the fields of it that a pipeline gets",
     "Discount": "a row, and the terms of a bill",
     "TaxChange": "a row, and the terms of a bill",
 }

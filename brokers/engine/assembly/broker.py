@@ -186,10 +186,7 @@ class Broker:
         )
         self.metering = self._metering(mmap_counters)
         self.controller = self._controller()
-        self.services.access.authentication.max_reauth_ms = config.max_reauth_ms
-        self.services.access.authentication.tokens.request_keys = self.store.request_keys
-        self.services.access.audit.append = AuditLog(self.table, self.accountings, self.clock)
-        self.current.subscribe(self.services.access.authentication.on_image)
+        self._configure_access()
         self.bandwidth = self._bandwidth()
         self.current.subscribe(self.bandwidth.on_image)
         self.flow, self.pool_charges = self._flow()
@@ -202,6 +199,13 @@ class Broker:
         self.admin = self._admin_server()
 
     # -- construction --------------------------------------------------------------------------------------------------
+
+    def _configure_access(self) -> None:
+        authentication = self.services.access.authentication
+        authentication.max_reauth_ms = self.config.max_reauth_ms
+        authentication.tokens.request_keys = self.store.request_keys
+        self.services.access.audit.append = AuditLog(self.table, self.accountings, self.clock)
+        self.current.subscribe(authentication.on_image)
 
     def _sessions(self) -> SessionFactory:
         return SessionFactory(self.services)
