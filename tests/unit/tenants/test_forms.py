@@ -14,7 +14,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 OPTION = re.compile(r'<option value="([^"]*)"( selected)?>\s*([^<]*?)\s*</option>')
 
 
-@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6), st.integers(0, 5))
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6, unique_by=lambda choice: choice[0]), st.integers(0, 5))
 def test_a_long_select_has_the_options_of_a_select(choices: list[tuple[str, str]], chosen: int) -> None:
     value = choices[chosen % len(choices)][0]
     ours = LongSelect(choices=choices).render("zone", value, {"id": "id_zone"})

@@ -52,6 +52,7 @@ async def client(broker: InProcessBroker, port: int) -> WireClient:
     """Returns a client of a broker with 3.6 MB in three segments, none of it cached."""
     client = await broker.client(port)
     await broker.create_topic(client, TOPIC, 1, segment_bytes=str(3 * MIB // 2))
+    await broker.until(lambda: leads(broker))
     for value in VALUES:
         assert (await produce(client, TOPIC, batch(value))).error_code == 0
     log = partition_of(broker).log
@@ -70,6 +71,12 @@ def partition_of(broker: InProcessBroker) -> Partition:
     result = broker.broker.table.get(f"{INSTANCE}.{TOPIC}", 0)
     assert result is not None
     return result
+
+
+def leads(broker: InProcessBroker) -> bool:
+    """True if the broker accepts records: it creates a topic before it leads the partitions."""
+    partition = broker.broker.table.get(f"{INSTANCE}.{TOPIC}", 0)
+    return partition is not None and partition.is_leader
 
 
 def paths_of(broker: InProcessBroker) -> list[Path]:
@@ -197,6 +204,7 @@ async def test_small_answers_come_from_the_disk_as_well(
 ) -> None:
     client = await broker.client(port)
     await broker.create_topic(client, TOPIC, 1)
+    await broker.until(lambda: leads(broker))
     for at in range(3):
         await produce(client, TOPIC, batch(bytes([at]) * size))
     partition_of(broker).log.free_memory()
