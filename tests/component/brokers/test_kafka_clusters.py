@@ -247,7 +247,7 @@ def test_a_joined_agent_gets_the_login_among_the_files(cluster: Cluster) -> None
 def test_calls_that_gateways_do_not_serve_are_refused_before_they_are_sent(cluster: Cluster, acting: Actor) -> None:
     instance = make_running(make_tenant())
     place(instance, cluster)
-    assert is_on_kafka.it(instance.pk)
+    assert is_on_kafka.implementation(instance.pk)
 
     class ListGroups:
         API_KEY = 16
