@@ -10,10 +10,10 @@ from binascii import Error as Base64Error
 from functools import lru_cache
 from typing import Final
 
+from brokers.contract.users import ITERATIONS_MAX, ITERATIONS_MIN
+
 # Mechanisms with the names of their digests in `hashlib`.
 SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-# Kafka's own limit is 16,384; a hostile server could otherwise keep the caller busy for minutes.
-ITERATIONS_MAX: Final = 65_536
 _NO_CHANNEL_BINDING: Final = "n,,"
 
 
@@ -41,7 +41,8 @@ class ScramClient:
             nonce, salt, iterations = fields["r"], b64decode(fields["s"], validate=True), int(fields["i"])
         except (KeyError, ValueError, Base64Error) as error:
             raise ScramRefused("the answer is not SCRAM") from error
-        if not nonce.startswith(self._nonce) or not 0 < iterations <= ITERATIONS_MAX:
+        # Many iterations would keep the caller busy, and a few would make the password easy to guess from the proof.
+        if not nonce.startswith(self._nonce) or not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise ScramRefused("the answer is not SCRAM")
         salted = _salted_password(self._digest, self._password, salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", self._digest)

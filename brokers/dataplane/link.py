@@ -146,12 +146,16 @@ class Link:
     def _read(self, size: int) -> bytes:
         parts, missing = [], size
         while missing:
-            part = self._socket.recv(min(missing, 1 << 20))
+            part = self._receive(min(missing, 1 << 20))
             if not part:
                 raise LinkDown("the broker closed the connection")
             parts.append(part)
             missing -= len(part)
         return b"".join(parts)
+
+    def _receive(self, bytes_max: int) -> bytes:
+        """Returns the next bytes, none at the end of the stream. Raises OSError."""
+        return self._socket.recv(bytes_max)
 
 
 class Links:

@@ -63,19 +63,34 @@ class ProbedUpstream:
 
 
 class UpstreamLink(Link):
-    """Connection to an upstream broker, which may use TLS; not authenticated yet."""
+    """Connection to an upstream broker, which may use TLS; not authenticated yet.
 
-    def __init__(self, address: Address, context: ssl.SSLContext | None, timeout_s: float) -> None:
+    It fails at `ends_s` (`time.monotonic`), also with a server that sends a byte now and then.
+    """
+
+    def __init__(self, address: Address, context: ssl.SSLContext | None, ends_s: float) -> None:
         """Raises OSError."""
         self.address = address
         self._client_id = CLIENT_ID
         self._correlation_id = 0
-        plain = socket.create_connection(address, timeout_s)
+        self._ends_s = ends_s
+        plain = socket.create_connection(address, self.remaining_s())
         try:
             self._socket = plain if context is None else context.wrap_socket(plain, server_hostname=address[0])
         except BaseException:
             plain.close()
             raise
+
+    def remaining_s(self) -> float:
+        """Returns the time that is left. Raises TimeoutError if none is."""
+        remaining_s = self._ends_s - time.monotonic()
+        if remaining_s <= 0:
+            raise TimeoutError
+        return remaining_s
+
+    def _receive(self, bytes_max: int) -> bytes:
+        self._socket.settimeout(self.remaining_s())
+        return super()._receive(bytes_max)
 
 
 def probe(upstream: UpstreamSettings) -> ProbedUpstream:
@@ -103,11 +118,11 @@ def _first_answer(
     """Returns the answer of the first server that can be reached. Raises `Invalid`."""
     failure: Invalid | None = None
     for address in servers:
-        remaining_s = ends_s - time.monotonic()
-        if remaining_s <= 0:
+        now_s = time.monotonic()
+        if now_s >= ends_s:
             break
         try:
-            return _probe_server(address, upstream, context, min(remaining_s, UPSTREAM_PROBE_SERVER_S))
+            return _probe_server(address, upstream, context, min(ends_s, now_s + UPSTREAM_PROBE_SERVER_S))
         except ssl.SSLCertVerificationError as error:
             raise Invalid.at(
                 CA_FIELD,
@@ -134,16 +149,16 @@ def _first_answer(
 
 
 def _probe_server(
-    address: Address, upstream: UpstreamSettings, context: ssl.SSLContext | None, timeout_s: float
+    address: Address, upstream: UpstreamSettings, context: ssl.SSLContext | None, ends_s: float
 ) -> ProbedUpstream:
-    link = UpstreamLink(address, context, timeout_s)
+    link = UpstreamLink(address, context, ends_s)
     try:
-        versions = link.call(ApiVersionsRequest(version=0), timeout_s=timeout_s)
+        versions = link.call(ApiVersionsRequest(version=0), timeout_s=link.remaining_s())
         _require_new_enough(address, {api.api_key: api.max_version for api in versions.api_keys})
         if upstream.has_sasl:
-            _authenticate(link, upstream, timeout_s)
+            _authenticate(link, upstream)
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False, version=METADATA_VERSION)
-        response = link.call(request, timeout_s=timeout_s)
+        response = link.call(request, timeout_s=link.remaining_s())
     except LinkDown:
         raise Invalid.at(
             PROTOCOL_FIELD,
@@ -176,9 +191,10 @@ def _require_new_enough(address: Address, served: dict[int, int]) -> None:
         )
 
 
-def _authenticate(link: UpstreamLink, upstream: UpstreamSettings, timeout_s: float) -> None:
+def _authenticate(link: UpstreamLink, upstream: UpstreamSettings) -> None:
     handshake = link.call(
-        SaslHandshakeRequest(mechanism=upstream.sasl_mechanism, version=HANDSHAKE_VERSION), timeout_s=timeout_s
+        SaslHandshakeRequest(mechanism=upstream.sasl_mechanism, version=HANDSHAKE_VERSION),
+        timeout_s=link.remaining_s(),
     )
     if handshake.error_code:
         offered = ", ".join(sorted(handshake.mechanisms))[:200]
@@ -190,7 +206,7 @@ def _authenticate(link: UpstreamLink, upstream: UpstreamSettings, timeout_s: flo
 
     def exchange(token: bytes) -> bytes:
         response = link.call(
-            SaslAuthenticateRequest(auth_bytes=token, version=AUTHENTICATE_VERSION), timeout_s=timeout_s
+            SaslAuthenticateRequest(auth_bytes=token, version=AUTHENTICATE_VERSION), timeout_s=link.remaining_s()
         )
         if response.error_code:
             raise ScramRefused

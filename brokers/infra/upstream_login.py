@@ -28,7 +28,7 @@ def upstream_of(row: KafkaBackend) -> UpstreamSettings:
 
 
 def assign(row: KafkaBackend, upstream: UpstreamSettings) -> None:
-    """Assigns addresses and login, with the secrets encrypted."""
+    """Copies addresses and login to the row, and encrypts the secrets."""
     row.bootstrap_servers = upstream.bootstrap_servers
     row.security_protocol = upstream.security_protocol
     row.sasl_mechanism = upstream.sasl_mechanism

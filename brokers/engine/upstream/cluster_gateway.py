@@ -7,9 +7,9 @@ of instances, users, rights and quotas, as brokers do.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -36,7 +36,7 @@ from brokers.engine.network.listener_rules import MakeSession
 from brokers.engine.protocol.mapping import UndeclaredField
 from brokers.engine.upstream.connection import UpstreamLogin, UpstreamLost
 from brokers.engine.upstream.discovery import addresses_of, find_brokers
-from brokers.engine.upstream.node import GatewayRoute, UpstreamNode
+from brokers.engine.upstream.node import CreationLocks, GatewayRoute, UpstreamNode
 from brokers.engine.upstream.session import GatewaySession
 from brokers.engine.upstream.versions import ADMINISTERED, ADMINISTERED_INTERNALLY, Versions, check_declared
 
@@ -44,6 +44,8 @@ log = structlog.get_logger(__name__)
 
 # Interval of the check that the upstream broker answers, and at which address.
 UPSTREAM_CHECK_INTERVAL_S: Final = 15.0
+# Reason for which a gateway is not ready.
+UPSTREAM_LOST: Final = "the upstream broker does not answer"
 
 
 def read_upstream(config: EngineConfig) -> UpstreamSettings:
@@ -74,7 +76,7 @@ class ClusterGateway(Broker):
         upstream = read_upstream(config)
         self._bootstrap = parse_servers(upstream.bootstrap_servers)
         self._login = login_of(upstream)
-        self._creation_locks: dict[str, asyncio.Lock] = {}
+        self._creation_locks: CreationLocks = WeakValueDictionary()
         super().__init__(config, stop, tree)
 
     def _sessions(self) -> SessionFactory:
@@ -123,9 +125,6 @@ class ClusterGateway(Broker):
             self.ready_reasons.add(UPSTREAM_LOST)
         else:
             self.ready_reasons.discard(UPSTREAM_LOST)
-
-
-UPSTREAM_LOST: Final = "the upstream broker does not answer"
 
 
 class GatewaySessions(SessionFactory):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from brokers.contract.routes import RouteDocument
 from brokers.contract.upstream import Address
@@ -45,7 +46,7 @@ from brokers.engine.scheduling.weights import weight_of
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.upstream.connection import UpstreamLogin
 from brokers.engine.upstream.no_tree import NoTree
-from brokers.engine.upstream.node import GatewayRoute, UpstreamNode
+from brokers.engine.upstream.node import CreationLocks, GatewayRoute, UpstreamNode
 from brokers.engine.upstream.session import GatewaySession
 from brokers.engine.upstream.settings import GatewayInstance
 
@@ -58,7 +59,7 @@ class SharedState:
 
     instances: Mapping[str, GatewayInstance]
     accountings: AccountingRegistry = field(default_factory=AccountingRegistry)
-    creation_locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    creation_locks: CreationLocks = field(default_factory=WeakValueDictionary)
 
 
 class ListeningNode(UpstreamNode):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Final
+from weakref import WeakValueDictionary
 
 from brokers.contract.upstream import Address
 from brokers.engine.access.principals import Principal
@@ -24,6 +25,10 @@ RESPONSE_BYTES_PER_INSTANCE_MAX: Final = 33_554_432
 PARTITIONS_MAX_DEFAULT: Final = 1_000
 
 
+# Locks by instance, as long as a request holds or awaits one.
+CreationLocks = WeakValueDictionary[str, asyncio.Lock]
+
+
 class UpstreamNode:
     """One upstream broker as the sessions of its clients use it. `served` has the calls and versions to forward; it is
     empty until the first `connect`. `answered_itself` has the calls that the gateway answers from its own metadata.
@@ -34,7 +39,7 @@ class UpstreamNode:
         services: BrokerServices,
         address: Address,
         login: UpstreamLogin,
-        creation_locks: dict[str, asyncio.Lock],
+        creation_locks: CreationLocks,
         answered_itself: Versions,
     ) -> None:
         self.services = services

@@ -31,7 +31,7 @@ from brokers.engine.handlers.session import (
 )
 from brokers.engine.handlers.throttle_time import Reason, Throttle, apply_longest, charge_time, throttle_time_ms
 from brokers.engine.loop_turns import LONG_TURN_S, timed
-from brokers.engine.protocol.apis import ApiKey, is_served
+from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import (
     decode_request,
     decoded_at_once_bytes_max,
@@ -192,8 +192,8 @@ class GatewaySession:
         if api_key in self._node.answered_itself:
             self._local().on_frame(buffer, start, end)
             return
-        served = self._node.served
-        if not is_served(dict(served), api_key, version):
+        served_versions = self._node.served.get(api_key)  # type: ignore[call-overload]
+        if served_versions is None or not served_versions[0] <= version <= served_versions[1]:
             raise UnsupportedApi(f"version {version} of api key {api_key} is not forwarded")
         check_frame_size(raw.size_bytes, self.frame_bytes_max_of(api_key))
         self.last_client_id = client_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,35 @@ def test_a_server_that_never_answers_keeps_the_caller_for_some_seconds_only() ->
         with pytest.raises(Invalid):
             upstream_probe.probe(UpstreamSettings(bootstrap_servers=",".join([address] * 4)))
         assert time.monotonic() - began_s < upstream_probe.UPSTREAM_PROBE_S + 1
+
+
+def test_a_server_that_sends_a_byte_now_and_then_gives_its_thread_back() -> None:
+    """A thread that such a server kept would be lost for all later probes."""
+    with socket.create_server((HOST, 0)) as listener:
+        ended = threading.Event()
+
+        def drip() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.sendall((1_000).to_bytes(4, "big"))
+                while not ended.wait(0.2):
+                    try:
+                        peer.sendall(b"x")
+                    except OSError:
+                        ended.set()
+
+        server = threading.Thread(target=drip)
+        server.start()
+        try:
+            began_s = time.monotonic()
+            address = (HOST, listener.getsockname()[1])
+            upstream = UpstreamSettings(bootstrap_servers=f"{HOST}:{address[1]}")
+            with pytest.raises(Invalid):
+                upstream_probe._first_answer([address], upstream, None, began_s + 1)
+            assert time.monotonic() - began_s < upstream_probe.UPSTREAM_PROBE_SERVER_S
+        finally:
+            ended.set()
+            server.join()
 
 
 def test_an_upstream_of_an_earlier_version_is_refused(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
-"""Asynchronous path of a Fetch that has to wait for the disk or names many partitions; and fetches that are answered
-without a read for a client: invalid requests, and those of followers.
+"""Fetch requests that are not answered in one turn, since they wait for the disk or name many partitions; also those
+of followers, and invalid ones, for which no client reads anything.
 
 Partitions are decoded, read and encoded in parts, and other requests are served between the parts.
 """

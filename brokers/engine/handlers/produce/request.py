@@ -42,7 +42,7 @@ NamedPartition = tuple[bytes, int]
 
 
 class ProduceCharges:
-    """Bytes that a Produce request sent and appended, and the throttle delay that results."""
+    """Charges of one Produce request: the bytes sent and appended, and the throttle delays that they cause."""
 
     __slots__ = (
         "accepted_bytes", "acks", "checking_delay_ms", "client_id", "delay_ms", "is_admitted", "is_charged",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.contract.scram_client import ITERATIONS_MAX, ScramClient, ScramRefused
+from brokers.contract.scram_client import ScramClient, ScramRefused
+from brokers.contract.users import ITERATIONS_MAX, ITERATIONS_MIN
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -33,7 +34,7 @@ def test_a_name_with_commas_and_equals_signs_is_escaped() -> None:
     "answer",
     [
         b"", b"\xff", b"e=invalid-proof", b"r=another,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
-        SERVER_FIRST.replace(b"i=4096", b"i=0"), SERVER_FIRST.replace(b"i=4096", b"i=x"),
+        SERVER_FIRST.replace(b"i=4096", f"i={ITERATIONS_MIN - 1}".encode()), SERVER_FIRST.replace(b"i=4096", b"i=x"),
         SERVER_FIRST.replace(b"i=4096", f"i={ITERATIONS_MAX + 1}".encode()),
         SERVER_FIRST.replace(b"s=W", b"s=\xc3\xa4"),
     ],
