@@ -204,7 +204,7 @@ def test_the_list_of_a_removed_authority_neither_counts_nor_is_forgotten(
     assert (alone["count"], alone["crl_number"]) == (1, 3)
     services.record_certificate_expiry(NOW + 10 * DAY)
     assert not AuditEntry.objects.filter(action="route.revocation_list_overdue").exists()
-    assert AuditEntry.objects.filter(action="route.client_ca_set").latest("id").before["revocation"]["count"] == 3
+    assert AuditEntry.objects.filter(action="route.client_ca_set").latest("time").before["revocation"]["count"] == 3
 
     again = api.put(f"{place}/client-ca", {"ca_pem": other.pem + ACME.pem}).json()["revocation"]
     assert again == both, "its list is in force again"

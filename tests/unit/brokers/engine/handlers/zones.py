@@ -63,8 +63,15 @@ class Zones:
         return self.trio.brokers[broker].broker.services
 
     async def committed(self, broker: int, offset: int) -> None:
-        """Waits until the replica knows that all records below `offset` are committed."""
-        await self.trio.until(lambda: self.replica(broker).high_watermark >= offset)
+        """Waits until the replica knows that all records below `offset` are committed, and may serve them."""
+        storage = self.services(broker).storage
+
+        def is_served() -> bool:
+            replica = self.replica(broker)
+            in_sync = broker in replica.isr and storage.reaches_leader(replica.leader)
+            return bool(in_sync and replica.high_watermark >= offset)
+
+        await self.trio.until(is_served)
 
 
 async def with_instance(trio: Trio, instance_id: str = MINE, **changes: Any) -> Zones:
