@@ -256,7 +256,9 @@ def _set_up(context: ssl.SSLContext, certificate: Path, authority: Path) -> None
 
 
 class Revocations:
-    """Follows the document of revoked certificates. While it is unreadable, the last version read stays in force."""
+    """Follows the document of revoked certificates. While it is unreadable or missing, the last version read stays in
+    force: the control plane overwrites the document and never deletes it.
+    """
 
     def __init__(self, tree: Tree, use: Callable[[RevokedCertificates], object]) -> None:
         self._tree = tree
@@ -270,12 +272,15 @@ class Revocations:
         except ClusterError as error:
             log.warning("revoked_certificates_not_read", reason=repr(error))
             return
-        raw = b"" if node is None else node.data
-        if raw == self._raw:
+        if node is None:
+            if self._raw:
+                log.warning("revoked_certificates_not_read", reason="the document is missing")
             return
-        self._raw = raw
+        if node.data == self._raw:
+            return
+        self._raw = node.data
         try:
-            revoked = RevokedCertificates.from_json(raw) if raw else RevokedCertificates()
+            revoked = RevokedCertificates.from_json(self._raw)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("document_ignored", path=paths.REVOKED_CERTIFICATES, reason=repr(error))
             return

@@ -20,7 +20,7 @@ from brokers.contract.revoked_certificates import RevokedCertificates
 from brokers.engine.assembly.admin_server import CONNECTIONS_MAX
 from brokers.engine.assembly.internal_security import INTERNAL_LISTENER
 from brokers.engine.cluster.image import BrokerInfo
-from brokers.engine.cluster.tree import Create, Set
+from brokers.engine.cluster.tree import Create, Delete, Set
 from brokers.engine.network import connection_handshake
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
@@ -191,6 +191,9 @@ async def test_revoked_certificates_of_a_broker_open_nothing_and_a_later_one_doe
         await one.tree.commit([Set(paths.REVOKED_CERTIFICATES, b"no document", None)])
         await one.broker.revocations.refresh()
         assert not await opens(earlier)
+        await one.tree.commit([Delete(paths.REVOKED_CERTIFICATES, None)])
+        await one.broker.revocations.refresh()
+        assert not await opens(earlier), "a lost document revokes no revocation"
         file = ensure_certificate(tls, "later", ["127.0.0.1"], from_at, process=second)
         assert await opens(context_with(file, tls / CA_FILE))
 
