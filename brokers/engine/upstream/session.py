@@ -328,7 +328,7 @@ class GatewaySession:
                 self.channel.finish_without_response(delay_ms, mute)
             return
         response.throttle_time_ms = delay_ms
-        if call.is_long:
+        if call.is_long or context.request_bytes:  # a long request also has a long response of refusals
             encoding = encode_response_in_pieces(context.api_key, context.version, response)
             while True:
                 await yield_to_others()

@@ -39,16 +39,29 @@ _DENIED_TRANSACTION: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 @dataclass(frozen=True, slots=True)
 class TopicLists:
-    """Names of the fields that have the topics of a request, the name of a topic, and the results of the response.
-    `refused` returns the result of a topic that is not forwarded, given its error code; `response` returns a response
-    with such results only.
+    """Topics and partitions of a call. `topics` is the field of the request that has them, `name` and `partitions` are
+    fields of each topic, and `results` is the field of the response that has the results by topic.
+
+    `partition_result` returns the result of a partition, as it is listed in the request, for an error code;
+    `topic_result` that of a topic from its name and the results of its partitions; `response` a response with results
+    of topics only.
     """
 
     topics: str
     name: str
+    partitions: str
     results: str
-    refused: Callable[[Any, int], Any]
+    partition_result: Callable[[Any, int], Any]
+    topic_result: Callable[[str, list[Any]], Any]
     response: Callable[[list[Any]], Any]
+
+    async def refused(self, topic: Any, code: int, time_slice: TimeSlice) -> Any:
+        """Returns the result of a topic that is not forwarded. One topic may have all partitions of a request."""
+        results = []
+        for partition in getattr(topic, self.partitions):
+            results.append(self.partition_result(partition, code))
+            await time_slice.pause()
+        return self.topic_result(getattr(topic, self.name), results)
 
 
 async def forward_allowed(call: Call, request: Any, lists: TopicLists, refusal: Callable[[str], int]) -> Any:
@@ -77,7 +90,7 @@ async def split(request: Any, lists: TopicLists, refusal: Callable[[str], int]) 
     for topic in getattr(request, lists.topics):
         code = refusal(getattr(topic, lists.name))
         if code:
-            refused.append(lists.refused(topic, code))
+            refused.append(await lists.refused(topic, code, time_slice))
         else:
             allowed.append(topic)
         await time_slice.pause()
@@ -87,17 +100,15 @@ async def split(request: Any, lists: TopicLists, refusal: Callable[[str], int]) 
 # -- records ----------------------------------------------------------------------------------------------------------
 
 _PRODUCED: Final = TopicLists(
-    "topic_data",
-    "name",
-    "responses",
-    lambda topic, code: produce.TopicProduceResponse(
-        name=topic.name,
-        partition_responses=[
-            produce.PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
-            for data in topic.partition_data
-        ],
+    topics="topic_data",
+    name="name",
+    partitions="partition_data",
+    results="responses",
+    partition_result=lambda data, code: produce.PartitionProduceResponse(
+        index=data.index, error_code=code, base_offset=-1
     ),
-    lambda results: produce.ProduceResponse(responses=results),
+    topic_result=lambda name, results: produce.TopicProduceResponse(name=name, partition_responses=results),
+    response=lambda results: produce.ProduceResponse(responses=results),
 )
 
 
@@ -132,19 +143,15 @@ async def produce_records(call: Call, client: ClientContext, request: produce.Pr
 
 
 _FETCHED: Final = TopicLists(
-    "topics",
-    "topic",
-    "responses",
-    lambda topic, code: fetch.FetchableTopicResponse(
-        topic=topic.topic,
-        partitions=[
-            fetch.FetchPartitionData(
-                partition_index=partition.partition, error_code=code, high_watermark=-1, records=b""
-            )
-            for partition in topic.partitions
-        ],
+    topics="topics",
+    name="topic",
+    partitions="partitions",
+    results="responses",
+    partition_result=lambda partition, code: fetch.FetchPartitionData(
+        partition_index=partition.partition, error_code=code, high_watermark=-1, records=b""
     ),
-    lambda results: fetch.FetchResponse(responses=results),
+    topic_result=lambda name, results: fetch.FetchableTopicResponse(topic=name, partitions=results),
+    response=lambda results: fetch.FetchResponse(responses=results),
 )
 
 
@@ -176,17 +183,15 @@ async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchR
 
 
 _OFFSETS: Final = TopicLists(
-    "topics",
-    "name",
-    "topics",
-    lambda topic, code: list_offsets.ListOffsetsTopicResponse(
-        name=topic.name,
-        partitions=[
-            list_offsets.ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=code)
-            for partition in topic.partitions
-        ],
+    topics="topics",
+    name="name",
+    partitions="partitions",
+    results="topics",
+    partition_result=lambda partition, code: list_offsets.ListOffsetsPartitionResponse(
+        partition_index=partition.partition_index, error_code=code
     ),
-    lambda results: list_offsets.ListOffsetsResponse(topics=results),
+    topic_result=lambda name, results: list_offsets.ListOffsetsTopicResponse(name=name, partitions=results),
+    response=lambda results: list_offsets.ListOffsetsResponse(topics=results),
 )
 
 

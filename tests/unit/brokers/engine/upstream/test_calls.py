@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.mapping import ToTenant, ToUpstream
-from brokers.engine.protocol.messages import configs, groups, offsets, topics, transactions
+from brokers.engine.protocol.messages import configs, groups, list_offsets, offsets, topics, transactions
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter
 from brokers.engine.upstream import group_calls, topic_calls, transaction_calls
 from brokers.engine.upstream.call import Call
@@ -133,6 +133,14 @@ async def test_a_request_of_very_many_items_lets_others_run(
     request_of: Callable[[], Any],
     handle: Callable[[Call, Any], Any],
 ) -> None:
+    results, turns = await _with_turns(handle(call(api_key, version), request_of()))
+    assert len(results) == MANY
+    assert ErrorCode.NONE not in {result.error_code for result in results}
+    assert turns > 1
+
+
+async def _with_turns(work: Awaitable[Any]) -> tuple[Any, int]:
+    """Returns the result of the work, and the number of turns that another task had meanwhile."""
     turns = 0
 
     async def count_turns() -> None:
@@ -142,8 +150,66 @@ async def test_a_request_of_very_many_items_lets_others_run(
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count_turns())
-    results = await handle(call(api_key, version), request_of())
+    result = await work
     counting.cancel()
-    assert len(results) == MANY
-    assert ErrorCode.NONE not in {result.error_code for result in results}
-    assert turns > 1
+    return result, turns
+
+
+def _offsets() -> Any:
+    lines = [list_offsets.ListOffsetsPartition(partition_index=index) for index in range(MANY)]
+    return list_offsets.ListOffsetsRequest(topics=[list_offsets.ListOffsetsTopic(name="orders", partitions=lines)])
+
+
+def _commit() -> Any:
+    lines = [offsets.OffsetCommitRequestPartition(partition_index=index) for index in range(MANY)]
+    return offsets.OffsetCommitRequest(
+        group_id="g", topics=[offsets.OffsetCommitRequestTopic(name="orders", partitions=lines)]
+    )
+
+
+def _committed() -> Any:
+    wanted = [offsets.OffsetFetchRequestTopic(name="orders", partition_indexes=list(range(MANY)))]
+    return offsets.OffsetFetchRequest(group_id="g", topics=wanted)
+
+
+def _additions() -> Any:
+    wanted = [transactions.AddPartitionsToTxnTopic(name="orders", partitions=list(range(MANY)))]
+    return transactions.AddPartitionsToTxnRequest(v3_and_below_transactional_id="t", v3_and_below_topics=wanted)
+
+
+async def _added(call: Call, request: Any) -> Any:
+    (topic,) = (await transaction_calls.add_partitions(call, request)).results_by_topic_v3_and_below
+    return [result.partition_error_code for result in topic.results_by_partition]
+
+
+def _codes_of(handle: Callable[[Call, Any], Awaitable[Any]]) -> Callable[[Call, Any], Awaitable[list[int]]]:
+    """Returns a function that calls `handle`, and returns the error codes of the partitions of its only topic."""
+
+    async def codes(call: Call, request: Any) -> list[int]:
+        (topic,) = (await handle(call, request)).topics
+        return [partition.error_code for partition in topic.partitions]
+
+    return codes
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "request_of", "codes_of"),
+    [
+        (K.LIST_OFFSETS, 8, _offsets, _codes_of(topic_calls.find_offsets)),
+        (K.OFFSET_COMMIT, 8, _commit, _codes_of(group_calls.commit_offsets)),
+        (K.OFFSET_FETCH, 7, _committed, _codes_of(group_calls.fetch_offsets)),
+        (K.ADD_PARTITIONS_TO_TXN, 3, _additions, _added),
+    ],
+)
+async def test_very_many_partitions_of_one_refused_topic_let_others_run(
+    call: Callable[[ApiKey, int], Call],
+    api_key: ApiKey,
+    version: int,
+    request_of: Callable[[], Any],
+    codes_of: Callable[[Call, Any], Any],
+) -> None:
+    refused, turns = await _with_turns(codes_of(call(api_key, version), request_of()))
+    assert len(refused) == MANY
+    assert ErrorCode.NONE not in refused
+    # One turn when the work ends, however long it is without pauses.
+    assert turns > 2
