@@ -14,10 +14,10 @@ from brokers.engine.protocol.compile_encode import PiecewiseEncoder, compile_pie
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.fields import message_class
 from brokers.engine.protocol.mapping import ForeignName, ToTenant, ToUpstream, mapping_of
-from brokers.engine.scheduling.permits import DecodeMemoryLimiter, Permit
 from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.charging import Limiter
 from brokers.engine.upstream.connection import Admit, UpstreamLost
+from brokers.engine.upstream.response_memory import ResponseMemory, ResponsePermit
 from brokers.engine.upstream.versions import Versions
 from instances import naming
 
@@ -60,15 +60,14 @@ class Call:
         upstream: UpstreamExchange,
         served: Versions,
         names: tuple[ToUpstream, ToTenant],
-        responses: DecodeMemoryLimiter,
+        responses: ResponseMemory,
     ) -> None:
         self.context = context
         self.served = served
         self._upstream = upstream
         self._to_upstream, self._to_tenant = names
-        # Memory of responses that are received, decoded and encoded, by instance.
         self._responses = responses
-        self._permit: Permit | None = None
+        self._permit: ResponsePermit | None = None
         self.size_bytes = 0
         self.is_long = False
         self.limiter: Limiter | None = None
@@ -156,7 +155,7 @@ class Call:
                 return end.value
 
     async def _admit(self, size_bytes: int) -> None:
-        """Waits until the responses of the instance leave memory for one more of `size_bytes`."""
+        """Waits until the responses of the instance and its tenant leave memory for one more of `size_bytes`."""
         self.release()
         instance_id = self.context.view.instance_id
         assert instance_id is not None, "clients of a gateway belong to an instance"

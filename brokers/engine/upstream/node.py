@@ -13,14 +13,11 @@ from brokers.engine.handlers.auth.internal_sessions import AuthenticatedChannel
 from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.protocol.messages.sasl import ApiVersion
-from brokers.engine.scheduling.permits import DecodeMemoryLimiter
 from brokers.engine.upstream.connection import UpstreamConnection, UpstreamLogin
+from brokers.engine.upstream.response_memory import ResponseMemory
 from brokers.engine.upstream.session import GatewaySession
 from brokers.engine.upstream.versions import OWN_WITH_SASL, Versions, api_version_list, intersection
 
-# Maximum bytes of responses to one instance that are in memory at the same time, on one node; a single response may be
-# longer.
-RESPONSE_BYTES_PER_INSTANCE_MAX: Final = 33_554_432
 # Limit of instances whose document has none.
 PARTITIONS_MAX_DEFAULT: Final = 1_000
 
@@ -47,7 +44,7 @@ class UpstreamNode:
         self.login = login
         self.served: Versions = {}
         self.answered_itself = answered_itself
-        self.responses = DecodeMemoryLimiter(RESPONSE_BYTES_PER_INSTANCE_MAX)
+        self.responses = ResponseMemory(services.metadata.current.tenant_of)
         self._creation_locks = creation_locks
 
     async def connect(self) -> UpstreamConnection:

@@ -43,13 +43,14 @@ from brokers.engine.protocol.framing import LISTS, check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
-from brokers.engine.scheduling.permits import DecodeMemoryLimiter, Permit
+from brokers.engine.scheduling.permits import Permit
 from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.upstream import topic_calls
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS
 from brokers.engine.upstream.connection import Admit, UpstreamConnection, UpstreamLost
+from brokers.engine.upstream.response_memory import ResponseMemory
 from brokers.engine.upstream.versions import OWN, Versions, api_version_list
 
 log = structlog.get_logger(__name__)
@@ -59,8 +60,7 @@ class SessionNode(Protocol):
     """The upstream broker of a session; `node.UpstreamNode` implements it."""
 
     services: BrokerServices
-    # Memory of responses, by instance.
-    responses: DecodeMemoryLimiter
+    responses: ResponseMemory
     served: Versions
     # Calls that are answered here, from the metadata of this gateway.
     answered_itself: Versions

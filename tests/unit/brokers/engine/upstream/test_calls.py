@@ -16,10 +16,10 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.mapping import ToTenant, ToUpstream
 from brokers.engine.protocol.messages import configs, groups, list_offsets, offsets, topics, transactions
-from brokers.engine.scheduling.permits import DecodeMemoryLimiter
 from brokers.engine.upstream import group_calls, topic_calls, transaction_calls
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import FORWARDED_APIS
+from brokers.engine.upstream.response_memory import ResponseMemory
 from tests.testkit.in_process import InProcessBroker
 
 MINE = "ins-aaaaaaaa"
@@ -50,7 +50,7 @@ async def call(tmp_path: Path) -> AsyncIterator[Callable[[ApiKey, int], Call]]:
             address = peer_address("127.0.0.1")
             context = RequestContext(services, view, FORWARDED_APIS[api_key], version, "", address)
             names = ToUpstream(f"{MINE}."), ToTenant(f"{MINE}.", "cluster", {})
-            return Call(context, Unreachable(), {}, names, DecodeMemoryLimiter())
+            return Call(context, Unreachable(), {}, names, ResponseMemory(lambda instance_id: instance_id))
 
         yield make
 

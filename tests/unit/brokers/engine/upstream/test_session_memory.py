@@ -16,6 +16,7 @@ from brokers.engine.protocol.codec import decode_request, encode_request, encode
 from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter
+from brokers.engine.upstream.response_memory import ResponseMemory
 from brokers.engine.upstream.session import GatewaySession
 from tests.testkit.in_process import InProcessBroker
 
@@ -32,7 +33,7 @@ class Upstream:
     def __init__(self, broker: InProcessBroker) -> None:
         self.services = broker.broker.services
         self.services.accounting.decode_memory = DecodeMemoryLimiter(delayed_bytes_max=DELAYED_BYTES_MAX)
-        self.responses = DecodeMemoryLimiter()
+        self.responses = ResponseMemory(lambda instance_id: instance_id)
         self.served = {int(ApiKey.FETCH): (4, VERSION)}
         self.answered_itself: dict[int, tuple[int, int]] = {}
         self.waits_ms: list[int] = []
