@@ -32,6 +32,7 @@ HEALTH_COLOURS = {
     Health.STARTING.label: "info",
     Health.LATE.label: "warning",
     Health.DISK_OFFLINE.label: "danger",
+    Health.UPSTREAM_LOST.label: "danger",
     Health.DOWN.label: "danger",
 }
 

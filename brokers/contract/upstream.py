@@ -21,6 +21,8 @@ SECURITY_PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 PLAIN: Final = "PLAIN"
 SASL_MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
 PORT_MAX: Final = 65_535
+# Reason for which a gateway is not ready, in its status.
+UPSTREAM_LOST: Final = "the upstream broker does not answer"
 
 Address = tuple[str, int]
 

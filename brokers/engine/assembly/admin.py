@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from brokers.contract.upstream import UPSTREAM_LOST
 from brokers.contract.version import VERSION
 from brokers.engine.assembly import audit_log, bandwidth_report, connection_report, coordination_counts, instance_counts
 from brokers.engine.assembly.admin_server import access_refusal
@@ -50,7 +51,9 @@ PARTITIONS_PER_PAGE: Final = 50
 
 @dataclass(slots=True, eq=False)
 class AdminPort:
-    """Handler of the admin port. `ready_reasons` has the reasons why the broker is not ready yet."""
+    """Handler of the admin port. `ready_reasons` has the reasons why the broker is not ready, and the time in ms since
+    when it is not.
+    """
 
     services: BrokerServices
     listeners: Listeners
@@ -60,7 +63,7 @@ class AdminPort:
     controller: ControllerLoop
     security: InternalSecurity
     started_at_ms: int
-    ready_reasons: set[str]
+    ready_reasons: dict[str, int]
     counts: coordination_counts.Counts
     storage: StorageCapacity
     flow: FlowControl
@@ -164,6 +167,7 @@ class AdminPort:
             "leaders": self.roles.leaders,
             "replicas": len(self.services.storage.table),
             "instances": len(self.tenant_listeners),
+            "not_ready_since_ms": self.ready_reasons,
             "unopened_listeners": self.tenant_listeners.unopened_count,
             "transactions_overdue": coordination_counts.overdue(self.services.coordination.transactions, now_ms),
             "connections": self.listeners.count,
@@ -212,7 +216,8 @@ class AdminPort:
         filled = self.storage.instances_above()
         return {
             "broker_id": self.services.broker_id,
-            "ready": not self.ready_reasons,
+            # A gateway knows its cluster without its upstream, too.
+            "ready": not self.ready_reasons.keys() - {UPSTREAM_LOST},
             "storage": None if filled is None else [list(line) for line in filled],
             "storage_shortened": self.shortening.recent_deletions(),
             **counts,

@@ -195,7 +195,7 @@ class Broker:
         self.session = self._session()
         for part in (self.metering, self.storage, self.flow, self.pool_charges, self.tenant_listeners):
             self.session.on_registered(part.on_registered)
-        self.ready_reasons = {STARTING}
+        self.ready_reasons = {STARTING: self.started_at_ms}
         self.admin = self._admin_server()
 
     # -- construction --------------------------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ class Broker:
     async def stop(self) -> None:
         """Stops the broker: hands over its leaderships, closes its ports, and flushes all accepted records."""
         log.info("broker_stopping")
-        self.ready_reasons.add("the broker is stopping")
+        self.ready_reasons["the broker is stopping"] = self.clock.now_ms()
         timeout_s = self.config.controlled_shutdown_timeout_ms / 1000
         await hand_over(self.session, self.current, self.config.broker_id, timeout_s)
         # This broker is in no ISR any more: no leader waits for its fetches.

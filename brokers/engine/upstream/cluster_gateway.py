@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from brokers.contract.routes import RouteDocument
-from brokers.contract.upstream import Address, UpstreamSettings, parse_servers, tls_context
+from brokers.contract.upstream import UPSTREAM_LOST, Address, UpstreamSettings, parse_servers, tls_context
 from brokers.engine import lifecycle
 from brokers.engine.access.external import InternalIdentity
 from brokers.engine.access.principals import Principal, of_tenant_port
@@ -44,8 +44,6 @@ log = structlog.get_logger(__name__)
 
 # Interval of the check that the upstream broker answers, and at which address.
 UPSTREAM_CHECK_INTERVAL_S: Final = 15.0
-# Reason for which a gateway is not ready.
-UPSTREAM_LOST: Final = "the upstream broker does not answer"
 
 
 def read_upstream(config: EngineConfig) -> UpstreamSettings:
@@ -122,9 +120,9 @@ class ClusterGateway(Broker):
             await self._locate_upstream()
         except UpstreamLost as error:
             log.warning("upstream_lost", reason=str(error))
-            self.ready_reasons.add(UPSTREAM_LOST)
+            self.ready_reasons.setdefault(UPSTREAM_LOST, self.clock.now_ms())
         else:
-            self.ready_reasons.discard(UPSTREAM_LOST)
+            self.ready_reasons.pop(UPSTREAM_LOST, None)
 
 
 class GatewaySessions(SessionFactory):

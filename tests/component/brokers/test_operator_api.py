@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from billing.selectors import usage_sources
 from brokers.choices import ProcessState, WantedState
+from brokers.contract.upstream import UPSTREAM_LOST
 from brokers.models import Broker, Cluster, Placement
 from brokers.monitoring import health
 from brokers.operations.seed import seed_fleet
@@ -74,10 +75,15 @@ BROKEN_DISK = {
 }
 
 
+LOST_UPSTREAM = {"not_ready_since_ms": {UPSTREAM_LOST: 1_780_000_000_000}}
+
+
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
         ({"process_state": ProcessState.RUNNING, "age_s": 1}, "healthy"),
+        ({"process_state": ProcessState.RUNNING, "age_s": 1, "observed": LOST_UPSTREAM}, "upstream_lost"),
+        ({"process_state": ProcessState.RUNNING, "age_s": 60, "observed": LOST_UPSTREAM}, "late"),
         ({"process_state": ProcessState.RUNNING, "age_s": 1, "observed": BROKEN_DISK}, "disk_offline"),
         ({"process_state": ProcessState.RUNNING, "age_s": 60}, "late"),
         ({"process_state": ProcessState.STARTING, "age_s": None}, "starting"),
