@@ -1,7 +1,8 @@
 """Coordinators of groups and transactional ids, and the retriable errors of requests to them.
 
-The coordinator is looked up as the cluster with the internal name: for the instance, FindCoordinator may name one of
-the instance's own brokers, which only forwards. Requests to it are sent as the instance's owner.
+On Penstock's own brokers the coordinator is looked up as the cluster with the internal name: for the instance,
+FindCoordinator may name one of the instance's own brokers, which only forwards. Requests to it are sent as the
+instance's owner.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from django.utils.translation import gettext_noop
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.dataplane.admin_client import cluster_of, not_on_kafka_cluster, require_ok
+from brokers.dataplane.admin_client import cluster_of, require_ok
 from brokers.dataplane.scatter import Target, first_response, scatter, targets
 from brokers.limits import COORDINATOR_PATIENCE_S, COORDINATOR_RETRY_S
 from brokers.models import Cluster
-from instances.naming import internal_scoped
+from instances.naming import internal_scoped, split_internal
 from tenants.errors import Message, OutcomeUnknown, Unavailable
 
 FIND_COORDINATOR_VERSION = 4
@@ -36,16 +37,34 @@ ERROR_TEXTS = {
 def find(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, int]:
     """Returns broker numbers by internal id; ids without a coordinator at the moment are missing.
 
-    Raises `Unavailable` if no broker answers, and `NotOnKafkaCluster` for a Kafka cluster: its coordinators are the
-    upstream's.
+    On a Kafka cluster the result has the gateways of the upstream's coordinators. Raises `Unavailable` if no broker
+    answers.
     """
     if not internal_ids:
         return {}
     if cluster.is_kafka:
-        raise not_on_kafka_cluster()
-    keys = list(internal_ids)
+        return _find_upstream(cluster, kind, internal_ids)
+    return _find_as(cluster, CLUSTER_USER, kind, internal_ids)
+
+
+def _find_upstream(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, int]:
+    """Looks up coordinators as each instance: gateways forward no calls of the cluster's own user."""
+    names_by_instance: dict[str, list[str]] = {}
+    for internal_id in internal_ids:
+        instance_id, name = split_internal(internal_id)
+        if instance_id is not None:
+            names_by_instance.setdefault(instance_id, []).append(name)
+    return {
+        internal_scoped(instance_id, name): number
+        for instance_id, names in names_by_instance.items()
+        for name, number in _find_as(cluster, instance_id, kind, names).items()
+    }
+
+
+def _find_as(cluster: Cluster, username: str, kind: int, ids: Sequence[str]) -> dict[str, int]:
+    keys = list(ids)
     response = first_response(
-        targets(cluster, CLUSTER_USER).values(),
+        targets(cluster, username).values(),
         lambda: FindCoordinatorRequest(key_type=kind, coordinator_keys=keys, version=FIND_COORDINATOR_VERSION),
     )
     return {coordinator.key: coordinator.node_id for coordinator in response.coordinators if not coordinator.error_code}

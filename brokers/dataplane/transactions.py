@@ -35,7 +35,9 @@ from instances.groups.interfaces import (
 from instances.interfaces import BrokerUnresponsive
 from tenants.errors import OutcomeUnknown, Unavailable
 
-LIST_TRANSACTIONS_VERSION = 1
+LIST_TRANSACTIONS_VERSION = 0
+# First version that filters by the age of a transaction, from Apache Kafka 3.8 on.
+LIST_OLD_TRANSACTIONS_VERSION = 1
 DESCRIBE_TRANSACTIONS_VERSION = 0
 DESCRIBE_PRODUCERS_VERSION = 0
 WRITE_TXN_MARKERS_VERSION = 1
@@ -146,7 +148,7 @@ def list_transactions(
     result = scatter([
         (target, ListTransactionsRequest(
             state_filters=[], producer_id_filters=list(producer_ids), duration_filter=open_for_ms,
-            version=LIST_TRANSACTIONS_VERSION,
+            version=LIST_TRANSACTIONS_VERSION if open_for_ms < 0 else LIST_OLD_TRANSACTIONS_VERSION,
         )) for target in brokers.values()
     ])  # fmt: skip
     silent = {state.broker_id: state for state in result.silent}

@@ -48,7 +48,7 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.upstream import topic_calls
 from brokers.engine.upstream.call import Call
-from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS
+from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS, PARTITION_ADDITIONS
 from brokers.engine.upstream.connection import Admit, UpstreamConnection, UpstreamLost
 from brokers.engine.upstream.response_memory import ResponseMemory
 from brokers.engine.upstream.versions import OWN, Versions, api_version_list
@@ -310,10 +310,11 @@ class GatewaySession:
             return topic_calls.produce_records(call, self.client(call.context.client_id), request, size_bytes)
         if api_key == ApiKey.FETCH:
             return topic_calls.fetch_records(call, self.client(call.context.client_id), request)
-        if api_key == ApiKey.CREATE_TOPICS:
+        add = PARTITION_ADDITIONS.get(api_key)
+        if add is not None:
             instance_id = self._instance_id
             lock, partitions_max = self._node.creation_lock(instance_id), self._node.partitions_max(instance_id)
-            return topic_calls.create_topics(call, request, lock, partitions_max)
+            return add(call, request, lock, partitions_max)
         return HANDLERS[api_key](call, request)
 
     async def _respond(self, call: Call, response: Any, correlation_id: int) -> None:

@@ -9,29 +9,18 @@ from typing import Any, Final
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.client import ClientContext
-from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.mapping import NO_NODE
-from brokers.engine.protocol.messages import configs, fetch, list_offsets, metadata, produce, topics
+from brokers.engine.protocol.messages import fetch, list_offsets, metadata, produce
 from brokers.engine.scheduling.time_slice import TimeSlice
 from brokers.engine.throttling.charging import charge, fetch_cap_bytes, in_debt
 from brokers.engine.upstream import metering
-from brokers.engine.upstream.call import UNKNOWN_TOPIC, Call
+from brokers.engine.upstream.call import Call
 from instances import naming
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 # Maximum bytes of records that one fetch requests; the upstream exceeds them by at most one batch.
 FETCH_BYTES_MAX: Final = 16_777_216
-# Configurations that a tenant may set on a new topic: those that concern only its own records, and do not make the
-# upstream open more files than for another topic.
-CONFIGS: Final = frozenset(
-    {
-        "cleanup.policy", "compression.type", "delete.retention.ms", "max.compaction.lag.ms", "max.message.bytes",
-        "message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "message.timestamp.type",
-        "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "min.insync.replicas", "retention.bytes", "retention.ms",
-    }
-)  # fmt: skip
-TOPIC_RESOURCE: Final = 2
 _NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 _CONSUMER: Final = -1
 _DENIED_TRANSACTION: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -195,6 +184,24 @@ _OFFSETS: Final = TopicLists(
 )
 
 
+_EPOCHS: Final = TopicLists(
+    topics="topics",
+    name="topic",
+    partitions="partitions",
+    results="topics",
+    partition_result=lambda partition, code: list_offsets.LeaderEpochEndOffset(
+        partition=partition.partition, error_code=code
+    ),
+    topic_result=lambda name, results: list_offsets.OffsetForLeaderTopicResult(topic=name, partitions=results),
+    response=lambda results: list_offsets.OffsetForLeaderEpochResponse(topics=results),
+)
+
+
+async def find_epoch_ends(call: Call, request: list_offsets.OffsetForLeaderEpochRequest) -> Any:
+    request.replica_id = _CONSUMER
+    return await forward_allowed(call, request, _EPOCHS, call.topic_refusal)
+
+
 async def find_offsets(call: Call, request: list_offsets.ListOffsetsRequest) -> Any:
     request.replica_id = _CONSUMER
     return await forward_allowed(call, request, _OFFSETS, call.topic_refusal)
@@ -254,122 +261,3 @@ def _hide_unknown_leaders(topic: metadata.MetadataResponseTopic) -> None:
     for partition in topic.partitions:
         if partition.leader_id == NO_NODE and not partition.error_code:
             partition.error_code = int(ErrorCode.LEADER_NOT_AVAILABLE)
-
-
-# -- administration ---------------------------------------------------------------------------------------------------
-
-
-async def create_topics(
-    call: Call, request: topics.CreateTopicsRequest, lock: asyncio.Lock, partitions_max: int
-) -> topics.CreateTopicsResponse:
-    """Forwards creations within `partitions_max`, the limit of the instance, one request of an instance at a time."""
-    default_partitions = 1
-    if call.context.view.instance is not None:
-        default_partitions = call.context.view.instance.document.settings.default_partitions
-    async with lock:
-        allowed, refused = [], []
-        partitions_left: int | None = None
-        time_slice = TimeSlice()
-        for topic in request.topics:
-            await time_slice.pause()
-            reason = _creation_refusal(call, topic)
-            if reason is None:
-                if topic.num_partitions < 1:
-                    topic.num_partitions = default_partitions
-                if partitions_left is None:
-                    partitions_left = partitions_max - await _partition_count(call)
-                if topic.num_partitions > partitions_left:
-                    text = (
-                        f"the instance may have {partitions_max} partitions, {max(partitions_left, 0)} more than it has"
-                    )
-                    reason = ErrorCode.POLICY_VIOLATION, text
-                else:
-                    partitions_left -= topic.num_partitions
-            if reason is None:
-                allowed.append(topic)
-            else:
-                refused.append(
-                    topics.CreatableTopicResult(name=topic.name, error_code=int(reason[0]), error_message=reason[1])
-                )
-        if refused and not allowed:
-            return topics.CreateTopicsResponse(topics=refused)
-        request.topics = allowed
-        response: topics.CreateTopicsResponse = await call.forward(request)
-    for result in response.topics:
-        await time_slice.pause()
-        if call.denied(TOPIC, result.name, AclOperation.DESCRIBE_CONFIGS):
-            result.configs, result.num_partitions, result.replication_factor = None, -1, -1
-            result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    response.topics += refused
-    return response
-
-
-def _creation_refusal(call: Call, topic: topics.CreatableTopic) -> tuple[ErrorCode, str] | None:
-    if call.denied(CLUSTER, operation=AclOperation.CREATE) and call.denied(TOPIC, topic.name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."
-    if not naming.is_valid_topic_name(topic.name) or topic.name in naming.RESERVED_TOPIC_NAMES:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION, "no topic can have this name"
-    if topic.assignments:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the upstream cluster assigns replicas"
-    unknown = sorted({config.name for config in topic.configs} - CONFIGS)
-    if unknown:
-        return ErrorCode.INVALID_CONFIG, f"not set through a gateway: {', '.join(unknown)[:200]}"
-    return None
-
-
-async def _partition_count(call: Call) -> int:
-    version = call.served[ApiKey.METADATA][1]
-    request = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    response: metadata.MetadataResponse = await call.request(ApiKey.METADATA, version, request)
-    return sum(len(topic.partitions) for topic in response.topics)
-
-
-async def delete_topics(call: Call, request: topics.DeleteTopicsRequest) -> topics.DeleteTopicsResponse:
-    allowed, refused = [], []
-    time_slice = TimeSlice()
-    for name in request.topic_names:
-        await time_slice.pause()
-        code = call.topic_refusal(name)
-        if code:
-            refused.append(topics.DeletableTopicResult(name=name, error_code=code))
-        else:
-            allowed.append(name)
-    request.topic_names = allowed
-    if refused and not allowed:
-        return topics.DeleteTopicsResponse(responses=refused)
-    response: topics.DeleteTopicsResponse = await call.forward(request)
-    response.responses += refused
-    return response
-
-
-async def describe_configs(call: Call, request: configs.DescribeConfigsRequest) -> configs.DescribeConfigsResponse:
-    """Forwards requests for configurations of topics; those of brokers are the upstream operator's."""
-    allowed, refused = [], []
-    time_slice = TimeSlice()
-    for resource in request.resources:
-        await time_slice.pause()
-        code, reason = 0, "Authorization failed."
-        if resource.resource_type != TOPIC_RESOURCE:
-            code = call.denied(CLUSTER) or int(ErrorCode.INVALID_REQUEST)
-            reason = "only topics have a configuration here"
-        else:
-            code = call.denied(TOPIC, resource.resource_name)
-            if not code and not naming.is_valid_topic_name(resource.resource_name):
-                code, reason = UNKNOWN_TOPIC, "no topic can have this name"
-        if code:
-            refused.append(
-                configs.DescribeConfigsResult(
-                    error_code=code,
-                    error_message=reason,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-            )
-        else:
-            allowed.append(resource)
-    if refused and not allowed:
-        return configs.DescribeConfigsResponse(results=refused)
-    request.resources = allowed
-    response: configs.DescribeConfigsResponse = await call.forward(request)
-    response.results += refused
-    return response

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.messages import transactions
+from brokers.engine.protocol.messages import producers, transactions
 from brokers.engine.scheduling.time_slice import TimeSlice
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.group_calls import GROUP, TRANSACTION
@@ -87,3 +87,64 @@ async def commit_offsets(call: Call, request: transactions.TxnOffsetCommitReques
     if code:
         return await refuse_all(request, _COMMITTED, code)
     return await forward_allowed(call, request, _COMMITTED, call.topic_refusal)
+
+
+# -- descriptions -----------------------------------------------------------------------------------------------------
+
+_PRODUCERS: Final = TopicLists(
+    topics="topics",
+    name="name",
+    partitions="partition_indexes",
+    results="topics",
+    partition_result=lambda index, code: producers.DescribeProducersPartitionResult(
+        partition_index=index, error_code=code
+    ),
+    topic_result=lambda name, results: producers.DescribeProducersTopicResult(name=name, partitions=results),
+    response=lambda results: producers.DescribeProducersResponse(topics=results),
+)
+
+
+async def describe_producers(call: Call, request: producers.DescribeProducersRequest) -> Any:
+    return await forward_allowed(call, request, _PRODUCERS, call.topic_refusal)
+
+
+async def describe_transactions(
+    call: Call, request: producers.DescribeTransactionsRequest
+) -> producers.DescribeTransactionsResponse:
+    """Forwards the ids that the client may describe, and omits topics that it may not describe."""
+    allowed, refused = [], []
+    time_slice = TimeSlice()
+    for transactional_id in request.transactional_ids:
+        await time_slice.pause()
+        code = call.denied(TRANSACTION, transactional_id)
+        if code:
+            refused.append(producers.TransactionDescription(error_code=code, transactional_id=transactional_id))
+        else:
+            allowed.append(transactional_id)
+    if refused and not allowed:
+        return producers.DescribeTransactionsResponse(transaction_states=refused)
+    request.transactional_ids = allowed
+    response: producers.DescribeTransactionsResponse = await call.forward(request)
+    for state in response.transaction_states:
+        visible = []
+        for topic in state.topics:
+            await time_slice.pause()
+            if not call.denied(TOPIC, topic.topic):
+                visible.append(topic)
+        state.topics = visible
+    response.transaction_states += refused
+    return response
+
+
+async def list_transactions(
+    call: Call, request: producers.ListTransactionsRequest
+) -> producers.ListTransactionsResponse:
+    """Forwards a request for all transactions, and returns those that the client may describe."""
+    response: producers.ListTransactionsResponse = await call.forward(request)
+    time_slice, allowed = TimeSlice(), []
+    for state in response.transaction_states:
+        await time_slice.pause()
+        if not call.denied(TRANSACTION, state.transactional_id):
+            allowed.append(state)
+    response.transaction_states = allowed
+    return response

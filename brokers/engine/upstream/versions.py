@@ -17,7 +17,8 @@ _K = ApiKey
 # * with message formats 0 and 1, which Kafka 4 no longer has (Produce to 2, Fetch to 3);
 # * that request topics by id, whose owner a gateway cannot determine (Metadata 12, Fetch 13, DeleteTopics 6);
 # * that create missing topics unasked (Metadata to 3), since creations are counted;
-# * of members of the newer group protocol (OffsetCommit 9, OffsetFetch 9), and of share groups (FindCoordinator 6);
+# * of members of the newer group protocol (OffsetCommit 9, OffsetFetch 9, ListGroups 5), and of share groups
+#   (FindCoordinator 6);
 # * of brokers only (AddPartitionsToTxn from 4).
 REVIEWED: Final[Versions] = {
     _K.PRODUCE: (3, 11),
@@ -39,16 +40,29 @@ REVIEWED: Final[Versions] = {
     _K.END_TXN: (0, 4),
     _K.TXN_OFFSET_COMMIT: (0, 4),
     _K.DESCRIBE_CONFIGS: (1, 4),
+    _K.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    _K.DESCRIBE_GROUPS: (0, 5),
+    _K.LIST_GROUPS: (0, 4),
+    _K.DELETE_GROUPS: (0, 2),
+    _K.OFFSET_DELETE: (0, 0),
+    _K.DELETE_RECORDS: (0, 2),
+    _K.CREATE_PARTITIONS: (0, 3),
+    _K.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    _K.DESCRIBE_PRODUCERS: (0, 0),
+    _K.DESCRIBE_TRANSACTIONS: (0, 0),
+    _K.LIST_TRANSACTIONS: (0, 1),
 }
 # Calls that the gateway answers itself.
 OWN: Final[Versions] = {_K.API_VERSIONS: (0, 4)}
 OWN_WITH_SASL: Final[Versions] = {**OWN, _K.SASL_HANDSHAKE: (0, 1), _K.SASL_AUTHENTICATE: (0, 2)}
-# Calls about users, rights and quotas, which a gateway of a cluster answers from the cluster's documents in ZooKeeper.
+# Calls about users, rights, quotas and the addresses of an instance, which a gateway of a cluster answers from the
+# cluster's documents in ZooKeeper.
 ADMINISTERED: Final[Versions] = {
     key: ADVERTISED_TENANT[key]
     for key in (
         _K.DESCRIBE_ACLS, _K.CREATE_ACLS, _K.DELETE_ACLS, _K.DESCRIBE_CLIENT_QUOTAS, _K.ALTER_CLIENT_QUOTAS,
         _K.DESCRIBE_USER_SCRAM_CREDENTIALS, _K.ALTER_USER_SCRAM_CREDENTIALS,
+        _K.DESCRIBE_CLUSTER,
     )
 }  # fmt: skip
 ADMINISTERED_INTERNALLY: Final[Versions] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from django.core.cache import cache
 
@@ -221,17 +221,61 @@ def test_calls_that_gateways_do_not_serve_are_refused_with_their_reason(running:
     tenant, base = running.tenant, f"/instances/{instance_id}"
     assert tenant.post(f"{base}/topics", {"name": "orders"}).status_code == 201
     for method, path, body in (
-        ("GET", "/groups", None),
-        ("GET", "/transactions", None),
         ("GET", "/storage", None),
         ("DELETE", "/topics/orders", None),
-        ("PATCH", "/topics/orders", {"partitions": 7}),
-        ("PATCH", "/topics/orders", {"config": {"retention.ms": "60000"}}),
+        ("PATCH", "/topics/orders", {"config": {"segment.bytes": "1048576"}}),
         ("PATCH", "/topics/orders", {"allow_lists": {"produce": ["10.0.0.0/8"]}}),
     ):
         answer = tenant.call(method, base + path, body)
         assert answer.status_code in (400, 409), (method, path, answer.content)
-        assert answer.json()["code"] in ("not_on_kafka_cluster", "invalid_request"), answer.content
+        assert answer.json()["code"] in ("not_on_kafka_cluster", "invalid_config", "invalid_request"), answer.content
+
+
+def test_groups_and_topics_are_administered_as_on_own_brokers(running: Thread) -> None:
+    instance_id, address = created_instance(running)
+    tenant, base = running.tenant, f"/instances/{instance_id}"
+    assert tenant.post(f"{base}/topics", {"name": "orders", "partitions": 2}).status_code == 201
+    app = signed_in(running, instance_id, address, "app", superuser=True)
+    produce(app, "orders", RECORDS)
+    with consuming(app, "orders", "readers") as consumer:
+        assert len(read(consumer, RECORDS)) == RECORDS
+        consumer.commit(asynchronous=False)
+        (listed,) = tenant.get(f"{base}/groups").json()["items"]
+        assert (listed["id"], listed["state"]) == ("readers", "Stable"), listed
+        members = tenant.get(f"{base}/groups/readers").json()["members"]
+        assert [member["client_id"] for member in members] == ["app"], members
+        assert_problem(tenant.delete(f"{base}/groups/readers"), 409)
+    # The list is kept for a moment.
+    eventually(lambda: tenant.get(f"{base}/groups/readers").json()["state"] == "Empty", "its member has left")
+    shown = tenant.get(f"{base}/groups/readers").json()
+    assert shown["lag"] == 0, shown
+    answer = tenant.post(f"{base}/groups/readers/offsets", {"to": "earliest"})
+    assert answer.status_code == 200, answer.content
+    with consuming(app, "orders", "readers") as consumer:
+        assert len(read(consumer, RECORDS)) == RECORDS, "from the beginning again"
+    eventually(lambda: tenant.delete(f"{base}/groups/readers").status_code == 204, "the empty group is deleted")
+
+    producer = Producer({**app, "transactional.id": "billing"})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce("orders", b"open", partition=0)
+    producer.flush(TIMEOUT_S)
+    (transaction,) = tenant.get(f"{base}/transactions").json()["items"]
+    assert (transaction["id"], transaction["state"]) == ("billing", "Ongoing"), transaction
+    assert tenant.post(f"{base}/transactions/billing/abort").status_code == 204
+    seen: list[Any] = []
+
+    def is_aborted() -> bool:
+        seen.append(tenant.get(f"{base}/transactions/billing").json())
+        return bool(seen[-1].get("state") == "CompleteAbort")
+
+    eventually(is_aborted, f"it is aborted: {seen}")
+
+    assert tenant.patch(f"{base}/topics/orders", {"partitions": 3}).status_code == 200
+    assert tenant.patch(f"{base}/topics/orders", {"config": {"retention.ms": "60000"}}).status_code == 200
+    topic = tenant.get(f"{base}/topics/orders").json()
+    assert topic["partitions"] == 3
+    assert "60000" in json.dumps(topic["config"]), topic
 
 
 def test_pages_of_an_instance_on_a_kafka_cluster_answer(running: Thread) -> None:

@@ -113,16 +113,16 @@ class AlterConfigsResponse:
 
 @struct
 class IncrementalAlterableConfig:
-    name: str = text()
+    name: str = text(names=Names.NONE)
     # 0 set, 1 delete, 2 append, 3 subtract
     config_operation: int = int8()
-    value: str | None = text(null_since=0)
+    value: str | None = text(null_since=0, names=Names.NONE)
 
 
 @struct
 class IncrementalAlterConfigsResource:
     resource_type: int = int8()
-    resource_name: str = text()
+    resource_name: str = text(names=Names.TOPIC)
     configs: list[IncrementalAlterableConfig] = array(IncrementalAlterableConfig)
 
 
@@ -136,9 +136,9 @@ class IncrementalAlterConfigsRequest:
 @struct
 class IncrementalAlterConfigsResourceResponse:
     error_code: int = int16()
-    error_message: str | None = text(null_since=0)
+    error_message: str | None = text(null_since=0, names=Names.FREE_TEXT)
     resource_type: int = int8()
-    resource_name: str = text()
+    resource_name: str = text(names=Names.TOPIC)
 
 
 # 1  flexible

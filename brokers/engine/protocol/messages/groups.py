@@ -161,27 +161,27 @@ class SyncGroupResponse:
 # 5  flexible
 @request(ApiKey.DESCRIBE_GROUPS)
 class DescribeGroupsRequest:
-    groups: list[str] = array("text")
+    groups: list[str] = array(element("text", Names.GROUP))
     include_authorized_operations: bool = boolean(since=3)
 
 
 @struct
 class DescribedGroupMember:
-    member_id: str = text()
-    group_instance_id: str | None = text(since=4, null_since=4, default=None)
-    client_id: str = text()
-    client_host: str = text()
-    member_metadata: bytes = blob()
-    member_assignment: bytes = blob()
+    member_id: str = text(names=Names.NONE)
+    group_instance_id: str | None = text(since=4, null_since=4, default=None, names=Names.NONE)
+    client_id: str = text(names=Names.NONE)
+    client_host: str = text(names=Names.NONE)
+    member_metadata: bytes = blob(names=Names.NONE)
+    member_assignment: bytes = blob(names=Names.NONE)
 
 
 @struct
 class DescribedGroup:
     error_code: int = int16()
-    group_id: str = text()
-    group_state: str = text()
-    protocol_type: str = text()
-    protocol_data: str = text()
+    group_id: str = text(names=Names.GROUP)
+    group_state: str = text(names=Names.NONE)
+    protocol_type: str = text(names=Names.NONE)
+    protocol_data: str = text(names=Names.NONE)
     members: list[DescribedGroupMember] = array(DescribedGroupMember)
     authorized_operations: int = int32(since=3, default=OPERATIONS_NOT_ASKED)
 
@@ -201,16 +201,16 @@ class DescribeGroupsResponse:
 # 5  only groups of these types
 @request(ApiKey.LIST_GROUPS)
 class ListGroupsRequest:
-    states_filter: list[str] = array("text", since=4)
-    types_filter: list[str] = array("text", since=5)
+    states_filter: list[str] = array(element("text", Names.NONE), since=4)
+    types_filter: list[str] = array(element("text", Names.NONE), since=5)
 
 
 @struct
 class ListedGroup:
-    group_id: str = text()
-    protocol_type: str = text()
-    group_state: str = text(since=4)
-    group_type: str = text(since=5)
+    group_id: str = text(names=Names.GROUP)
+    protocol_type: str = text(names=Names.NONE)
+    group_state: str = text(since=4, names=Names.NONE)
+    group_type: str = text(since=5, names=Names.NONE)
 
 
 # 1  throttle time
@@ -227,12 +227,12 @@ class ListGroupsResponse:
 # 2  flexible
 @request(ApiKey.DELETE_GROUPS)
 class DeleteGroupsRequest:
-    groups_names: list[str] = array("text")
+    groups_names: list[str] = array(element("text", Names.GROUP))
 
 
 @struct
 class DeletableGroupResult:
-    group_id: str = text()
+    group_id: str = text(names=Names.GROUP)
     error_code: int = int16()
 
 

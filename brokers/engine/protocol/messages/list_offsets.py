@@ -70,7 +70,7 @@ class OffsetForLeaderPartition:
 
 @struct
 class OffsetForLeaderTopic:
-    topic: str = text()
+    topic: str = text(names=Names.TOPIC)
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
@@ -79,7 +79,7 @@ class OffsetForLeaderTopic:
 # 4  flexible
 @request(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 class OffsetForLeaderEpochRequest:
-    replica_id: int = int32(since=3, default=-2)
+    replica_id: int = int32(since=3, default=-2, names=Names.NODE)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
@@ -93,7 +93,7 @@ class LeaderEpochEndOffset:
 
 @struct
 class OffsetForLeaderTopicResult:
-    topic: str = text()
+    topic: str = text(names=Names.TOPIC)
     partitions: list[LeaderEpochEndOffset] = array(LeaderEpochEndOffset)
 
 

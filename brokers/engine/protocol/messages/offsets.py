@@ -149,14 +149,14 @@ class OffsetDeleteRequestPartition:
 
 @struct
 class OffsetDeleteRequestTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
 
 
 # 0  never flexible
 @request(ApiKey.OFFSET_DELETE)
 class OffsetDeleteRequest:
-    group_id: str = text()
+    group_id: str = text(names=Names.GROUP)
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
 
 
@@ -168,7 +168,7 @@ class OffsetDeleteResponsePartition:
 
 @struct
 class OffsetDeleteResponseTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
 
 

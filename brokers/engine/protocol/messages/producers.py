@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import array, int16, int32, int64, request, response, struct, text
+from brokers.engine.protocol.fields import Names, array, element, int16, int32, int64, request, response, struct, text
 
 
 @struct
 class DescribeProducersTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partition_indexes: list[int] = array("int32")
 
 
@@ -32,13 +32,13 @@ class ActiveProducer:
 class DescribeProducersPartitionResult:
     partition_index: int = int32()
     error_code: int = int16()
-    error_message: str | None = text(null_since=0, default=None)
+    error_message: str | None = text(null_since=0, default=None, names=Names.FREE_TEXT)
     active_producers: list[ActiveProducer] = array(ActiveProducer)
 
 
 @struct
 class DescribeProducersTopicResult:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[DescribeProducersPartitionResult] = array(DescribeProducersPartitionResult)
 
 
@@ -51,20 +51,20 @@ class DescribeProducersResponse:
 # 0  flexible from the start
 @request(ApiKey.DESCRIBE_TRANSACTIONS)
 class DescribeTransactionsRequest:
-    transactional_ids: list[str] = array("text")
+    transactional_ids: list[str] = array(element("text", Names.TRANSACTIONAL_ID))
 
 
 @struct
 class TransactionTopic:
-    topic: str = text()
+    topic: str = text(names=Names.TOPIC)
     partitions: list[int] = array("int32")
 
 
 @struct
 class TransactionDescription:
     error_code: int = int16()
-    transactional_id: str = text()
-    transaction_state: str = text()
+    transactional_id: str = text(names=Names.TRANSACTIONAL_ID)
+    transaction_state: str = text(names=Names.NONE)
     transaction_timeout_ms: int = int32()
     transaction_start_time_ms: int = int64()
     producer_id: int = int64()
@@ -82,21 +82,21 @@ class DescribeTransactionsResponse:
 # 1  only transactions that have been open longer than this number of ms
 @request(ApiKey.LIST_TRANSACTIONS)
 class ListTransactionsRequest:
-    state_filters: list[str] = array("text")
+    state_filters: list[str] = array(element("text", Names.NONE))
     producer_id_filters: list[int] = array("int64")
     duration_filter: int = int64(since=1, default=-1)
 
 
 @struct
 class ListedTransaction:
-    transactional_id: str = text()
+    transactional_id: str = text(names=Names.TRANSACTIONAL_ID)
     producer_id: int = int64()
-    transaction_state: str = text()
+    transaction_state: str = text(names=Names.NONE)
 
 
 @response(ApiKey.LIST_TRANSACTIONS)
 class ListTransactionsResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()
-    unknown_state_filters: list[str] = array("text")
+    unknown_state_filters: list[str] = array(element("text", Names.NONE))
     transaction_states: list[ListedTransaction] = array(ListedTransaction)

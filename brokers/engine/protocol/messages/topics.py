@@ -126,7 +126,7 @@ class DeleteRecordsPartition:
 
 @struct
 class DeleteRecordsTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
@@ -146,7 +146,7 @@ class DeleteRecordsPartitionResult:
 
 @struct
 class DeleteRecordsTopicResult:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
@@ -159,12 +159,12 @@ class DeleteRecordsResponse:
 
 @struct
 class CreatePartitionsAssignment:
-    broker_ids: list[int] = array("int32")
+    broker_ids: list[int] = array(element("int32", Names.NODE))
 
 
 @struct
 class CreatePartitionsTopic:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     count: int = int32()
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, null_since=0)
 
@@ -180,9 +180,9 @@ class CreatePartitionsRequest:
 
 @struct
 class CreatePartitionsTopicResult:
-    name: str = text()
+    name: str = text(names=Names.TOPIC)
     error_code: int = int16()
-    error_message: str | None = text(null_since=0, default=None)
+    error_message: str | None = text(null_since=0, default=None, names=Names.FREE_TEXT)
 
 
 # 2  flexible

@@ -16,7 +16,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.mapping import ToTenant, ToUpstream
 from brokers.engine.protocol.messages import configs, groups, list_offsets, offsets, topics, transactions
-from brokers.engine.upstream import group_calls, topic_calls, transaction_calls
+from brokers.engine.upstream import group_calls, topic_administration, topic_calls, transaction_calls
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import FORWARDED_APIS
 from brokers.engine.upstream.response_memory import ResponseMemory
@@ -97,15 +97,15 @@ def _groups() -> Any:
 
 
 async def _create(call: Call, request: Any) -> Any:
-    return (await topic_calls.create_topics(call, request, asyncio.Lock(), 10)).topics
+    return (await topic_administration.create_topics(call, request, asyncio.Lock(), 10)).topics
 
 
 async def _delete(call: Call, request: Any) -> Any:
-    return (await topic_calls.delete_topics(call, request)).responses
+    return (await topic_administration.delete_topics(call, request)).responses
 
 
 async def _describe(call: Call, request: Any) -> Any:
-    return (await topic_calls.describe_configs(call, request)).results
+    return (await topic_administration.describe_configs(call, request)).results
 
 
 async def _find(call: Call, request: Any) -> Any:
