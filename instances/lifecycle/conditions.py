@@ -1,5 +1,5 @@
-"""Conditions of a running instance: its brokers answer, its partitions have leaders, it has storage left, nothing was
-deleted prematurely, and it grows as configured. Pure.
+"""Conditions of a running instance: its brokers answer, its partitions have leaders, it has storage left, its retention
+was not shortened, and its storage grows as configured. Pure.
 
 A condition is `{type, status, message, since, data}` in the instance's row: `message` is for programs, `data` for the
 console, which shows it in the reader's language. It is an alert that fires while its status is false. A missing
@@ -42,7 +42,7 @@ STORAGE_FULL = FULL_PERCENT
 STORAGE_LEVELS = (80, 90, STORAGE_FULL)
 # A warning ends when usage is lower by this much, so that it does not change with every segment.
 STORAGE_HYSTERESIS_PERCENT = 2
-# Full storage has no such margin here: brokers have it, and report that they still refuse produce.
+# Full storage has no such margin here: brokers apply one themselves, and report while they still refuse produce.
 STORAGE_TERMS = AlertTerms(
     levels=tuple(
         AlertLevel(
@@ -84,8 +84,8 @@ class Shortened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One observation of one instance. `leaderless`, `storage` or `shortened` None is not known, and leaves the
-    condition unchanged.
+    """One observation of one instance. `silent` has the ids of brokers that did not answer. `leaderless`, `storage` and
+    `shortened` are None if they are not known; then their conditions do not change.
     """
 
     at: datetime

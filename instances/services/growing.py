@@ -21,8 +21,8 @@ from tenants.errors import DomainError
 def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
     """Grows the storage by steps until less than `GROW_FROM_PERCENT` is used; returns True if it grew.
 
-    A refused resize sets a condition and is tried again after `GROWTH_RETRIED_AFTER`. A repeated call changes nothing:
-    it finds the size that the first one set.
+    A refused resize sets a condition and is tried again after `GROWTH_RETRIED_AFTER`. A repeated call changes nothing,
+    because the size that the first one set is sufficient.
     """
     rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
     instance = rows.filter(pk=instance_id).first()

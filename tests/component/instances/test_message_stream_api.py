@@ -38,9 +38,9 @@ def at(instance: Instance, kept_messages: FakeMessages) -> str:
 
 @pytest.fixture(autouse=True)
 def _all_places_are_given_back() -> Iterator[None]:
-    before = len(turns.stream_places)
+    before = len(turns.stream_limiter)
     yield
-    assert len(turns.stream_places) == before
+    assert len(turns.stream_limiter) == before
 
 
 def step(answer: Any) -> list[tuple[str, str, Any]]:

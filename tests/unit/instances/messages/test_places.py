@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from instances.messages import limits, page_token
 from instances.messages.interfaces import NEWER, OFFSET, OLDER, TIME, Positions, Start
+from instances.messages.limiters import ReadLimiter
 from instances.messages.start import OFFSET_MAX, WrongStart, parse
-from instances.messages.turns import ReadTurns
 from tenants.errors import DomainError, Unavailable
 from tenants.limits import PAGE_TOKEN_CHARS_MAX
 
@@ -64,7 +64,7 @@ def test_a_token_of_another_list_or_a_forged_one_is_refused(change) -> None:  # 
 
 
 def test_a_tenant_that_reads_keeps_its_own_others_waiting_and_leaves_turns_to_neighbours() -> None:
-    turns = ReadTurns(at_once=2, per_tenant=1, wait_s_max=0.01)
+    turns = ReadLimiter(at_once=2, per_tenant=1, wait_s_max=0.01)
     with turns.turn("greedy"):
         with pytest.raises(Unavailable), turns.turn("greedy"):
             pass
@@ -77,7 +77,7 @@ def test_a_tenant_that_reads_keeps_its_own_others_waiting_and_leaves_turns_to_ne
 
 
 def test_a_waiting_reader_has_its_turn_when_the_one_before_is_done() -> None:
-    turns = ReadTurns(at_once=1, per_tenant=1, wait_s_max=10)
+    turns = ReadLimiter(at_once=1, per_tenant=1, wait_s_max=10)
     began, done, waited = threading.Event(), threading.Event(), threading.Event()
 
     def hold() -> None:
