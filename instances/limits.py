@@ -26,8 +26,8 @@ from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX, US
 from tenants.limits import Limit, allow_long_bodies, register
 
 # Last segments of paths in the API whose request bodies may be long.
-REVOCATION_LIST = "revocation-list"
-MESSAGES = "messages"
+REVOCATION_LIST_SEGMENT = "revocation-list"
+MESSAGES_SEGMENT = "messages"
 
 INSTANCES_PER_TENANT_MAX = 200
 OPERATIONS_OPEN_PER_INSTANCE_MAX = 20
@@ -158,8 +158,8 @@ BYTES_PER_GB = 1_000_000_000
 
 def publish() -> None:
     """Registers the limits under `/limits`; called once from `AppConfig.ready`."""
-    allow_long_bodies(REVOCATION_LIST)
-    allow_long_bodies(MESSAGES)
+    allow_long_bodies(REVOCATION_LIST_SEGMENT)
+    allow_long_bodies(MESSAGES_SEGMENT)
     register(*_token_limits(), *_deletion_limits())
     register(*limits_of_messages())
     register(*_sample_limits(), *_copy_limits())

@@ -93,7 +93,7 @@ class _Turn:
                 return
 
     def _require_same(self, topic: str, field: str) -> None:
-        """Raises `NotFound` if the topic is not the one with which the copy began. At first, stores its id in `field`."""
+        """Raises `NotFound` if the topic is not the one with which the copy began; the first turn stores its id."""
         with not_ready_if_pending(self.copy.instance, topic):
             topic_id = interfaces.data_plane.implementation.topic(self.copy.instance_id, topic).topic_id
         if not getattr(self.copy, field):

@@ -37,10 +37,10 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 class _Element(NamedTuple):
-    """Position of a DER element: its own index, and start and end of its content."""
+    """Position of a DER element and of its content in the bytes; both end at `end`."""
 
     tag: int
-    index: int
+    element_start: int
     content_start: int
     end: int
 
@@ -71,8 +71,8 @@ def read_certificate(der: bytes) -> Certificate:
         raise ValueError("this is no certificate")
     return Certificate(
         serial=der[serial.content_start : serial.end],
-        subject=der[subject.index : subject.end],
-        public_key=der[public_key.index : public_key.end],
+        subject=der[subject.element_start : subject.end],
+        public_key=der[public_key.element_start : public_key.end],
         not_after=_time(der, times[1]),
     )
 
@@ -93,10 +93,10 @@ def _attribute(der: bytes, attribute: _Element) -> str:
     parts = list(_elements(der, _expect(attribute, _SEQUENCE)))
     if len(parts) != 2 or parts[0].tag != _OID:
         raise ValueError("this is no name")
-    oid, value = _oid(der[parts[0].start : parts[0].end]), parts[1]
+    oid, value = _oid(der[parts[0].content_start : parts[0].end]), parts[1]
     keyword = _KEYWORDS.get(oid)
     if keyword is None or value.tag not in _TEXT_TAGS:
-        return f"{keyword or oid}=#{der[value.index : value.end].hex()}"
+        return f"{keyword or oid}=#{der[value.element_start : value.end].hex()}"
     return f"{keyword}={_escaped(der[value.content_start : value.end].decode(errors='replace'))}"
 
 

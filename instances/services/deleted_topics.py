@@ -152,7 +152,7 @@ def _expire_where_storage_is_needed(instance_ids: Sequence[str], now: datetime) 
     """Expires the oldest deleted topic of each instance that is nearly full: one for each sample of its storage,
     because the next sample shows if that was enough.
     """
-    samples = storage_history.latest_of(instance_ids)
+    samples = storage_history.latest_samples(instance_ids)
     for instance in Instance.objects.filter(pk__in=list(samples)):
         at_ms, used_bytes = samples[instance.pk]
         if used_percent(used_bytes, instance.storage_bytes) < DELETED_TOPICS_EXPIRE_FROM_PERCENT:

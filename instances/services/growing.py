@@ -38,9 +38,9 @@ def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
         step_gb=settings["storage_grow_step_gb"],
         max_gb=settings["storage_grow_max_gb"],
     )
-    refused_at = conditions.growth_tried_at(instance.conditions)
+    refused_at = conditions.growth_refused_at(instance.conditions)
     if wanted_gb is None:
-        store_conditions(acting, instance, conditions.growth_possible(instance.conditions, now))
+        store_conditions(acting, instance, conditions.after_growth_possible(instance.conditions, now))
         return False
     if refused_at is not None and now - refused_at < GROWTH_RETRIED_AFTER:
         return False
@@ -49,8 +49,8 @@ def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
     except DomainError as error:
         instance.refresh_from_db()
         store_conditions(
-            acting, instance, conditions.growth_refused(instance.conditions, error.code, error.detail, now)
+            acting, instance, conditions.after_growth_refused(instance.conditions, error.code, error.detail, now)
         )
         return False
-    store_conditions(acting, instance, conditions.growth_possible(instance.conditions, now))
+    store_conditions(acting, instance, conditions.after_growth_possible(instance.conditions, now))
     return True

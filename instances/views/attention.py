@@ -16,7 +16,7 @@ from django.utils.translation import ngettext
 from instances import interfaces
 from instances.choices import ConditionType
 from instances.interfaces import FiringAlert
-from instances.lifecycle.conditions import STORAGE_FULL, Fault, faults_of
+from instances.lifecycle.conditions import STORAGE_FULL_PERCENT, Fault, faults_of
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.views.suspension import suspension
@@ -50,7 +50,7 @@ class InstanceNotice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderlessPartitions:
+class LeaderlessSummary:
     """Number of an instance's partitions without a leader, and the names of some."""
 
     count: int
@@ -92,14 +92,14 @@ def firing_alerts_of(acting: Actor, instance: Instance) -> Sequence[FiringAlert]
     return interfaces.firing_alerts.implementation(acting, instance.pk)
 
 
-def leaderless_of(instance: Instance) -> LeaderlessPartitions | None:
+def leaderless_of(instance: Instance) -> LeaderlessSummary | None:
     """Returns the partitions without a leader, which are unavailable; None if there are none."""
     current_faults = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
     fault = next((fault for fault in current_faults if fault.type == ConditionType.PARTITIONS_LED), None)
     return (
         None
         if fault is None
-        else LeaderlessPartitions(count=int(fault.data.get("count", 0)), names=_partition_names(fault))
+        else LeaderlessSummary(count=int(fault.data.get("count", 0)), names=_partition_names(fault))
     )
 
 
@@ -176,14 +176,14 @@ def _fault_notice(instance: Instance, fault: Fault, leaderless: Fault | None) ->
 def is_full(instance: Instance) -> bool:
     """True if produce is refused because the storage is full."""
     return any(
-        fault.type == ConditionType.STORAGE_AVAILABLE and fault.data.get("percent") == STORAGE_FULL
+        fault.type == ConditionType.STORAGE_AVAILABLE and fault.data.get("percent") == STORAGE_FULL_PERCENT
         for fault in faults_of(instance.conditions)
     )
 
 
 def _storage_notice(instance: Instance, fault: Fault) -> InstanceNotice:
     percent = int(fault.data.get("percent", 0))
-    if percent == STORAGE_FULL:
+    if percent == STORAGE_FULL_PERCENT:
         return InstanceNotice(
             instance=instance,
             badge=_("Storage full"),

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from instances import interfaces, selectors
-from instances.lifecycle.phases import MOVING, Phase
+from instances.lifecycle.phases import WITH_PENDING_WORK, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
 from instances.views.attention import alerts_by_instance, fault_notices, notices_of
 from instances.views.common import refresh_soon
@@ -32,7 +32,7 @@ PERIOD_S_PER_ROW = 0.5
 ORDER = ("-created_at", "id")
 GROUPS = {
     "running": frozenset({Phase.RUNNING}),
-    "changing": MOVING | {Phase.DELETING},
+    "changing": WITH_PENDING_WORK | {Phase.DELETING},
     "stopped": frozenset({Phase.SUSPENDED, Phase.FAILED}),
 }
 

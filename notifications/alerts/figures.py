@@ -139,7 +139,7 @@ def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
 
 def _used_bytes(instance_ids: set[str], now_ms: int) -> dict[str, int]:
     oldest_ms = now_ms - int(STORAGE_KNOWN_FOR.total_seconds()) * MS_PER_S
-    samples = storage_history.latest_of(instance_ids) if instance_ids else {}
+    samples = storage_history.latest_samples(instance_ids) if instance_ids else {}
     return {instance_id: used for instance_id, (at_ms, used) in samples.items() if at_ms >= oldest_ms}
 
 
