@@ -27,7 +27,7 @@ from quotas.interfaces import EntityPart
 from quotas.limits import ENTITY_NAME_CHARS_MAX
 
 PARTITIONS_INITIAL = 3
-LIST_CHARS_MAX = ALLOW_LIST_ENTRIES_MAX * (ADDRESS_CHARS_MAX + 2)
+ALLOW_LIST_CHARS_MAX = ALLOW_LIST_ENTRIES_MAX * (ADDRESS_CHARS_MAX + 2)
 
 
 class NameForm(forms.Form):
@@ -119,10 +119,12 @@ def checked_topic_name(name: str) -> str:
     """Returns the name if it is valid for a topic. Raises `ValidationError`, with a valid suggestion."""
     if is_valid_topic_name(name):
         return name
-    fixed = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "." for letter in name)
-    if is_valid_topic_name(fixed):
+    suggestion = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "." for letter in name
+    )
+    if is_valid_topic_name(suggestion):
         raise forms.ValidationError(
-            _("Use letters, digits, dots, dashes or underscores: %(fixed)s"), params={"fixed": fixed}
+            _("Use letters, digits, dots, dashes or underscores: %(fixed)s"), params={"fixed": suggestion}
         )
     raise forms.ValidationError(_("Use letters, digits, dots, dashes or underscores."))
 
@@ -133,15 +135,15 @@ class PartitionsForm(forms.Form):
 
 class AllowListForm(forms.Form):
     produce = forms.CharField(
-        label=_("May produce"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        label=_("May produce"), widget=forms.Textarea, required=False, max_length=ALLOW_LIST_CHARS_MAX,
         help_text=_("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
     )  # fmt: skip
     consume = forms.CharField(
-        label=_("May consume"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        label=_("May consume"), widget=forms.Textarea, required=False, max_length=ALLOW_LIST_CHARS_MAX,
         help_text=_("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
     )  # fmt: skip
     administer = forms.CharField(
-        label=_("May administer"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        label=_("May administer"), widget=forms.Textarea, required=False, max_length=ALLOW_LIST_CHARS_MAX,
         help_text=_(
             "Delete the topic or its records, change its configuration, add partitions. Empty: addresses that may both "
             "produce and consume."
@@ -150,7 +152,7 @@ class AllowListForm(forms.Form):
 
 
 class EntityForm(forms.Form):
-    """The entity whose quota is removed. A Kafka client may have set it, so its names are taken unchanged."""
+    """The entity whose quota is removed. A Kafka client may have set it, so its names are not checked."""
 
     KINDS = (("none", _("not named")), ("default", _("any (default)")), ("name", _("by name")))
 
@@ -159,12 +161,12 @@ class EntityForm(forms.Form):
     client_id_kind = forms.ChoiceField(choices=KINDS)
     client_id = forms.CharField(required=False, strip=False)
 
-    def part(self, kind: str) -> EntityPart | None:
-        """Returns the user or client id part of the entity: absent, the default, or a name."""
-        chosen = self.cleaned_data[f"{kind}_kind"]
-        if chosen == "none":
+    def part(self, part: str) -> EntityPart | None:
+        """Returns the part `user` or `client_id` of the entity: a name, the default, or None if it is not named."""
+        chosen_kind = self.cleaned_data[f"{part}_kind"]
+        if chosen_kind == "none":
             return None
-        return EntityPart(name=None if chosen == "default" else self.cleaned_data[kind])
+        return EntityPart(name=None if chosen_kind == "default" else self.cleaned_data[part])
 
 
 class QuotaForm(EntityForm):
@@ -187,9 +189,9 @@ class QuotaForm(EntityForm):
 
     def clean(self) -> dict[str, object]:
         values = super().clean() or {}
-        for kind in ("user", "client_id"):
-            if values.get(f"{kind}_kind") == "name" and not values.get(kind):
-                self.add_error(kind, _("Say which one, or choose any."))
+        for part in ("user", "client_id"):
+            if values.get(f"{part}_kind") == "name" and not values.get(part):
+                self.add_error(part, _("Say which one, or choose any."))
         if values.get("user_kind") == "none" and values.get("client_id_kind") == "none":
             self.add_error("user_kind", _("Name a user, a client id, or both."))
         limits = ("produce_mb_s", "consume_mb_s", "request_percent", "partitions_per_s")

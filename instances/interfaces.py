@@ -1,4 +1,5 @@
-"""Interfaces of instances to the apps above it (brokers, notifications, billing), which plug them in `AppConfig.ready`.
+"""Interfaces of `instances` to the apps above it (brokers, notifications, billing), which implement them and plug them
+in `AppConfig.ready`.
 
 Dependencies between apps have one direction, so calls in the other direction go through here:
 `interfaces.plan_catalogue.implementation(...)`.
@@ -299,7 +300,7 @@ class BrokerBandwidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """Bandwidth by broker; None for a broker that serves the instance and does not answer."""
+    """Bandwidth by broker id; None for a broker that serves the instance and does not answer."""
 
     brokers: Mapping[int, BrokerBandwidth | None]
 
@@ -322,8 +323,8 @@ class TopicSizes:
     """Sizes of topics: `(bytes, messages)` at the leaders by topic, without the partitions of unresponsive brokers.
 
     `stored_bytes` is the storage used by the instance, with all replicas; `stored_by_topic` is that of each topic, and
-    `hidden` that of each deleted topic that can be restored. `partitions` has the leader's report of each partition, by
-    topic and partition number.
+    `hidden` that of each deleted topic that can be restored (brokers hide it from clients). `partitions` has the
+    leader's report of each partition, by topic and partition number.
     """
 
     topics: Mapping[str, tuple[int, int]]
@@ -355,8 +356,8 @@ class BrokerObservation(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementForecast:
-    """Forecast of an instance's placement: `fact` in a sentence, and `data` for programs, with `outcome` (`placed`,
-    `forms_cluster` or `waits`) and figures.
+    """Forecast of an instance's placement: `fact` is a sentence for people; `data` is for programs, with `outcome`
+    (`placed`, `forms_cluster` or `waits`) and figures.
     """
 
     fact: str
@@ -396,7 +397,7 @@ notify_conditions: Interface[Callable[[Actor, Instance, Sequence[tuple[Condition
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
 observation: Interface[BrokerObservation] = Interface("instances.interfaces.observation")
 # Takes (instance id, topic, first offset to keep by partition): deletes the records below, as the instance's owner.
-# Returns the partitions that refused, with the error of each; `OutcomeUnknown` if the result is unknown.
+# Returns the error of each partition whose records were not deleted. Raises `OutcomeUnknown` if the result is unknown.
 delete_records: Interface[Callable[[str, str, Mapping[int, int]], Mapping[int, DomainError]]] = Interface(
     "instances.interfaces.delete_records"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from instances.copying import limits as copying
+from instances.copying import limits as copy_limits
 from instances.message_limits import limits_of_messages
 from instances.oauth import limits as oauth_limits
 from instances.quickstart.limits import SAMPLE_RUNS_PER_TENANT_MAX
@@ -26,8 +26,8 @@ from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX, US
 from tenants.limits import Limit, allow_long_bodies, register
 
 # Last segments of paths in the API whose request bodies may be long.
-REVOCATION_LIST = "revocation-list"
-MESSAGES = "messages"
+REVOCATION_LIST_SEGMENT = "revocation-list"
+MESSAGES_SEGMENT = "messages"
 
 INSTANCES_PER_TENANT_MAX = 200
 OPERATIONS_OPEN_PER_INSTANCE_MAX = 20
@@ -88,15 +88,16 @@ METRIC_RATE_SPAN_S = 60
 
 # Time for which the data of a deleted instance is kept; afterwards it is deleted permanently.
 INSTANCE_RESTORE_PERIOD = timedelta(days=7)
-# Storage that the deleted instances of a tenant may hold, free of charge, before sales to it stop.
+# Storage that the deleted instances of a tenant may use, free of charge; beyond it the tenant can buy no storage.
 DELETED_STORAGE_GB_MAX = 2_000
 # Delays are kept by the minute for the longest span of a chart.
 DELAYED_MINUTES_KEPT = timedelta(days=31)
 TRAFFIC_SECONDS_MAX = 900
 # Span of traffic, back from the brokers' own time, that is queried for the last full second.
 TRAFFIC_LATEST_MS = 10_000
-# Causes of throttling by minute and broker: retention (a whole week and the current day), causes and clients in a row,
-# length of their names, and rows deleted at once, which are more than can arrive meanwhile.
+# Causes of throttling by minute and broker: retention (a whole week and the current day), number of causes in a row of
+# the table, number of clients of a cause, length of their names, and rows deleted at once, which are more than can
+# arrive meanwhile.
 THROTTLED_MINUTES_KEPT = timedelta(days=8)
 THROTTLED_CAUSES_MAX = 8
 THROTTLED_CLIENTS_MAX = 3
@@ -112,7 +113,8 @@ TOPIC_TABLE_FRESH_S = 1
 TOPIC_TABLE_QUICK_MS = 100
 TOPIC_TABLE_KEPT_S = 60
 TOPIC_TABLE_REFRESH_EVERY_S = 2
-# A table is refreshed only when it is this many times older than its build took, so that brokers rest in between.
+# A table is refreshed only when its age is this many times its build time, so that building takes a small part of the
+# brokers' time.
 TOPIC_TABLE_REFRESH_FACTOR = 10
 # Time for which a deleted topic is left out of the table.
 TOPIC_TABLE_DELETED_KEPT_S = 30
@@ -126,8 +128,8 @@ DELETED_TOPICS_EXPIRE_FROM_PERCENT = 85
 # Deleted users of an instance that can be restored: the oldest is purged if there are more.
 DELETED_USERS_KEPT_DAYS = 7
 DELETED_USERS_MAX = 50
-# Maximum number of topics, and of users, that one round of the task purges, and time after which it tries again to
-# purge one that failed: the others come first meanwhile.
+# Maximum number of topics, and of users, that one round of the task purges, and time after which it retries a failed
+# purge: the others come first meanwhile.
 PURGES_PER_ROUND_MAX = 50
 PURGE_RETRIED_AFTER_S = 600
 # Listed connections of an instance, and the time for which the brokers' report is shown.
@@ -156,8 +158,8 @@ BYTES_PER_GB = 1_000_000_000
 
 def publish() -> None:
     """Registers the limits under `/limits`; called once from `AppConfig.ready`."""
-    allow_long_bodies(REVOCATION_LIST)
-    allow_long_bodies(MESSAGES)
+    allow_long_bodies(REVOCATION_LIST_SEGMENT)
+    allow_long_bodies(MESSAGES_SEGMENT)
     register(*_token_limits(), *_deletion_limits())
     register(*limits_of_messages())
     register(*_sample_limits(), *_copy_limits())
@@ -238,15 +240,15 @@ def _deletion_limits() -> tuple[Limit, ...]:
 
 def _copy_limits() -> tuple[Limit, ...]:
     return (
-        Limit("copies_per_instance_max", copying.COPIES_PER_INSTANCE_MAX, "copies", "Topics copied at once."),
-        Limit("copies_per_tenant_max", copying.COPIES_PER_TENANT_MAX, "copies", "Of all instances of one tenant."),
+        Limit("copies_per_instance_max", copy_limits.COPIES_PER_INSTANCE_MAX, "copies", "Topics copied at once."),
+        Limit("copies_per_tenant_max", copy_limits.COPIES_PER_TENANT_MAX, "copies", "Of all instances of one tenant."),
         Limit(
             "copy_bandwidth_percent",
-            copying.COPY_BANDWIDTH_PERCENT,
+            copy_limits.COPY_BANDWIDTH_PERCENT,
             "percent",
             "Share of the instance's bandwidth that copying a topic takes.",
         ),
-        Limit("copy_bytes_per_s_max", copying.COPY_BYTES_PER_S_MAX, "bytes/s", "Pace of copying a topic."),
+        Limit("copy_bytes_per_s_max", copy_limits.COPY_BYTES_PER_S_MAX, "bytes/s", "Pace of copying a topic."),
     )
 
 

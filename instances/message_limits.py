@@ -10,7 +10,7 @@ from tenants.limits import Limit
 
 
 def limits_of_messages() -> tuple[Limit, ...]:
-    """Returns all of them in the order of `/limits`."""
+    """Returns the limits in the order of `/limits`."""
     return *_message_limits(), *_schema_limits(), *_stream_limits()
 
 

@@ -57,8 +57,8 @@ from tenants.versioned import Versioned
 TOPIC_CHARS_MAX = 249
 NAME_CONSTRAINT = "instance_name_once"
 HOST_CHARS_MAX = 253
-# As a replication factor: a replica on each broker of the instance, `REPLICATION_FACTOR_MAX` at most.
-ONE_ON_EACH_BROKER = -1
+# Replication factor that stands for a replica on each broker of the instance, `REPLICATION_FACTOR_MAX` at most.
+REPLICA_ON_EACH_BROKER = -1
 assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # a topic's lists fit into a ZooKeeper node
 
 
@@ -70,7 +70,7 @@ def default_settings() -> dict[str, Any]:
     return {
         "auto_create_topics": True,
         "default_partitions": 3,
-        "default_replication_factor": ONE_ON_EACH_BROKER,
+        "default_replication_factor": REPLICA_ON_EACH_BROKER,
         "allow_everyone_if_no_acl": False,
         "bandwidth_policy": DEFAULT_POLICY,
         "quota_scope": QuotaScope.CLUSTER.value,
@@ -84,7 +84,7 @@ def default_settings() -> dict[str, Any]:
 def stored_settings(requested: Mapping[str, Any]) -> dict[str, Any]:
     """Returns settings as a row stores them: a default replication factor of None becomes -1, as brokers know it."""
     factor = requested.get("default_replication_factor", ...)
-    return {**requested, "default_replication_factor": ONE_ON_EACH_BROKER} if factor is None else dict(requested)
+    return {**requested, "default_replication_factor": REPLICA_ON_EACH_BROKER} if factor is None else dict(requested)
 
 
 class Instance(Versioned):
@@ -190,16 +190,16 @@ class Instance(Versioned):
     @property
     def default_replication_factor(self) -> int | None:
         """Replication factor in force: the tenant's choice, else a replica on each broker; None without brokers."""
-        chosen = self.settings.get("default_replication_factor", ONE_ON_EACH_BROKER)
-        if chosen != ONE_ON_EACH_BROKER:
-            return int(chosen)
+        factor = self.settings.get("default_replication_factor", REPLICA_ON_EACH_BROKER)
+        if factor != REPLICA_ON_EACH_BROKER:
+            return int(factor)
         return min(len(self.endpoints), REPLICATION_FACTOR_MAX) or None
 
     @property
     def settings_in_force(self) -> dict[str, Any]:
-        """Settings with the default of each one that the row does not have yet."""
-        chosen = {**default_settings(), **self.settings}
-        return {**chosen, "default_replication_factor": self.default_replication_factor}
+        """The row's settings, and the defaults of settings that it does not have yet."""
+        settings = {**default_settings(), **self.settings}
+        return {**settings, "default_replication_factor": self.default_replication_factor}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -280,8 +280,8 @@ class RouteCertificates(models.Model):
 
     `private_key_pem` is encrypted. `revoked` is a set of hashes of revoked certificates
     (`instances.routes.certificate_entries.Revoked`), `crl_numbers` has the number of each authority's revocation list,
-    `crl_parts` its summary; an earlier version writes the numbers alone. Lists of authorities that were removed are
-    among them. `warned` has the last warning about an expiry, in days before it, by kind, so that none is repeated.
+    `crl_parts` its summary; an earlier version writes the numbers alone. Both include lists of removed authorities.
+    `warned` has the last warning about an expiry by kind, in days before the expiry, so that none is repeated.
     """
 
     route = models.OneToOneField(

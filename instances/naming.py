@@ -1,4 +1,4 @@
-"""Tenant names and the names the cluster uses for them (CKA-15, CKA-16). Pure.
+"""Names that tenants use, and the internal names that the cluster uses for them (CKA-15, CKA-16). Pure.
 
 An internal topic name is `<instance id>.<topic>`. A name that would be longer than Kafka's 249 characters, or that
 looks like a hashed one, becomes `<instance id>.h.<hash>`, and the pair is stored in ZooKeeper
@@ -60,20 +60,21 @@ def internal_topic(instance_id: str, topic: str) -> str:
 
 
 def split_internal(internal: str) -> tuple[str | None, str]:
-    """Returns `(instance id, rest)`; the instance is None for the cluster's own topics, such as `__usage`.
+    """Returns the instance id and the part after its dot; None and the whole name for a topic of the cluster itself,
+    such as `__usage`.
 
-    A rest that starts with `h.` is a hash: the tenant's name is in the topic's document.
+    A second part that starts with `h.` is a hash: the tenant's name is in the topic's document.
     """
-    instance_id, dot, rest = internal.partition(".")
-    if dot and rest and is_instance_id(instance_id):
-        return instance_id, rest
+    instance_id, dot, name_or_hash = internal.partition(".")
+    if dot and name_or_hash and is_instance_id(instance_id):
+        return instance_id, name_or_hash
     return None, internal
 
 
 def plain_topic(internal: str) -> str | None:
     """Returns the tenant's name of an internal topic, or None if it is hashed."""
-    rest = split_internal(internal)[1]
-    return None if rest.startswith(HASHED_PREFIX) else rest
+    name_or_hash = split_internal(internal)[1]
+    return None if name_or_hash.startswith(HASHED_PREFIX) else name_or_hash
 
 
 def internal_scoped(instance_id: str, name: str) -> str:

@@ -114,9 +114,7 @@ def instance_detail(acting: Actor, instance_id: str) -> Instance:
 
 
 def needing_attention(tenant: Tenant, *, include_ids: Sequence[str] = ()) -> QuerySet[Instance]:
-    """Returns instances that need attention: suspended, failed, with an unmet condition, or named by
-    `include_ids`.
-    """
+    """Returns instances that need attention: suspended, failed, with a condition that is false, or in `include_ids`."""
     is_stopped = Q(phase__in=(Phase.SUSPENDED.value, Phase.FAILED.value))
     is_faulty = Q()
     for kind in OBSERVED:
@@ -165,11 +163,11 @@ def events(instance: Instance) -> QuerySet[AuditEntry]:
     return AuditEntry.objects.filter(is_about_instance, tenant_id=instance.tenant_id)
 
 
-def topics_created(instance: Instance) -> list[str]:
+def recently_created_topics(instance: Instance) -> list[str]:
     """Returns the names of topics recently created in the console or over REST, latest first."""
     rows = events(instance).filter(action="topic.created").order_by("-time", "-id")
-    result = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_CONSIDERED_MAX]
-    return [target.partition("/")[2] for target in result]
+    target_ids = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_CONSIDERED_MAX]
+    return [target_id.partition("/")[2] for target_id in target_ids]
 
 
 def topic_names(instance: Instance) -> list[str]:
@@ -191,8 +189,8 @@ def topic_detail(instance: Instance, name: str) -> TopicView:
     access.require_reachable(instance)
     description, config = describe_topic_with_config(instance, name)
     sizes = interfaces.observation.implementation.topic_sizes(instance.pk, name)
-    allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()
-    return _view(description, sizes, allowed, tuple(config))
+    allow_list = TopicAllowList.objects.filter(instance=instance, topic=name).first()
+    return _view(description, sizes, allow_list, tuple(config))
 
 
 def pending_view(topic: PendingTopic) -> TopicView:
@@ -260,14 +258,15 @@ def throughput(instance: Instance) -> Throughput:
     """Returns the bandwidth bought and in use, with the current throttles."""
     recent = traffic(instance, since_ms=-TRAFFIC_LATEST_MS)  # relative to the brokers' clocks
     last_full_ms = recent.now_ms - recent.now_ms % recent.step_ms - recent.step_ms
-    latest = next((point for point in reversed(recent.points) if point[0] == last_full_ms), (0, 0, 0, 0))
+    last_full = next((point for point in reversed(recent.points) if point[0] == last_full_ms), (0, 0, 0, 0))
+    _start_ms, produced_bytes, consumed_bytes, _delay_ms = last_full
     limit = instance.bandwidth_mb_s * BYTES_PER_MB
     return Throughput(
         now_ms=recent.now_ms,
         produce_limit_bytes_per_s=limit,
         consume_limit_bytes_per_s=limit,
-        produce_bytes_per_s=latest[1] * MS_PER_S // recent.step_ms,
-        consume_bytes_per_s=latest[2] * MS_PER_S // recent.step_ms,
+        produce_bytes_per_s=produced_bytes * MS_PER_S // recent.step_ms,
+        consume_bytes_per_s=consumed_bytes * MS_PER_S // recent.step_ms,
         by_broker=dict(recent.by_broker),
         throttles=throttles(instance),
         silent=recent.silent,
@@ -277,11 +276,11 @@ def throughput(instance: Instance) -> Throughput:
 def _view(
     topic: TopicDescription,
     sizes: TopicSizes,
-    allowed: TopicAllowList | None,
+    allow_list: TopicAllowList | None,
     config: Sequence[ConfigEntry] | None = None,
 ) -> TopicView:
-    known = sizes.partitions.get(topic.name, {})
-    is_complete = all(partition.index in known for partition in topic.partitions)
+    reported = sizes.partitions.get(topic.name, {})
+    is_complete = all(partition.index in reported for partition in topic.partitions)
     size_bytes, messages = sizes.topics.get(topic.name, (0, 0))
     return TopicView(
         name=topic.name,
@@ -290,8 +289,8 @@ def _view(
         replication_factor=topic.replication_factor,
         size_bytes=size_bytes if is_complete else None,
         message_count=messages if is_complete else None,
-        produce_ips=tuple(allowed.produce_ips) if allowed else (),
-        consume_ips=tuple(allowed.consume_ips) if allowed else (),
-        administer_ips=tuple(allowed.administer_ips) if allowed else (),
+        produce_ips=tuple(allow_list.produce_ips) if allow_list else (),
+        consume_ips=tuple(allow_list.consume_ips) if allow_list else (),
+        administer_ips=tuple(allow_list.administer_ips) if allow_list else (),
         config=tuple(config) if config is not None else None,
     )

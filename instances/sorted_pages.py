@@ -14,14 +14,14 @@ from typing import Any, Generic, TypeVar
 from tenants.api import pages
 
 Row = TypeVar("Row")
-# A token that begins at the first row.
-FIRST = ""
+# Token of the first page.
+FIRST_PAGE_TOKEN = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedPage(Generic[Row]):
-    """Rows of one page. `next_token` and `previous_token` are None at the ends; `FIRST` leads to the first page.
-    `first` is the number of the first row, counted from 1.
+    """Rows of one page. `next_token` is None on the last page, `previous_token` on the first one. `first` is the number
+    of the first row, counted from 1.
     """
 
     rows: Sequence[Row]
@@ -42,7 +42,7 @@ def sorted_page(
 ) -> SortedPage[Row]:
     """Returns a page of `rows`, which are sorted in place. None comes last in either order; ties are sorted by name.
 
-    Raises `DomainError(invalid_page_token)`.
+    `binding` identifies the list and its order. Raises `DomainError(invalid_page_token)` for a token of another list.
     """
 
     def key(row: Row) -> tuple[Any, ...]:
@@ -63,7 +63,7 @@ def sorted_page(
         rows=rows[begin:end],
         first=begin + 1,
         next_token=token_after(end - 1) if end < len(rows) else None,
-        previous_token=None if begin == 0 else token_after(previous_begin - 1) if previous_begin else FIRST,
+        previous_token=None if begin == 0 else token_after(previous_begin - 1) if previous_begin else FIRST_PAGE_TOKEN,
     )
 
 

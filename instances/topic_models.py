@@ -17,7 +17,7 @@ ANY_SCHEMA_ID = -1
 
 class TopicSchema(models.Model):
     """Schema by which keys or values of a topic are shown. With `schema_id` ANY_SCHEMA_ID it applies to framed values
-    of any id. Schemas of a topic that a client deletes stay, and count towards the limit of the instance.
+    of any id. Schemas stay when a client deletes their topic, and still count towards the limit of the instance.
     """
 
     id = TypedIdField("sch")

@@ -22,7 +22,7 @@ from brokers.models import Broker, Cluster, Rebalance
 from brokers.monitoring import observe
 from brokers.monitoring.health import health, modules_of
 from instances.interfaces import BrokerUnresponsive
-from instances.lifecycle.conditions import Shortened, StorageUsed
+from instances.lifecycle.conditions import ShortenedRetention, StorageUsed
 from instances.limits import BYTES_PER_GB
 from tenants.containment import contained
 from tenants.errors import Unavailable
@@ -84,7 +84,7 @@ def _storage(body: Mapping[str, Any]) -> dict[str, StorageUsed] | None:
     }
 
 
-def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Shortened]:
+def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, ShortenedRetention]:
     """Returns the topics with shortened retention of each instance, with the minute of the oldest remaining record in
     any partition; a bounded number of topics.
     """
@@ -96,7 +96,7 @@ def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Shortened]:
                 minute_ms = int(oldest_ms) - int(oldest_ms) % MS_PER_MINUTE
                 topics[str(name)] = min(topics.get(str(name), minute_ms), minute_ms)
     return {
-        instance_id: Shortened(topics=tuple(sorted(topics.items())[:SHORTENED_TOPICS_NAMED_MAX]))
+        instance_id: ShortenedRetention(topics=tuple(sorted(topics.items())[:SHORTENED_TOPICS_NAMED_MAX]))
         for instance_id, topics in topics_by_instance.items()
     }
 
@@ -121,7 +121,7 @@ class ClusterMap:
     storage: Mapping[str, StorageUsed] | None = None
     # Instances whose oldest records were recently deleted because they were nearly full, as reported by all brokers
     # that answered.
-    shortened: Mapping[str, Shortened] = field(default_factory=dict)
+    shortened: Mapping[str, ShortenedRetention] = field(default_factory=dict)
 
     @property
     def is_checking(self) -> bool:

@@ -30,7 +30,13 @@ from brokers.models import Broker, Cluster, Placement
 from brokers.monitoring import cluster_overview
 from instances import services
 from instances.choices import ConditionType
-from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless, Observation, Shortened, StorageUsed
+from instances.lifecycle.conditions import (
+    PARTITIONS_NAMED_MAX,
+    LeaderlessPartitions,
+    Observation,
+    ShortenedRetention,
+    StorageUsed,
+)
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
 from tenants.alert_state import FACT_TERMS, Sample, advance, pending_since
@@ -62,9 +68,9 @@ def _check_cluster(cluster: Cluster, now: datetime) -> int:
     filling = {*(cluster_map.storage or {}), *cluster_map.shortened}
     for instance in _instances_to_check(cluster, has_no_problem=not silent and not leaderless, filling=filling):
         with contained("watch.instance_failed", instance_id=instance.pk):
-            own_leaderless = None if leaderless is None else leaderless.get(instance.pk, Leaderless())
+            own_leaderless = None if leaderless is None else leaderless.get(instance.pk, LeaderlessPartitions())
             storage_used = None if cluster_map.storage is None else cluster_map.storage.get(instance.pk, StorageUsed())
-            shortened = cluster_map.shortened.get(instance.pk) or (None if cluster_map.silent else Shortened())
+            shortened = cluster_map.shortened.get(instance.pk) or (None if cluster_map.silent else ShortenedRetention())
             observation = Observation(
                 silent=frozenset(silent), leaderless=own_leaderless, storage=storage_used, shortened=shortened, at=now
             )
@@ -134,7 +140,7 @@ def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -
     return result
 
 
-def _leaderless(cluster: Cluster, cluster_map: cluster_overview.ClusterMap) -> dict[str, Leaderless] | None:
+def _leaderless(cluster: Cluster, cluster_map: cluster_overview.ClusterMap) -> dict[str, LeaderlessPartitions] | None:
     """Returns the leaderless partitions by instance; None if no broker has an image of the cluster."""
     if not cluster_map.is_known:
         return None
@@ -155,14 +161,14 @@ def _leaderless(cluster: Cluster, cluster_map: cluster_overview.ClusterMap) -> d
         if not after:
             break
     return {
-        instance_id: Leaderless(count=len(names), names=tuple(names[:PARTITIONS_NAMED_MAX]))
+        instance_id: LeaderlessPartitions(count=len(names), names=tuple(names[:PARTITIONS_NAMED_MAX]))
         for instance_id, names in result.items()
     }
 
 
 def _leaderless_in_two_runs(
-    cluster: Cluster, leaderless_now: dict[str, Leaderless] | None, now: datetime
-) -> dict[str, Leaderless] | None:
+    cluster: Cluster, leaderless_now: dict[str, LeaderlessPartitions] | None, now: datetime
+) -> dict[str, LeaderlessPartitions] | None:
     """Returns the instances that had leaderless partitions in the previous run, too. Without the shared cache one run
     suffices.
     """

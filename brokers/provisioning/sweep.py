@@ -14,7 +14,7 @@ from brokers.models import Cluster, Placement
 from brokers.placement import instance_placement
 from brokers.provisioning.publisher import Publisher
 from instances import naming
-from instances.lifecycle.phases import MOVING, Phase
+from instances.lifecycle.phases import WITH_PENDING_WORK, Phase
 from instances.models import Instance
 from tenants.containment import contained
 from tenants.errors import DomainError
@@ -43,7 +43,7 @@ def needing_work(now: datetime) -> list[str]:
 def incomplete(now: datetime) -> list[str]:
     """Returns the ids of instances whose rows alone show that work is left, the least recently updated first."""
     rows = Instance.objects.exclude(phase__in=(Phase.DELETED.value, Phase.FAILED.value)).filter(
-        Q(phase__in=[phase.value for phase in MOVING])
+        Q(phase__in=[phase.value for phase in WITH_PENDING_WORK])
         | Q(generation__gt=F("observed_generation"))
         | Q(phase=Phase.DELETING.value, restorable_until__lte=now)
     )

@@ -22,8 +22,9 @@ def require_valid(rule: AclRule) -> None:
 
 
 def address_of(host: str) -> str:
-    """Returns an address as brokers write those of connections, `*` unchanged. Raises `ValueError` for
-    anything else.
+    """Returns an address in the form in which brokers write addresses of connections; `*` is returned unchanged.
+
+    Raises `ValueError` for a text that is no address.
     """
     if host == WILDCARD:
         return host

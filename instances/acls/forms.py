@@ -38,10 +38,10 @@ OPERATION_LABELS: Final = {
     "idempotent_write": _("write idempotently"),
 }
 PERMISSION_LABELS: Final = {constants.ALLOW: _("may"), constants.DENY: _("may not")}
-PATTERNS: Final = ((EXACTLY, _("is exactly")), (BEGINS, _("begins with")), (EVERY, _("is any")))
+PATTERN_CHOICES: Final = ((EXACTLY, _("is exactly")), (BEGINS, _("begins with")), (EVERY, _("is any")))
 # The resource types of a rule, with their operations (`constants.OPERATIONS_OF`).
-RESOURCES: Final = [(kind, RESOURCE_LABELS[kind]) for kind in constants.OPERATIONS_OF]
-OPERATIONS: Final = [(name, OPERATION_LABELS[name]) for name in constants.OPERATIONS]
+RESOURCE_CHOICES: Final = [(kind, RESOURCE_LABELS[kind]) for kind in constants.OPERATIONS_OF]
+OPERATION_CHOICES: Final = [(name, OPERATION_LABELS[name]) for name in constants.OPERATIONS]
 
 
 def _user_field() -> forms.CharField:
@@ -57,7 +57,7 @@ class AccessForm(forms.Form):
 
     user = _user_field()
     task = forms.ChoiceField(label=_("May"), choices=TASKS, initial=READ)
-    pattern = forms.ChoiceField(label=_("Topics whose name"), choices=PATTERNS, initial=EXACTLY)
+    pattern = forms.ChoiceField(label=_("Topics whose name"), choices=PATTERN_CHOICES, initial=EXACTLY)
     topic = forms.CharField(label=_("Topic"), max_length=ACL_NAME_BYTES_MAX, required=False)
     group = forms.CharField(
         label=_("Consumer group"), max_length=ACL_NAME_BYTES_MAX, required=False,
@@ -77,12 +77,12 @@ class AccessForm(forms.Form):
         values = self.cleaned_data
         name, pattern = _pattern(values["topic"], values["pattern"])
         tasks = (READ, WRITE) if values["task"] == BOTH else (values["task"],)
-        result = [_allowed(values["user"], constants.TOPIC, name, pattern, task) for task in tasks]
+        result = [_allow_rule(values["user"], constants.TOPIC, name, pattern, task) for task in tasks]
         if values["task"] != WRITE:
-            group, ends = values["group"], values["group"].endswith("*")
-            kind = EVERY if group == "*" else BEGINS if ends else EXACTLY
-            name, pattern = _pattern(group[:-1] if ends else group, kind)
-            result.append(_allowed(values["user"], constants.GROUP, name, pattern, READ))
+            group, is_prefix = values["group"], values["group"].endswith("*")
+            kind = EVERY if group == "*" else BEGINS if is_prefix else EXACTLY
+            name, pattern = _pattern(group[:-1] if is_prefix else group, kind)
+            result.append(_allow_rule(values["user"], constants.GROUP, name, pattern, READ))
         return result
 
 
@@ -91,9 +91,9 @@ class RuleForm(forms.Form):
 
     user = _user_field()
     permission = forms.ChoiceField(label=_("May or may not"), choices=list(PERMISSION_LABELS.items()))
-    operation = forms.ChoiceField(label=_("Operation"), choices=OPERATIONS, initial="read")
-    resource_type = forms.ChoiceField(label=_("On a"), choices=RESOURCES)
-    pattern = forms.ChoiceField(label=_("Whose name"), choices=PATTERNS, initial=EXACTLY)
+    operation = forms.ChoiceField(label=_("Operation"), choices=OPERATION_CHOICES, initial="read")
+    resource_type = forms.ChoiceField(label=_("On a"), choices=RESOURCE_CHOICES)
+    pattern = forms.ChoiceField(label=_("Whose name"), choices=PATTERN_CHOICES, initial=EXACTLY)
     resource_name = forms.CharField(label=_("Name"), max_length=ACL_NAME_BYTES_MAX, required=False)
     host = forms.CharField(
         label=_("From"), max_length=HOST_CHARS_MAX, required=False,
@@ -125,7 +125,7 @@ class RuleForm(forms.Form):
 
 
 class ExactRuleForm(forms.Form):
-    """A rule that is listed on the page. A Kafka client may have created it, so its names are taken unchanged."""
+    """A rule that is listed on the page. A Kafka client may have created it, so its names are not checked."""
 
     resource_type = forms.ChoiceField(choices=[(name, name) for name in constants.RESOURCE_TYPES])
     resource_name = forms.CharField(strip=False)
@@ -140,11 +140,11 @@ class ExactRuleForm(forms.Form):
 
 
 class QuestionForm(forms.Form):
-    """A query whether a user may do something."""
+    """Query for the decision whether a user may do an operation."""
 
     user = forms.CharField(label=_("User"), max_length=ACL_NAME_BYTES_MAX)
-    operation = forms.ChoiceField(label=_("Operation"), choices=OPERATIONS[1:], initial="read")
-    resource_type = forms.ChoiceField(label=_("On a"), choices=RESOURCES)
+    operation = forms.ChoiceField(label=_("Operation"), choices=OPERATION_CHOICES[1:], initial="read")
+    resource_type = forms.ChoiceField(label=_("On a"), choices=RESOURCE_CHOICES)
     resource_name = forms.CharField(label=_("Name"), max_length=ACL_NAME_BYTES_MAX, required=False)
     host = forms.CharField(label=_("From"), max_length=HOST_CHARS_MAX, required=False)
 
@@ -180,7 +180,7 @@ def _pattern(name: str, pattern: str) -> tuple[str, str]:
     return (constants.WILDCARD, constants.LITERAL) if pattern == EVERY else (name, pattern)
 
 
-def _allowed(user: str, kind: str, name: str, pattern: str, operation: str) -> AclRule:
+def _allow_rule(user: str, kind: str, name: str, pattern: str, operation: str) -> AclRule:
     return AclRule(
         resource_type=kind, resource_name=name, pattern_type=pattern, principal=principal_of(user),
         host=constants.WILDCARD, operation=operation, permission=constants.ALLOW,

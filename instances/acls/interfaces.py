@@ -42,7 +42,7 @@ class AclFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessQuestion:
-    """A query whether this principal, connected from this host, may do this."""
+    """Query whether a principal that connects from a host may do an operation on a resource."""
 
     principal: str
     host: str
@@ -53,7 +53,7 @@ class AccessQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessDecision:
-    """The decision; `rule` is the one that decided, if any; `reason` is one of
+    """Answer to an `AccessQuestion`. `rule` is the rule that decided, if any; `reason` is one of
     `brokers.contract.acl_decisions.DecisionReason`.
     """
 
@@ -72,7 +72,7 @@ class AclAdminClient(Protocol):
     def rules(self, instance_id: str, rule_filter: AclFilter) -> Sequence[AclRule]: ...
 
     def create(self, instance_id: str, rules: Sequence[AclRule]) -> None:
-        """Creates all rules; existing ones stay. Raises if one is refused: others may have been created."""
+        """Creates all rules; existing ones stay. Raises the error of a refused rule; others may have been created."""
         ...
 
     def delete(self, instance_id: str, rule_filters: Sequence[AclFilter]) -> Sequence[AclRule]:

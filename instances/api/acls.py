@@ -22,12 +22,12 @@ from tenants.errors import FieldError, Invalid
 DATA_PLANE_ERRORS = (409, 503)
 KEY_CHARS_MAX = 200
 
-READING = OpenApiExample(
+READ_EXAMPLE = OpenApiExample(
     "May read a topic",
     value={"principal": "User:billing", "resource_type": "topic", "resource_name": "orders", "operation": "read"},
     request_only=True,
 )
-GROUPS = OpenApiExample(
+GROUPS_EXAMPLE = OpenApiExample(
     "May use consumer groups whose names begin with billing-",
     value={
         "principal": "User:billing",
@@ -60,7 +60,7 @@ class AclCollection(ApiView):
         returns=s.AclOut,
         status=201,
         errors=DATA_PLANE_ERRORS,
-        examples=(READING, GROUPS),
+        examples=(READ_EXAMPLE, GROUPS_EXAMPLE),
     )
     def post(self, request: Request, instance_id: str) -> Response:
         """Create an access rule.
@@ -130,5 +130,5 @@ def _key(rule: AclRule) -> str:
     rule keeps the key unique.
     """
     parts = astuple(rule)
-    shown = f"{rule.resource_type} {rule.resource_name}"[:KEY_CHARS_MAX]
-    return f"{shown} {hashlib.sha256(repr(parts).encode()).hexdigest()}"
+    prefix = f"{rule.resource_type} {rule.resource_name}"[:KEY_CHARS_MAX]
+    return f"{prefix} {hashlib.sha256(repr(parts).encode()).hexdigest()}"

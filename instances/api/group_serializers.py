@@ -68,7 +68,7 @@ class ResetIn(StrictSerializer):
     `offsets` is required.
     """
 
-    to = Choice(choices=[aim.value for aim in ResetMode])
+    to = Choice(choices=[mode.value for mode in ResetMode])
     time = Instant(required=False, help_text="To the first message that is as young as this.")
     offset = Integer(required=False, min_value=0, max_value=OFFSET_MAX)
     by = Integer(

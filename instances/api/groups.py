@@ -18,8 +18,8 @@ from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid, Message
 
 DATA_PLANE_ERRORS = (409, 503)
-# Field of the body that has the value of a mode.
-VALUES = {ResetMode.TIME: "time", ResetMode.OFFSET: "offset", ResetMode.SHIFT: "by", ResetMode.GIVEN: "offsets"}
+# Field of the body that has the value of the mode, for each mode that requires one.
+FIELD_BY_MODE = {ResetMode.TIME: "time", ResetMode.OFFSET: "offset", ResetMode.SHIFT: "by", ResetMode.GIVEN: "offsets"}
 
 
 class GroupCollection(ApiView):
@@ -49,11 +49,11 @@ class GroupResource(ApiView):
     def get(self, request: Request, instance_id: str, group: str) -> Response:
         """Read a group with its members, their assignments, and the committed offset and lag of each partition."""
         instance = access.instance(self.actor, instance_id)
-        result = selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
-        result = replace(
-            result, held_by=tuple(blocking_transactions.blocking_transactions(instance, result.partitions))
+        detail = selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
+        detail = replace(
+            detail, held_by=tuple(blocking_transactions.blocking_transactions(instance, detail.partitions))
         )
-        return self.one(result, s.GroupOut, etag=result.etag)
+        return self.one(detail, s.GroupOut, etag=detail.etag)
 
     @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, requires_if_match=True, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str, group: str) -> Response:
@@ -128,9 +128,9 @@ class TransactionResource(ApiView):
     @endpoint("get_transaction", Scope.GROUPS_READ, returns=s.TransactionDetailOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str, transactional_id: str) -> Response:
         """Read a transactional id, and its producer's state at the leaders of its partitions."""
-        result = transaction_selectors.transaction_detail(access.instance(self.actor, instance_id), transactional_id)
-        body = s.TransactionOut(result.row).data | {
-            "producers": [_producer(*producer) for producer in result.producers]
+        detail = transaction_selectors.transaction_detail(access.instance(self.actor, instance_id), transactional_id)
+        body = s.TransactionOut(detail.row).data | {
+            "producers": [_producer(*producer) for producer in detail.producers]
         }
         return Response(body)
 
@@ -153,14 +153,14 @@ class TransactionAbort(ApiView):
         return self.nothing()
 
 
-def _producer(partition: tuple[str, int], summary: Any, is_known: bool) -> dict[str, Any]:
+def _producer(partition: tuple[str, int], state: Any, is_known: bool) -> dict[str, Any]:
     return {
         "topic": partition[0],
         "partition": partition[1],
         "is_known": is_known,
-        "first_offset": summary.transaction_start_offset if summary else None,
-        "last_sequence": summary.last_sequence if summary else None,
-        "last_timestamp_ms": summary.last_timestamp_ms if summary else None,
+        "first_offset": state.transaction_start_offset if state else None,
+        "last_sequence": state.last_sequence if state else None,
+        "last_timestamp_ms": state.last_timestamp_ms if state else None,
     }
 
 
@@ -171,8 +171,8 @@ def _target(body: Any) -> ResetTarget:
     listed twice.
     """
     mode = ResetMode(body["to"])
-    required = VALUES.get(mode)
-    for name in VALUES.values():
+    required = FIELD_BY_MODE.get(mode)
+    for name in FIELD_BY_MODE.values():
         if name == required and name not in body:
             raise Invalid.at(f"/{name}", Message(gettext_noop("`%(name)s` needs it."), name=mode.value), code="needed")
         if name != required and name in body:
@@ -187,10 +187,10 @@ def _target(body: Any) -> ResetTarget:
         if len(offsets) != len(body["offsets"]):
             detail = "A partition stands here twice."
             raise Invalid(detail, errors=[FieldError(pointer="/offsets", detail=detail, code="repeated")])
-    at = body.get("time")
+    time = body.get("time")
     return ResetTarget(
         mode=mode,
-        at_ms=None if at is None else time_ms(at),
+        at_ms=None if time is None else time_ms(time),
         offset=body.get("offset"),
         by=body.get("by"),
         given=offsets,

@@ -12,20 +12,20 @@ from tenants import csv_files
 from tenants.errors import NotFound
 
 
-def message_file(page: MessagePage, topic: str, form: str) -> HttpResponseBase:
-    """Returns the messages of a page in one of `files.FORMS`.
+def message_file(page: MessagePage, topic: str, file_format: str) -> HttpResponseBase:
+    """Returns the messages of a page in one of `files.FILE_FORMATS`.
 
     The response is an attachment, so that a browser saves it and never renders it: its content comes from Kafka
-    clients. Raises `NotFound` for the form `value` if the page has no message, or its message has no value.
+    clients. Raises `NotFound` for the format `value` if the page has no message, or its message has no value.
     """
-    if form == files.VALUE:
+    if file_format == files.VALUE:
         return _value(page, topic)
-    described = MessageOut(page.messages, many=True).data
-    name = f"{topic}{files.SUFFIXES[form]}"
-    if form == files.CSV:
-        return csv_files.response(name, files.CSV_HEAD, files.csv_rows(page.messages, described))
-    body = files.zipped(page.messages, described) if form == files.ZIP else files.json_lines(described)
-    return _attachment(body, name, form)
+    api_messages = MessageOut(page.messages, many=True).data
+    name = f"{topic}{files.SUFFIXES[file_format]}"
+    if file_format == files.CSV:
+        return csv_files.response(name, files.CSV_COLUMNS, files.csv_rows(page.messages, api_messages))
+    body = files.zipped(page.messages, api_messages) if file_format == files.ZIP else files.json_lines(api_messages)
+    return _attachment(body, name, file_format)
 
 
 def _value(page: MessagePage, topic: str) -> HttpResponse:
@@ -35,7 +35,7 @@ def _value(page: MessagePage, topic: str) -> HttpResponse:
     return _attachment(record.value, f"{topic}-{record.partition}-{record.offset}.bin", files.VALUE)
 
 
-def _attachment(body: bytes | str, name: str, form: str) -> HttpResponse:
-    response = HttpResponse(body, content_type=files.MEDIA_TYPES[form])
+def _attachment(body: bytes | str, name: str, file_format: str) -> HttpResponse:
+    response = HttpResponse(body, content_type=files.MEDIA_TYPES[file_format])
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response

@@ -93,18 +93,18 @@ class MessageQuery(StreamQuery):
         required=False, max_length=PAGE_TOKEN_CHARS_MAX, help_text="`next_page_token` of the page before."
     )
 
-    def validate_start(self, words: str) -> str:
+    def validate_start(self, text: str) -> str:
         try:
-            start.parse(words)
+            start.parse(text)
         except start.WrongStart as error:
             raise serializers.ValidationError(str(error)) from None
-        return words
+        return text
 
 
 class FileQuery(MessageQuery):
     form = Choice(
         required=False,
-        choices=files.FORMS,
+        choices=files.FILE_FORMATS,
         help_text="`jsonl` (the default): a message a line, as `list_messages` answers it. `csv`: texts that a "
         "spreadsheet would run as a formula begin with an apostrophe. `zip`: the values as they are stored, up to "
         f"{limits.PAGE_SHOWN_BYTES_MAX:,} bytes, and the messages as JSON lines. `value`: the value of the first "
@@ -174,8 +174,8 @@ class MessageOut(serializers.Serializer):
     )
 
     def get_timestamp(self, shown: ShownMessage) -> str | None:
-        moment = moment_of(shown.record.timestamp_ms)
-        return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        instant = datetime_of(shown.record.timestamp_ms)
+        return None if instant is None else instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def get_timestamp_type(self, shown: ShownMessage) -> str:
         return APPEND_TIME if shown.record.is_append_time else CREATE_TIME
@@ -203,7 +203,7 @@ class MessagePageOut(serializers.Serializer):
     scanned = serializers.IntegerField(help_text="Messages looked at for this page.")
     reached = serializers.SerializerMethodField(help_text="Offset by partition at which the next page begins.")
     unavailable_partitions = serializers.ListField(
-        child=serializers.IntegerField(), source="unavailable", help_text="Nobody leads these at the moment."
+        child=serializers.IntegerField(), source="unavailable", help_text="Nobody leads these at the instant."
     )
     unreadable = UnreadableOut(many=True)
     next_page_token = serializers.CharField(source="next_token", allow_null=True)
@@ -233,10 +233,10 @@ class NewMessageIn(StrictSerializer):
     key_format = Choice(required=False, choices=content.SENT_AS, help_text="`text` without it.")
     value_format = Choice(required=False, choices=content.SENT_AS, help_text="`text` without it; `json` is checked.")
 
-    def validate_timestamp(self, moment: datetime) -> datetime:
-        if start.to_ms(moment) < 0:
+    def validate_timestamp(self, instant: datetime) -> datetime:
+        if start.to_ms(instant) < 0:
             raise serializers.ValidationError("Times begin with 1970.")
-        return moment
+        return instant
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         for name in ("key", "value"):
@@ -270,7 +270,7 @@ class SendResultsOut(serializers.Serializer):
 
 def new_message(body: Mapping[str, Any]) -> NewMessage:
     """Returns the message to send from the validated fields of `NewMessageIn`."""
-    moment = body.get("timestamp")
+    instant = body.get("timestamp")
     return NewMessage(
         key=body["key"],
         value=body["value"],
@@ -279,11 +279,11 @@ def new_message(body: Mapping[str, Any]) -> NewMessage:
             for header in body.get("headers", ())
         ],
         partition=body.get("partition"),
-        timestamp_ms=None if moment is None else start.to_ms(moment),
+        timestamp_ms=None if instant is None else start.to_ms(instant),
     )
 
 
-def moment_of(timestamp_ms: int) -> datetime | None:
+def datetime_of(timestamp_ms: int) -> datetime | None:
     """Returns a timestamp as datetime in UTC; None for -1 (no timestamp) and beyond the range of datetime."""
     if timestamp_ms < 0:
         return None

@@ -58,7 +58,7 @@ class MessageCollection(ApiView):
         topic masks are hidden from callers without `messages:unmask`, and filters do not find them.
         """
         instance = access.instance(self.actor, instance_id)
-        read_request = _request(self.query)
+        read_request = _read_request(self.query)
         page = services.read_messages(acting=self.actor, instance=instance, topic=name, read_request=read_request)
         return self.one(page, s.MessagePageOut)
 
@@ -112,12 +112,12 @@ class MessageFile(ApiView):
         `messages:unmask` if the topic masks fields of its values.
         """
         instance = access.instance(self.actor, instance_id)
-        form = self.query.get("form", files.JSON_LINES)
-        read_request = replace(_request(self.query), file=form)
-        if form == files.VALUE:
+        file_format = self.query.get("form", files.JSON_LINES)
+        read_request = replace(_read_request(self.query), file=file_format)
+        if file_format == files.VALUE:
             read_request = replace(read_request, limit=1)
         page = services.read_messages(acting=self.actor, instance=instance, topic=name, read_request=read_request)
-        response = message_file(page, name, form)
+        response = message_file(page, name, file_format)
         if page.next_token is not None:
             query = request.GET.copy()
             query["page_token"] = page.next_token
@@ -147,7 +147,7 @@ class MessageEvents(ApiView):
         instance = access.instance(self.actor, instance_id)
         read_request = services.ReadRequest(
             start=FROM_NEWEST,
-            start_words=DEFAULT_START,
+            start_text=DEFAULT_START,
             partition=self.query.get("partition"),
             filters=texts_from(self.query),
             decode=self.query.get("decode", content.AUTO),
@@ -164,11 +164,11 @@ class MessageEvents(ApiView):
         return LiveResponse(LiveMessages(stream, _message_json))
 
 
-def _request(query: Mapping[str, Any]) -> services.ReadRequest:
+def _read_request(query: Mapping[str, Any]) -> services.ReadRequest:
     start_text = query.get("start", DEFAULT_START)
     return services.ReadRequest(
         start=start.parse(start_text),
-        start_words=start_text,
+        start_text=start_text,
         partition=query.get("partition"),
         limit=query.get("limit", limits.PAGE_MESSAGES_DEFAULT),
         filters=texts_from(query),

@@ -53,15 +53,17 @@ class PrometheusMetrics(ApiView):
             raise Unavailable("No broker of this instance answers.", retry_after_s=1)
         now_ms = time.time_ns() // 1_000_000
         may_see_groups = permissions.permits(self.actor, Scope.GROUPS_READ)
-        known = lag_history.latest(instance.pk, now_ms) if may_see_groups else {}
-        oldest_ms = min((at_ms for at_ms, _ in known.values()), default=now_ms)
-        figures = prometheus.ScrapeValues(
+        lags_by_group = lag_history.latest_lags(instance.pk, now_ms) if may_see_groups else {}
+        oldest_ms = min((at_ms for at_ms, _ in lags_by_group.values()), default=now_ms)
+        scrape = prometheus.ScrapeValues(
             bandwidth_mb_s=instance.bandwidth_mb_s,
             storage_gb=instance.storage_gb,
             traffic=traffic,
             throttles=selectors.throttles(instance),
             sizes=selectors.topic_sizes(instance),
-            lags={(group, topic): lag for group, (_, by_topic) in known.items() for topic, lag in by_topic.items()},
+            lags={
+                (group, topic): lag for group, (_, by_topic) in lags_by_group.items() for topic, lag in by_topic.items()
+            },
             lags_age_s=max(0, now_ms - oldest_ms) / MS_PER_S,
         )
-        return HttpResponse(prometheus.render(figures), content_type=prometheus.CONTENT_TYPE)
+        return HttpResponse(prometheus.render(scrape), content_type=prometheus.CONTENT_TYPE)

@@ -16,11 +16,11 @@ from tenants.api.base import ApiView, endpoint
 from tenants.api.strict import StrictSerializer, Text
 from tenants.choices import Scope
 
-EXAMPLE = OpenApiExample(
+QUICKSTART_EXAMPLE = OpenApiExample(
     "A topic and a user of your own names", value={"topic": "orders", "user": "billing"}, request_only=True
 )
 
-PUSH = OpenApiExample("To a topic of your own", value={"topic": "orders"}, request_only=True)
+PUSH_EXAMPLE = OpenApiExample("To a topic of your own", value={"topic": "orders"}, request_only=True)
 
 
 class QuickstartIn(StrictSerializer):
@@ -72,7 +72,7 @@ class Quickstart(ApiView):
         status=201,
         secret_fields=("password", "code"),
         errors=(409, 503),
-        examples=(EXAMPLE,),
+        examples=(QUICKSTART_EXAMPLE,),
     )
     def post(self, request: Request, instance_id: str) -> Response:
         """Create everything that a first message needs.
@@ -119,7 +119,12 @@ class PushLimit(ApiView):
     tag = "Instances"
 
     @endpoint(
-        "push_instance_limit", Scope.QUOTAS_WRITE, body=PushIn, returns=PushOut, errors=(409, 503), examples=(PUSH,)
+        "push_instance_limit",
+        Scope.QUOTAS_WRITE,
+        body=PushIn,
+        returns=PushOut,
+        errors=(409, 503),
+        examples=(PUSH_EXAMPLE,),
     )
     def post(self, request: Request, instance_id: str) -> Response:
         """Demonstrate a limit.

@@ -188,12 +188,12 @@ class RouteOut(serializers.Serializer):
     revocation = RevocationOut(allow_null=True, help_text="For mtls. null: nothing is revoked.")
 
     def to_representation(self, route: Route) -> dict[str, Any]:
-        shown = {name: getattr(route, name) for name in self.fields if name not in ("addresses", "advertised_host")}
+        values = {name: getattr(route, name) for name in self.fields if name not in ("addresses", "advertised_host")}
         addresses = [
             {"broker_id": int(number), "address": address}
             for number, address in sorted(route.endpoints.items(), key=lambda item: int(item[0]))
         ]
-        return shown | {"addresses": addresses, "advertised_host": route.advertised_host or None}
+        return values | {"addresses": addresses, "advertised_host": route.advertised_host or None}
 
 
 class LimitsOut(serializers.Serializer):
@@ -229,10 +229,10 @@ class InstanceOut(serializers.Serializer):
     updated_at = serializers.DateTimeField()
 
     def to_representation(self, instance: Instance) -> dict[str, Any]:
-        return super().to_representation(_shown(instance))
+        return super().to_representation(_instance_values(instance))
 
 
-def _shown(instance: Instance) -> dict[str, Any]:
+def _instance_values(instance: Instance) -> dict[str, Any]:
     """Returns the content of `InstanceOut` for a row."""
     return {
         "id": instance.pk,
@@ -445,11 +445,11 @@ class OperationOut(serializers.ModelSerializer[Operation]):
         """Returns the operation; a dry run is rolled back, so its ids are left out, and the planned
         instance is shown.
         """
-        shown = super().to_representation(operation)
+        representation = super().to_representation(operation)
         if not self.context["view"].dry_run:
-            return {**shown, "planned": None}
+            return {**representation, "planned": None}
         creates_instance = operation.generation == 1  # each later operation has a later generation
-        return {**shown, "id": None, "resource_id": None if creates_instance else operation.resource_id}
+        return {**representation, "id": None, "resource_id": None if creates_instance else operation.resource_id}
 
 
 class OperationQuery(StrictSerializer):

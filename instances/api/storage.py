@@ -65,15 +65,15 @@ class Storage(ApiView):
     def get(self, request: Request, instance_id: str) -> Response:
         """Read the used storage, the bought storage, and the forecast of when it is full."""
         instance = access.instance(self.actor, instance_id)
-        result = storage.storage_of(instance)
+        storage_use = storage.storage_of(instance)
         body = {
-            "bought_bytes": result.bought_bytes,
-            "used_bytes": result.used_bytes,
-            "deleted_bytes": result.deleted_bytes,
-            "used_percent": round(result.used_bytes * 100 / result.bought_bytes, 2),
+            "bought_bytes": storage_use.bought_bytes,
+            "used_bytes": storage_use.used_bytes,
+            "deleted_bytes": storage_use.deleted_bytes,
+            "used_percent": round(storage_use.used_bytes * 100 / storage_use.bought_bytes, 2),
             "when_full": instance.settings_in_force["storage_when_full"],
-            "forecast": result.forecast,
-            "silent": result.silent,
+            "forecast": storage_use.forecast,
+            "silent": storage_use.silent,
         }
         return self.one(body, StorageOut)
 

@@ -39,5 +39,5 @@ class TopicCopyOut(serializers.Serializer):
     finished_at = serializers.DateTimeField(allow_null=True)
 
     def to_representation(self, copy: TopicCopy) -> dict[str, Any]:
-        shown = super().to_representation(copy)
-        return {**shown, "id": None} if self.context["view"].dry_run else shown
+        representation = super().to_representation(copy)
+        return {**representation, "id": None} if self.context["view"].dry_run else representation

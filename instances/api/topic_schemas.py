@@ -1,4 +1,4 @@
-"""REST API of how a topic's messages are shown: schemas of keys and values, and masked fields."""
+"""REST API of the schemas by which a topic's messages are shown, and of their masked fields."""
 
 from __future__ import annotations
 

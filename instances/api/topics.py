@@ -190,25 +190,25 @@ class TopicClone(ApiView):
         have later ones. Address lists and offsets of groups are not copied.
         """
         instance = access.instance(self.actor, instance_id)
-        requested = self.body["name"]
+        clone_name = self.body["name"]
         if self.body["copy"] == s.RECORDS:
             copy = services.copy_topic(
-                acting=self.actor, instance=instance, topic=name, name=requested, dry_run=self.dry_run
+                acting=self.actor, instance=instance, topic=name, name=clone_name, dry_run=self.dry_run
             )
             location = f"{API_ROOT}/instances/{instance_id}/topic-copies/{copy.pk}"
             return self.one(copy, TopicCopyOut, status=202, location=location)
-        before = selectors.topic_detail(instance, name)
-        services.clone_topic(acting=self.actor, instance=instance, topic=name, name=requested, dry_run=self.dry_run)
+        source = selectors.topic_detail(instance, name)
+        services.clone_topic(acting=self.actor, instance=instance, topic=name, name=clone_name, dry_run=self.dry_run)
         planned = {
-            "name": requested,
-            "partitions": before.partition_count,
-            "replication_factor": before.replication_factor,
-            "config": services.own_settings(before.config or ()),
+            "name": clone_name,
+            "partitions": source.partition_count,
+            "replication_factor": source.replication_factor,
+            "config": services.own_settings(source.config or ()),
         }
         topic = (
             _planned_topic(instance.settings_in_force, planned) if self.dry_run else _created_topic(instance, planned)
         )
-        location = f"{API_ROOT}/instances/{instance_id}/topics/{requested}"
+        location = f"{API_ROOT}/instances/{instance_id}/topics/{clone_name}"
         return self.one(topic, s.TopicMadeOut, status=201, location=location)
 
 
@@ -236,9 +236,10 @@ def _with_changes(before: TopicView, requested: Mapping[str, Any]) -> TopicView:
         for name, value in config.items()
         if name not in {entry.name for entry in unchanged}
     )
+    new_partitions = (PartitionSummary(index=index, leader=-1, replicas=(), isr=()) for index in added)
     return replace(
         before,
-        partitions=(*before.partitions, *(PartitionSummary(index=i, leader=-1, replicas=(), isr=()) for i in added)),
+        partitions=(*before.partitions, *new_partitions),
         produce_ips=tuple(lists.get("produce", before.produce_ips)),
         consume_ips=tuple(lists.get("consume", before.consume_ips)),
         administer_ips=tuple(lists.get("administer", before.administer_ips)),

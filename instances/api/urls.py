@@ -26,7 +26,7 @@ from instances.api import (
     users,
     watching,
 )
-from instances.limits import REVOCATION_LIST
+from instances.limits import REVOCATION_LIST_SEGMENT
 from tenants.api.addresses import NAME
 
 urlpatterns = [
@@ -43,7 +43,7 @@ urlpatterns = [
         route_certificates.RouteClientCa.as_view(),
     ),
     path(
-        f"instances/<str:instance_id>/routes/<str:name>/{REVOCATION_LIST}",
+        f"instances/<str:instance_id>/routes/<str:name>/{REVOCATION_LIST_SEGMENT}",
         route_certificates.RouteRevocationList.as_view(),
     ),
     path(

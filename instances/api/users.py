@@ -20,7 +20,7 @@ from tenants.choices import Scope
 DATA_PLANE_ERRORS = (409, 503)
 SECRET_FIELDS = ("password",)
 
-CREATION = OpenApiExample(
+CREATION_EXAMPLE = OpenApiExample(
     "A user that may produce and consume",
     value={"name": "billing", "rights": "produce_consume", "expires_at": "2027-01-31T12:00:00Z"},
     request_only=True,
@@ -50,7 +50,7 @@ class UserCollection(ApiView):
         status=201,
         secret_fields=SECRET_FIELDS,
         errors=DATA_PLANE_ERRORS,
-        examples=(CREATION,),
+        examples=(CREATION_EXAMPLE,),
     )
     def post(self, request: Request, instance_id: str) -> Response:
         """Create a user.

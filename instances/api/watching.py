@@ -226,28 +226,28 @@ class Throughput(ApiView):
         """Read the bought and the used bandwidth, and the throttled clients with their rules."""
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
-        result = selectors.throughput(instance)
-        _require_observed(result.now_ms)
+        throughput = selectors.throughput(instance)
+        _require_observed(throughput.now_ms)
         bandwidth = selectors.bandwidth(instance)
         body = {
-            "now_ms": result.now_ms,
+            "now_ms": throughput.now_ms,
             "policy": next((broker.policy for broker in bandwidth.brokers.values() if broker), None),
             "wanted": _sum_over_brokers(bandwidth, "wanted_bytes_per_s"),
             "admitted": _sum_over_brokers(bandwidth, "admitted_bytes_per_s"),
             "bought": {
-                "produce_bytes_per_s": result.produce_limit_bytes_per_s,
-                "consume_bytes_per_s": result.consume_limit_bytes_per_s,
+                "produce_bytes_per_s": throughput.produce_limit_bytes_per_s,
+                "consume_bytes_per_s": throughput.consume_limit_bytes_per_s,
             },
             "in_use": {
-                "produce_bytes_per_s": result.produce_bytes_per_s,
-                "consume_bytes_per_s": result.consume_bytes_per_s,
+                "produce_bytes_per_s": throughput.produce_bytes_per_s,
+                "consume_bytes_per_s": throughput.consume_bytes_per_s,
             },
             "by_broker": [
                 _broker_body(broker, flow, bandwidth.brokers.get(broker))
-                for broker, flow in sorted(result.by_broker.items())
+                for broker, flow in sorted(throughput.by_broker.items())
             ],
-            "throttling": result.throttles.entries,
-            "silent": result.silent,
+            "throttling": throughput.throttles.entries,
+            "silent": throughput.silent,
         }
         return self.one(body, ThroughputOut)
 
@@ -289,10 +289,11 @@ def _unknown_spans(traffic: Traffic, since_ms: int) -> list[dict[str, int]]:
 
 
 def _broker_body(number: int, flow: tuple[int, int], broker: BrokerBandwidth | None) -> dict[str, object]:
+    produced_bytes_per_s, consumed_bytes_per_s = flow
     return {
         "broker_id": number,
-        "produce_bytes_per_s": flow[0],
-        "consume_bytes_per_s": flow[1],
+        "produce_bytes_per_s": produced_bytes_per_s,
+        "consume_bytes_per_s": consumed_bytes_per_s,
         "reason": broker.reason if broker else None,
         "loop_used_ms": broker.loop_used_ms if broker else None,
         "produce": broker.produce if broker else None,
@@ -302,12 +303,12 @@ def _broker_body(number: int, flow: tuple[int, int], broker: BrokerBandwidth | N
 
 def _sum_over_brokers(bandwidth: Bandwidth, field: str) -> dict[str, int] | None:
     """Returns the sum of a field of `Flow` over all brokers, by direction; None if a broker did not report it."""
-    parts = [broker for broker in bandwidth.brokers.values() if broker is not None]
+    brokers = [broker for broker in bandwidth.brokers.values() if broker is not None]
     if not bandwidth.is_known:
         return None
     return {
-        "produce_bytes_per_s": sum(getattr(broker.produce, field) for broker in parts),
-        "consume_bytes_per_s": sum(getattr(broker.consume, field) for broker in parts),
+        "produce_bytes_per_s": sum(getattr(broker.produce, field) for broker in brokers),
+        "consume_bytes_per_s": sum(getattr(broker.consume, field) for broker in brokers),
     }
 
 

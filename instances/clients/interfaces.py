@@ -1,4 +1,4 @@
-"""The interface to connections and counters of clients, implemented by `brokers`."""
+"""Connections and counters of clients, as interfaces that `brokers` implements."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class ConnectionAdminClient(Protocol):
 
 
 class ClientCounter(NamedTuple):
-    """Bytes of one user and client id from or to a topic on one broker since its start. `direction` is `produce` or
-    `consume`; `moved_ms` in ms since the epoch, to within 10 s.
+    """Bytes that one user and client id produced to or consumed from a topic on one broker since its start. `direction`
+    is `produce` or `consume`; `moved_ms` is the time of the last transfer in ms since the epoch, to within 10 s.
     """
 
     user: str

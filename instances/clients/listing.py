@@ -17,7 +17,7 @@ from instances.clients.interfaces import Connection, ConnectionList, connection_
 from instances.interfaces import BrokerUnresponsive
 from instances.limits import CONNECTIONS_KEPT_S, CONNECTIONS_LISTED_MAX
 from instances.models import Instance
-from instances.sorted_pages import FIRST, SortedPage, sorted_page, sorts_of
+from instances.sorted_pages import FIRST_PAGE_TOKEN, SortedPage, sorted_page, sorts_of
 from tenants.errors import NotFound, Unavailable
 
 COLUMNS: Mapping[str, Callable[[Connection], Any]] = {
@@ -32,15 +32,15 @@ COLUMNS: Mapping[str, Callable[[Connection], Any]] = {
 SORTS = sorts_of(tuple(COLUMNS))
 DEFAULT_SORT = "-since"
 CONTAINS_CHARS_MAX = 256
-# Lists that a process remembers unpacked: pages that follow each other find the same one.
+# Decoded lists that a process caches: successive pages of one list use the same one.
 LISTS_DECODED_MAX = 2
 Client = TypeVar("Client")
-SEARCHED = ("client_id", "user", "address", "software")
+SEARCHED_FIELDS = ("client_id", "user", "address", "software")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientPage(Generic[Client]):
-    """Page of a list of clients, of `total` that match. `is_cut`: the instance has more than brokers list one by one.
+    """Page of a list of clients. `total` is the number of clients that match; `is_cut`: brokers do not list all.
     `silent` are brokers that did not answer.
     """
 
@@ -48,7 +48,7 @@ class ClientPage(Generic[Client]):
     total: int
     silent: Sequence[BrokerUnresponsive]
     is_cut: bool
-    here_token: str = FIRST
+    here_token: str = FIRST_PAGE_TOKEN
 
     @property
     def items(self) -> Sequence[Client]:
@@ -113,12 +113,12 @@ def current_connections(instance: Instance, *, fresh: bool = False) -> Connectio
 
 
 def invalidate(instance_id: str) -> None:
-    """Drops the cached report, so that the next page queries the brokers."""
+    """Deletes the cached list, so that the next page queries the brokers."""
     cache.delete(f"clients:{instance_id}")
 
 
 def _matches(connection: Connection, search_text: str) -> bool:
-    return any(search_text in getattr(connection, name).lower() for name in SEARCHED)
+    return any(search_text in getattr(connection, name).lower() for name in SEARCHED_FIELDS)
 
 
 def _encoded(connection_list: ConnectionList) -> str:

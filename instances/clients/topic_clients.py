@@ -1,8 +1,8 @@
 """Producers and consumers of one topic: counters of brokers by user and client id, with connections and groups.
 
-A rate is the difference of two samples of the brokers' counters. Connections are those that the same user has open now
-under the same client id: brokers do not count by connection. A member of a group is identified by its client id and its
-address.
+A rate is the difference of two samples of the brokers' counters. The connections of a client are all open ones of its
+user and client id, because brokers do not count by connection. A member of a group is identified by its client id and
+its address.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ def clients_of(traffic: TopicTraffic, traffic_rates: rates.Rates, direction: str
         for counter in broker.counters:
             if counter.direction != direction:
                 continue
-            name = (counter.client_id, counter.user)
-            client = clients.setdefault(name, TopicClient(client_id=counter.client_id, user=counter.user))
+            key = (counter.client_id, counter.user)
+            client = clients.setdefault(key, TopicClient(client_id=counter.client_id, user=counter.user))
             client.total_bytes += counter.bytes
             client.last_seen_ms = max(client.last_seen_ms or 0, counter.moved_ms)
     for client in clients.values():
@@ -204,7 +204,7 @@ def add_groups(
     """Adds the groups whose members read `topic` to their clients. A member without a counter becomes a client with an
     unknown user. Pure.
     """
-    shares: dict[tuple[ClientKey, str], list[int | None]] = {}
+    lags_by_share: dict[tuple[ClientKey, str], list[int | None]] = {}
     for group, summary in groups.items():
         committed = {offset.topic_partition: offset.offset for offset in summary.offsets or ()}
         for member in summary.description.members if summary.description else ():
@@ -212,21 +212,22 @@ def add_groups(
             if not partitions:
                 continue
             client = _client_of(clients, member.client_id, member.host.removeprefix("/"))
-            lags = shares.setdefault(((client.client_id, client.user), group), [])
+            lags = lags_by_share.setdefault(((client.client_id, client.user), group), [])
             lags += [
                 max(0, ends[partition] - committed[partition]) if partition in ends and partition in committed else None
                 for partition in partitions
             ]
-    for (name, group), lags in sorted(shares.items()):
+    for (client_key, group), lags in sorted(lags_by_share.items()):
         known_lags = [lag for lag in lags if lag is not None]
         share = GroupShare(
             group=group, partitions=len(lags), lag=sum(known_lags) if len(known_lags) == len(lags) else None
         )
-        if len(clients[name].groups) < CLIENT_GROUPS_SHOWN_MAX:
-            clients[name].groups.append(share)
+        if len(clients[client_key].groups) < CLIENT_GROUPS_SHOWN_MAX:
+            clients[client_key].groups.append(share)
 
 
 def _client_of(clients: dict[ClientKey, TopicClient], client_id: str, address: str) -> TopicClient:
+    """Returns the only client with this id and address, or with this id; else a new client with an unknown user."""
     same_id = [client for client in clients.values() if client.client_id == client_id and client.last_seen_ms]
     same_address = [client for client in same_id if address in client.addresses]
     if len(same_address) == 1 or len(same_id) == 1:
@@ -238,12 +239,12 @@ def _groups(instance: Instance, topic: str) -> tuple[Mapping[str, GroupSummary],
     """Returns the groups that had offsets in `topic` when they were last sampled, largest lag first, and the log ends
     of the partitions in which they have offsets.
     """
-    sampled = lag_history.latest(instance.pk, time.time_ns() // 1_000_000)
-    behind = sorted((-by_topic[topic], group) for group, (_at_ms, by_topic) in sampled.items() if topic in by_topic)
-    names = [group for _lag, group in behind[:CLIENT_GROUPS_QUERIED_MAX]]
-    if not names:
+    sampled = lag_history.latest_lags(instance.pk, time.time_ns() // 1_000_000)
+    by_lag = sorted((-by_topic[topic], group) for group, (_at_ms, by_topic) in sampled.items() if topic in by_topic)
+    group_ids = [group for _lag, group in by_lag[:CLIENT_GROUPS_QUERIED_MAX]]
+    if not group_ids:
         return {}, {}
-    summaries = group_admin_client.implementation.describe(instance.pk, names)
+    summaries = group_admin_client.implementation.describe(instance.pk, group_ids)
     partitions = {
         offset.topic_partition
         for summary in summaries.values()

@@ -1,4 +1,4 @@
-"""Interface to the stored records of a topic, which `brokers` implements."""
+"""Stored records of a topic, as an interface that `brokers` implements."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Chunk:
 
 
 class RecordLog(Protocol):
-    """Records of one topic, read and written as the instance's owner, against its bandwidth.
+    """Records of one topic, read and written as the instance's owner; the bytes count against the instance's bandwidth.
 
     Raises `NotFound` for an unknown topic, and `Unavailable` if no broker answers.
     """
@@ -59,7 +59,7 @@ class RecordLog(Protocol):
         ...
 
     def append(self, partition: int, data: bytes) -> int:
-        """Stores one batch and returns its first offset. Raises what brokers refuse, and `OutcomeUnknown`."""
+        """Stores one batch and returns its first offset. Raises the error of a refusal, and `OutcomeUnknown`."""
         ...
 
 

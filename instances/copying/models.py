@@ -72,7 +72,7 @@ class TopicCopy(models.Model):
 
     @property
     def left_offsets(self) -> int:
-        return sum(max(0, stop - at) for at, stop, _ in self.partitions.values())
+        return sum(max(0, stop - next_offset) for next_offset, stop, _ in self.partitions.values())
 
     @property
     def progress(self) -> float:

@@ -1,8 +1,8 @@
-"""One turn of a copy: records are read and written until its share of the round is used up.
+"""One turn of a copy: records are read and written until its byte budget or the time of the round is used up.
 
-Progress is stored after each chunk. Before a chunk is written, its marks are stored as `in_flight`. A worker that dies
-leaves them, and the next turn learns from the end of the target's partition how much of the chunk was stored: nothing
-is copied twice, unless another client writes to the target meanwhile, in which case the copy fails.
+Progress is stored after each chunk. Before a chunk is written, its marks are stored as `in_flight`. If the worker dies,
+the next turn compares them with the end of the target's partition, and so determines how much of the chunk was stored.
+Nothing is copied twice: if another client writes to the target meanwhile, the copy fails.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STALLED = "stalled"
 
 
 def due_copies() -> Sequence[str]:
-    """Returns running copies, the one that waited longest first."""
+    """Returns the ids of running copies, the one whose last progress is oldest first."""
     rows = TopicCopy.objects.filter(state=CopyState.RUNNING).order_by("progress_at", "pk")
     return list(rows.values_list("pk", flat=True)[:COPIES_MAX])
 
@@ -79,21 +79,21 @@ class _Turn:
     def run(self, deadline_s: float, now: datetime) -> None:
         if not self._resolve(now):
             return
-        budget = bytes_per_s(self.copy.instance.bandwidth_mb_s) * COPY_EVERY_S
-        while budget > 0 and time.monotonic() < deadline_s:
+        budget_bytes = bytes_per_s(self.copy.instance.bandwidth_mb_s) * COPY_EVERY_S
+        while budget_bytes > 0 and time.monotonic() < deadline_s:
             partition = self._next_partition()
             if partition is None:
                 _end(self.copy, CopyState.SUCCEEDED)
                 return
-            at, stop, _ = self.copy.partitions[partition]
-            chunk = self.source.read(int(partition), at, stop, batch_bytes_max=self.batch_bytes_max)
+            source_offset, stop, _ = self.copy.partitions[partition]
+            chunk = self.source.read(int(partition), source_offset, stop, batch_bytes_max=self.batch_bytes_max)
             self._write(partition, chunk)
-            budget -= max(chunk.read_bytes, 1)
+            budget_bytes -= max(chunk.read_bytes, 1)
             if not TopicCopy.objects.filter(pk=self.copy.pk, state=CopyState.RUNNING).exists():
                 return
 
     def _require_same(self, topic: str, field: str) -> None:
-        """Raises `NotFound` for a topic that is not the one with which the copy began."""
+        """Raises `NotFound` if the topic is not the one with which the copy began; the first turn stores its id."""
         with not_ready_if_pending(self.copy.instance, topic):
             topic_id = interfaces.data_plane.implementation.topic(self.copy.instance_id, topic).topic_id
         if not getattr(self.copy, field):
@@ -103,16 +103,20 @@ class _Turn:
             raise NotFound
 
     def _batch_bytes_max(self) -> int:
-        """Returns the size of batches that the target accepts: it may be less than what the source's have."""
+        """Returns the maximum size of batches that the target accepts, which may be less than that of the source."""
         with not_ready_if_pending(self.copy.instance, self.copy.target):
             entries = interfaces.data_plane.implementation.topic_config(self.copy.instance_id, self.copy.target)
-        accepted = next((entry.value for entry in entries if entry.name == MAX_MESSAGE_BYTES), None)
-        return max(1, int(accepted or 0) - COPY_BATCH_OVERHEAD_BYTES)
+        accepted_bytes = next((entry.value for entry in entries if entry.name == MAX_MESSAGE_BYTES), None)
+        return max(1, int(accepted_bytes or 0) - COPY_BATCH_OVERHEAD_BYTES)
 
     def _next_partition(self) -> str | None:
-        """Returns the partition of which the least is copied, so that all of them advance together."""
-        left = {number: at / stop for number, (at, stop, _) in self.copy.partitions.items() if at < stop}
-        return min(left, key=lambda number: (left[number], int(number)), default=None)
+        """Returns the partition of which the smallest share is copied, so that all of them advance together."""
+        done_shares = {
+            number: next_offset / stop
+            for number, (next_offset, stop, _) in self.copy.partitions.items()
+            if next_offset < stop
+        }
+        return min(done_shares, key=lambda number: (done_shares[number], int(number)), default=None)
 
     def _write(self, partition: str, chunk: Chunk) -> None:
         copy = self.copy
@@ -125,16 +129,16 @@ class _Turn:
             at_ms = time.time_ns() // 1_000_000
             copy.in_flight = {"partition": partition, "at_ms": at_ms, "marks": marks}
             copy.save(update_fields=["in_flight"])
-        written = copy.partitions[partition][2]
+        _next_offset, _stop, written = copy.partitions[partition]
         for number, batch in enumerate(chunk.batches):
             try:
-                first = self.target.append(int(partition), batch.data)
+                first_offset = self.target.append(int(partition), batch.data)
             except OutcomeUnknown:
                 raise
             except DomainError:
                 self._advance(partition, chunk.batches[number - 1].next_offset if number else None, written)
                 raise
-            written = first + batch.records
+            written = first_offset + batch.records
             copy.copied_records += batch.records
             copy.copied_bytes += len(batch.data)
         copy.skipped_records += chunk.skipped_records
@@ -142,16 +146,16 @@ class _Turn:
         self._advance(partition, chunk.next_offset, written)
 
     def _resolve(self, now: datetime) -> bool:
-        """Finds out how much of a write without a response was stored. Returns False while that cannot be known."""
+        """Determines how much of a write without a response was stored. Returns False while it is unknown."""
         in_flight = self.copy.in_flight
         if in_flight is None:
             return True
         if now.timestamp() * 1_000 < in_flight["at_ms"] + COPY_RESOLVE_AFTER_S * 1_000:
             return False
         partition = in_flight["partition"]
-        at, _, written = self.copy.partitions[partition]
+        next_offset, _stop, written = self.copy.partitions[partition]
         end = self.target.end(int(partition))
-        source_offset = resolved_offset(at, written, end, in_flight["marks"])
+        source_offset = resolved_offset(next_offset, written, end, in_flight["marks"])
         if source_offset is None:
             raise Conflict(
                 "Another client wrote to the copy while an answer of the brokers was lost, so it is not known what is"
@@ -163,10 +167,10 @@ class _Turn:
         return True
 
     def _advance(self, partition: str, source_offset: int | None, written: int) -> None:
-        """Stores progress: all writes so far have been answered."""
+        """Stores progress up to an offset of the source (None: unchanged), and that no write awaits a response."""
         copy = self.copy
-        at, stop, _ = copy.partitions[partition]
-        copy.partitions[partition] = [at if source_offset is None else source_offset, stop, written]
+        next_offset, stop, _ = copy.partitions[partition]
+        copy.partitions[partition] = [next_offset if source_offset is None else source_offset, stop, written]
         copy.in_flight, copy.progress_at = None, timezone.now()
         copy.error = copy.error_code = ""
         copy.save(

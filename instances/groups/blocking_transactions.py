@@ -28,23 +28,23 @@ def blocking_transactions(
         return []
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     producers = transaction_admin_client.implementation.producers(
-        instance.pk, [lag.topic_partition for lag in most_lagging]
+        instance.pk, [partition.topic_partition for partition in most_lagging]
     )
-    first_open: dict[Partition, ProducerState] = {}
-    for lag in most_lagging:
-        state = _first_open(producers.get(lag.topic_partition, ()))
-        if state is not None and lag.committed is not None and _is_stopped_at(lag.committed, state):
-            first_open[lag.topic_partition] = state
-    if not first_open:
+    blocking_producers: dict[Partition, ProducerState] = {}
+    for partition_lag in most_lagging:
+        state = _first_open_transaction(producers.get(partition_lag.topic_partition, ()))
+        if state is not None and partition_lag.committed is not None and _is_blocked_by(partition_lag.committed, state):
+            blocking_producers[partition_lag.topic_partition] = state
+    if not blocking_producers:
         return []
     listings = transaction_admin_client.implementation.transactions(instance.pk).transactions
-    producer_ids = {state.producer_id for state in first_open.values()}
+    producer_ids = {state.producer_id for state in blocking_producers.values()}
     ids = {listing.producer_id: listing.id for listing in listings if listing.producer_id in producer_ids}
-    described = transaction_admin_client.implementation.describe(instance.pk, sorted(ids.values()))
+    descriptions = transaction_admin_client.implementation.describe(instance.pk, sorted(ids.values()))
     blocking = []
-    for (topic, partition), state in first_open.items():
+    for (topic, partition), state in blocking_producers.items():
         transactional_id = ids.get(state.producer_id, "")
-        description = described.get(transactional_id)
+        description = descriptions.get(transactional_id)
         started_ms = description.started_ms if description is not None else None
         open_ms = at_ms - (state.last_timestamp_ms if started_ms is None else started_ms)
         if open_ms >= BLOCKING_AGE_MS_MIN:
@@ -57,7 +57,7 @@ def blocking_transactions(
     return sorted(blocking, key=lambda transaction: -transaction.open_ms)[:BLOCKING_TRANSACTIONS_SHOWN_MAX]
 
 
-def _first_open(states: Iterable[ProducerState]) -> ProducerState | None:
+def _first_open_transaction(states: Iterable[ProducerState]) -> ProducerState | None:
     """Returns the open transaction with the lowest offset: consumers of committed records read nothing after it."""
     return min(
         (state for state in states if state.transaction_start_offset is not None),
@@ -66,7 +66,7 @@ def _first_open(states: Iterable[ProducerState]) -> ProducerState | None:
     )
 
 
-def _is_stopped_at(committed: int, state: ProducerState) -> bool:
+def _is_blocked_by(committed: int, state: ProducerState) -> bool:
     """True if a group has read everything before the transaction, except markers, and nothing of it."""
     return (
         state.transaction_start_offset is not None

@@ -1,8 +1,8 @@
 """Lags of the last quarter of an hour: samples in the cache, which may be lost.
 
-A task samples every group (`record_samples`), a page the groups that it shows. Each group has two rings: its total lag
-(for the trend), and the ends of its partitions' logs (for how far behind in time a group is: since the log
-ended at the group's current offset). The last lag by topic is stored beside them, for metrics.
+A task samples every group (`record_samples`), a page the groups that it shows. Each group has two series of samples:
+its total lag, for the trend; and the ends of its partitions' logs, for its lag in time, which is the time since the log
+ended at the group's committed offset. The last lag by topic is stored beside them, for metrics.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ SPAN_MS = RETENTION_S * MS_PER_S
 
 # (ms since 1970, messages)
 Sample = tuple[int, int]
-Ends = tuple[int, dict[Partition, int]]
+# (ms since 1970, end of the log by partition)
+LogEnds = tuple[int, dict[Partition, int]]
 # (ms since 1970, messages by topic)
-Latest = tuple[int, dict[str, int]]
-SampleType = TypeVar("SampleType", Sample, Ends)
+LatestLags = tuple[int, dict[str, int]]
+SampleType = TypeVar("SampleType", Sample, LogEnds)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLag:
-    """The age of the message that a group reads next; `at_least` if the samples do not reach back that far."""
+    """Age of the message that a group reads next; `at_least`: it may be older than the samples show."""
 
     age_s: float
     at_least: bool
@@ -62,7 +63,10 @@ def record_samples(
     record_lags(instance_id, {group: sum(partition_lags.values()) for group, partition_lags in lags.items()}, now_ms)
     _append_samples(
         {
-            _key(instance_id, group, "ends"): (now_ms, _limited({lag: ends[lag] for lag in lags[group]}))
+            _key(instance_id, group, "ends"): (
+                now_ms,
+                _limited({partition: ends[partition] for partition in lags[group]}),
+            )
             for group in lags
         },
         now_ms,
@@ -77,24 +81,24 @@ def record_lags(instance_id: str, lags: Mapping[str, int], now_ms: int) -> dict[
     return {group: extended[key] for group, key in keys.items()}
 
 
-def record_log_ends(instance_id: str, group: str, ends: Mapping[Partition, int], now_ms: int) -> tuple[Ends, ...]:
+def record_log_ends(instance_id: str, group: str, ends: Mapping[Partition, int], now_ms: int) -> tuple[LogEnds, ...]:
     """Samples the ends of a group's partitions, up to a bounded number of partitions; returns the samples."""
     key = _key(instance_id, group, "ends")
     return _append_samples({key: (now_ms, _limited(ends))}, now_ms)[key]
 
 
-def latest(instance_id: str, now_ms: int) -> dict[str, Latest]:
-    """Returns the last sample of each group that has one."""
+def latest_lags(instance_id: str, now_ms: int) -> dict[str, LatestLags]:
+    """Returns the last sampled lags of each group that has a recent sample, by group."""
     return _unexpired(cache.get(_latest_key(instance_id)) or {}, now_ms)
 
 
-def latest_of(instance_ids: Iterable[str], now_ms: int) -> dict[str, dict[str, Latest]]:
-    """Returns the same for many instances, by their ids."""
+def latest_lags_by_instance(instance_ids: Iterable[str], now_ms: int) -> dict[str, dict[str, LatestLags]]:
+    """Returns the `latest_lags` of several instances, by instance id."""
     keys = {_latest_key(instance_id): instance_id for instance_id in instance_ids}
     return {keys[key]: _unexpired(cached, now_ms) for key, cached in cache.get_many(list(keys)).items()}
 
 
-def _unexpired(cached: Mapping[str, Latest], now_ms: int) -> dict[str, Latest]:
+def _unexpired(cached: Mapping[str, LatestLags], now_ms: int) -> dict[str, LatestLags]:
     return {group: sample for group, sample in cached.items() if now_ms - sample[0] <= LAG_SHOWN_FOR_S * MS_PER_S}
 
 
@@ -111,26 +115,28 @@ def has_grown(samples: Sequence[Sample]) -> bool:
     return never_decreased and lags[-1] > lags[0]
 
 
-def time_lag(partition: Partition, committed: int, ends: Sequence[Ends]) -> TimeLag | None:
+def time_lag(partition: Partition, committed: int, ends: Sequence[LogEnds]) -> TimeLag | None:
     """Returns how far behind in time a group is in a partition, from samples of its end, oldest first. None: not known.
 
     Pure.
     """
-    known = [(at_ms, result[partition]) for at_ms, result in ends if partition in result]
-    if not known:
+    samples = [
+        (at_ms, end_by_partition[partition]) for at_ms, end_by_partition in ends if partition in end_by_partition
+    ]
+    if not samples:
         return None
-    now_ms, end = known[-1]
+    now_ms, end = samples[-1]
     if committed >= end:
         return TimeLag(0.0, at_least=False)
-    earlier = [at_ms for at_ms, end_then in known if end_then <= committed]
-    if not earlier and now_ms - known[0][0] < LAG_BEHIND_SHOWN_FROM_S * MS_PER_S:
+    earlier = [at_ms for at_ms, earlier_end in samples if earlier_end <= committed]
+    if not earlier and now_ms - samples[0][0] < LAG_BEHIND_SHOWN_FROM_S * MS_PER_S:
         return None
-    since_ms = earlier[-1] if earlier else known[0][0]
+    since_ms = earlier[-1] if earlier else samples[0][0]
     return TimeLag((now_ms - since_ms) / MS_PER_S, at_least=not earlier)
 
 
 def _append_samples(new_samples: Mapping[str, SampleType], now_ms: int) -> dict[str, tuple[SampleType, ...]]:
-    """Returns each ring with one more sample; it is stored if the last one is old enough."""
+    """Returns each series with its new sample at the end; the new sample is stored if the last one is old enough."""
     cached = cache.get_many(list(new_samples))
     extended: dict[str, tuple[SampleType, ...]] = {}
     changed: dict[str, tuple[SampleType, ...]] = {}
@@ -146,13 +152,13 @@ def _append_samples(new_samples: Mapping[str, SampleType], now_ms: int) -> dict[
 
 
 def _record_latest(instance_id: str, lags: Mapping[str, Mapping[Partition, int]], now_ms: int) -> None:
-    known = latest(instance_id, now_ms)
-    for group, by_partition in lags.items():
+    samples = latest_lags(instance_id, now_ms)
+    for group, lag_by_partition in lags.items():
         by_topic: dict[str, int] = {}
-        for (topic, _), lag in by_partition.items():
+        for (topic, _), lag in lag_by_partition.items():
             by_topic[topic] = by_topic.get(topic, 0) + lag
-        known[group] = (now_ms, by_topic)
-    youngest = sorted(known.items(), key=lambda pair: -pair[1][0])[:LAG_GROUPS_SHOWN_MAX]
+        samples[group] = (now_ms, by_topic)
+    youngest = sorted(samples.items(), key=lambda pair: -pair[1][0])[:LAG_GROUPS_SHOWN_MAX]
     cache.set(_latest_key(instance_id), dict(youngest), LAG_SHOWN_FOR_S)
 
 
@@ -168,7 +174,7 @@ def _recent(samples: tuple[SampleType, ...], now_ms: int) -> tuple[SampleType, .
     return tuple(sample for sample in samples if now_ms - SPAN_MS <= sample[0] <= now_ms)
 
 
-def _is_due(samples: Sequence[Sample | Ends], now_ms: int) -> bool:
+def _is_due(samples: Sequence[Sample | LogEnds], now_ms: int) -> bool:
     """True if the last sample is old enough for another; clocks of web workers may differ slightly."""
     return not samples or now_ms - samples[-1][0] >= LAG_SAMPLE_EVERY_S * MS_PER_S
 

@@ -1,6 +1,6 @@
-"""Plans a reset of a group's offsets, partition by partition. Pure.
+"""Plan of a reset of a group's offsets, partition by partition. Pure.
 
-No offset is moved out of its log: an offset before its start or after its end is clipped to it, and marked.
+An offset before the start or after the end of its log is clamped to it, and its change says so (`clipped`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ResetMode(StrEnum):
 
 
 class ClampedTo(StrEnum):
-    """The end of the log to which an offset was clipped."""
+    """Start or end of a log, to which an offset was clamped."""
 
     NONE = ""
     START = "start"
@@ -34,9 +34,8 @@ class ClampedTo(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetTarget:
-    """A reset mode and its value: `at_ms` (ms since 1970) of TIME, `offset` of OFFSET, `by` of SHIFT, `given` of GIVEN.
-
-    In `given`, None deletes the offset.
+    """A reset mode and its value: `at_ms` (ms since 1970) of TIME, `offset` of OFFSET, `by` of SHIFT,
+    `given` (offsets by partition; None deletes the offset) of GIVEN.
     """
 
     mode: ResetMode
@@ -50,8 +49,8 @@ class ResetTarget:
 class Log:
     """The log of a partition at its leader: `start` is the first offset, `end` the next to be written.
 
-    `at_time` is the first offset as young as the requested instant; -1 if all messages are older, None if not
-    requested.
+    `at_time` is the first offset that is not older than the requested instant; -1 if all messages are older, None if
+    no instant was requested.
     """
 
     start: int
@@ -61,9 +60,10 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One row of the table. `before` None: nothing was committed; `after` None: the offset is deleted.
+    """Change of one partition's offset. `before` None: nothing was committed; `after` None: the offset is deleted.
 
-    `log_end` is the end of the log to which it moves, wherever that end is by then.
+    `start` and `end` are those of the log. `log_end` is START or END if the offset moves to wherever the log starts or
+    ends when the change is made.
     """
 
     topic: str
@@ -93,7 +93,7 @@ class Change:
 
     @property
     def moved(self) -> int | None:
-        """The number of messages skipped (positive) or read again (negative), at most."""
+        """The maximum number of messages skipped (positive) or read again (negative)."""
         if self.before is None or self.after is None:
             return None
         return self.after - self.before
@@ -107,7 +107,7 @@ def time_ms(at: datetime) -> int:
 
 
 class NoOffsetToShift(Exception):
-    """Raised for SHIFT of partitions without a committed offset; they are in `partitions`."""
+    """The mode is SHIFT, and these partitions have no committed offset to shift."""
 
     def __init__(self, partitions: tuple[Partition, ...]) -> None:
         super().__init__(f"{len(partitions)} partitions without an offset")
@@ -144,12 +144,12 @@ def _change(target: ResetTarget, partition: Partition, committed: CommittedOffse
         start=log.start,
         end=log.end,
         clipped=clipped,
-        log_end=clipped or _log_end_of_mode(target, log),
+        log_end=clipped or _log_end_of_target(target, log),
     )
 
 
-def _log_end_of_mode(target: ResetTarget, log: Log) -> ClampedTo:
-    """Returns the end of the log to which the mode moves the offset; NONE for an offset by number."""
+def _log_end_of_target(target: ResetTarget, log: Log) -> ClampedTo:
+    """Returns the end of the log to which the target moves the offset; NONE if it moves to a certain offset."""
     if target.mode is ResetMode.EARLIEST:
         return ClampedTo.START
     is_after_last_message = target.mode is ResetMode.TIME and log.at_time is not None and log.at_time < 0
@@ -174,7 +174,7 @@ def _target_offset(target: ResetTarget, partition: Partition, before: int | None
 
 
 def clamp(offset: int, log: Log) -> tuple[int, ClampedTo]:
-    """Returns an offset inside of the log, and the end to which it was clipped."""
+    """Returns an offset inside of the log, and the end to which it was clamped."""
     if offset < log.start:
         return log.start, ClampedTo.START
     if offset > log.end:

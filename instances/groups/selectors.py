@@ -1,7 +1,8 @@
-"""Queries of consumer groups: a page of them with their lag, and one with its members and partitions.
+"""Queries of consumer groups: a page of groups with their lag, and one group with its members and partitions.
 
-Only what is shown is requested: a list queries the page's groups, a group its own partitions. Lag counts messages
-between the committed offset and the log's end, including records of transactions and those removed by compaction.
+Only data that a page shows is requested: a list queries the groups of its page, a group its own partitions. Lag counts
+messages between the committed offset and the log's end, including records of transactions and those removed by
+compaction.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class LargestLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """A group in a list. None is not known (yet); `trouble` gives the reason if it is a broker."""
+    """A group in a list. Fields that are not known (yet) are None; `trouble` is the reason if it is a
+    broker that did not answer.
+    """
 
     id: str
     state: str
@@ -120,7 +123,9 @@ class BlockingTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDetail:
-    """One group. `lag` is the sum over the partitions with known lag; `unknown` counts the others with an offset."""
+    """One group. `lag` is the sum over the partitions with known lag; `unknown` is the number of other partitions with
+    an offset, `left_out` that of partitions beyond the limit. `held_by` has the transactions that block the group.
+    """
 
     description: GroupDescription
     partitions: tuple[PartitionLag, ...]
@@ -143,7 +148,7 @@ class GroupDetail:
 
     @property
     def etag(self) -> tuple[object, ...]:
-        """The state that changes when a member joins, leaves or commits."""
+        """Value that changes when a member joins, leaves or commits."""
         members = tuple((member.id, member.assignment) for member in self.description.members)
         offsets = tuple((*partition_lag.topic_partition, partition_lag.committed) for partition_lag in self.partitions)
         return self.id, self.description.state, members, offsets
@@ -201,7 +206,8 @@ def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | Non
 def largest_sampled_lags(instance: Instance, groups: Sequence[GroupRow], count: int, *, now_ms: int) -> list[GroupRow]:
     """Returns the `count` groups with the largest last sampled lag."""
     lags = {
-        name: sum(by_topic.values()) for name, (_at_ms, by_topic) in lag_history.latest(instance.pk, now_ms).items()
+        name: sum(by_topic.values())
+        for name, (_at_ms, by_topic) in lag_history.latest_lags(instance.pk, now_ms).items()
     }
     sampled = [row for row in groups if row.id in lags]
     return sorted(sampled, key=lambda row: (-lags[row.id], row.id))[:count]
@@ -210,7 +216,7 @@ def largest_sampled_lags(instance: Instance, groups: Sequence[GroupRow], count: 
 def group_detail(
     instance: Instance, group: str, *, topic: str = "", fresh: bool = False, now_ms: int | None = None
 ) -> GroupDetail:
-    """Returns one group with its members and all partitions it has committed or been assigned, of one topic or all.
+    """Returns one group with its members and all its partitions with an offset or an owner, of one topic or all.
 
     Raises `NotFound`, `Conflict` while there are no brokers, and `Unavailable` if its coordinator does not answer.
     """
@@ -238,8 +244,8 @@ def group_detail(
     ]
     lag, unknown, worst = _lag_sums(partition_lags)
     unknown += sum(partition in committed for partition in selected[len(partitions) :])
-    is_whole = lag is not None and not topic and not unknown
-    history = lag_history.record_lags(instance.pk, {group: lag or 0}, at_ms)[group] if is_whole else ()
+    is_complete = lag is not None and not topic and not unknown
+    history = lag_history.record_lags(instance.pk, {group: lag or 0}, at_ms)[group] if is_complete else ()
     return GroupDetail(
         description=description,
         partitions=tuple(partition_lags),

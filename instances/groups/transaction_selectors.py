@@ -52,7 +52,7 @@ class TransactionRow:
 
     @property
     def may_abort(self) -> bool:
-        """True while it is open and its outcome is not decided."""
+        """True while the transaction is open and its outcome is not decided."""
         return self.state == ONGOING
 
     @property
@@ -73,8 +73,8 @@ class TransactionPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDetail:
-    """One transactional id, with the state of its producer for each partition, and whether the partition's leader
-    answered.
+    """One transactional id. `producers` has, for each partition, the state of its producer there (None if it has none),
+    and True if the partition's leader answered.
     """
 
     row: TransactionRow
@@ -101,10 +101,10 @@ def transaction_page(
         page_token=page_token,
         binding=f"transactions {instance.pk} {contains} {sorted(states)}",
     )
-    described = transaction_admin_client.implementation.describe(instance.pk, [row.id for row in rows])
+    descriptions = transaction_admin_client.implementation.describe(instance.pk, [row.id for row in rows])
     at_ms = _now_ms() if now_ms is None else now_ms
     return TransactionPage(
-        rows=tuple(_row(transaction, described.get(transaction.id), at_ms) for transaction in rows),
+        rows=tuple(_row(transaction, descriptions.get(transaction.id), at_ms) for transaction in rows),
         next_token=next_token,
         counts=Counter(transaction.state for transaction in matching),
         silent=result.silent,
@@ -114,11 +114,11 @@ def transaction_page(
 def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int | None = None) -> TransactionDetail:
     """Returns one transactional id. Raises `NotFound`, and `Unavailable` if its coordinator does not answer."""
     access.require_reachable(instance)
-    described = transaction_admin_client.implementation.describe(instance.pk, [transactional_id])
-    if transactional_id not in described:
+    descriptions = transaction_admin_client.implementation.describe(instance.pk, [transactional_id])
+    if transactional_id not in descriptions:
         # The list would not help: it has no ids of a coordinator that does not answer.
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
-    result = described[transactional_id]
+    result = descriptions[transactional_id]
     if result is None:
         raise NotFound
     producers = transaction_admin_client.implementation.producers(instance.pk, result.partitions)

@@ -1,5 +1,5 @@
-"""Conditions of a running instance: its brokers answer, its partitions have leaders, it has storage left, nothing was
-deleted prematurely, and it grows as configured. Pure.
+"""Conditions of a running instance: its brokers answer, its partitions have leaders, it has storage left, its retention
+was not shortened, and its storage grows as configured. Pure.
 
 A condition is `{type, status, message, since, data}` in the instance's row: `message` is for programs, `data` for the
 console, which shows it in the reader's language. It is an alert that fires while its status is false. A missing
@@ -38,17 +38,17 @@ OBSERVED = (
 )
 PARTITIONS_NAMED_MAX = 5
 # Percent of the bought storage at which the tenant is warned; at the last one produce is refused.
-STORAGE_FULL = FULL_PERCENT
-STORAGE_LEVELS = (80, 90, STORAGE_FULL)
+STORAGE_FULL_PERCENT = FULL_PERCENT
+STORAGE_LEVELS = (80, 90, STORAGE_FULL_PERCENT)
 # A warning ends when usage is lower by this much, so that it does not change with every segment.
 STORAGE_HYSTERESIS_PERCENT = 2
-# Full storage has no such margin here: brokers have it, and report that they still refuse produce.
+# Full storage has no such margin here: brokers apply one themselves, and report while they still refuse produce.
 STORAGE_TERMS = AlertTerms(
     levels=tuple(
         AlertLevel(
             number=percent,
             fires_at=percent,
-            ends_below=percent if percent == STORAGE_FULL else percent - STORAGE_HYSTERESIS_PERCENT,
+            ends_below=percent if percent == STORAGE_FULL_PERCENT else percent - STORAGE_HYSTERESIS_PERCENT,
         )
         for percent in STORAGE_LEVELS
     )
@@ -58,7 +58,7 @@ Condition = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaderless:
+class LeaderlessPartitions:
     """Partitions of one instance without a leader: their number, and some of them as `topic/partition`."""
 
     count: int = 0
@@ -74,7 +74,7 @@ class StorageUsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortened:
+class ShortenedRetention:
     """The retention of an instance that was shortened because it was nearly full: for some topics, the minute of the
     oldest remaining record, in ms since 1970.
     """
@@ -84,15 +84,15 @@ class Shortened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One observation of one instance. `leaderless`, `storage` or `shortened` None is not known, and leaves the
-    condition unchanged.
+    """One observation of one instance. `silent` has the ids of brokers that did not answer. `leaderless`, `storage` and
+    `shortened` are None if they are not known; then their conditions do not change.
     """
 
     at: datetime
     silent: frozenset[int] = frozenset()
-    leaderless: Leaderless | None = None
+    leaderless: LeaderlessPartitions | None = None
     storage: StorageUsed | None = None
-    shortened: Shortened | None = None
+    shortened: ShortenedRetention | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,20 +132,20 @@ def after_observation(
     return result
 
 
-def growth_refused(conditions: Sequence[Condition], code: str, detail: str, now: datetime) -> list[Condition]:
+def after_growth_refused(conditions: Sequence[Condition], code: str, detail: str, now: datetime) -> list[Condition]:
     """Returns the conditions after growth of the storage was refused."""
     data = {"code": code, **entries("detail", detail), "tried_at": now.isoformat()}
     status = _advance(conditions, ConditionType.STORAGE_GROWS, 1, now)
     return _with_condition(conditions, ConditionType.STORAGE_GROWS, status, f"Storage does not grow: {detail}", data)
 
 
-def growth_possible(conditions: Sequence[Condition], now: datetime) -> list[Condition]:
+def after_growth_possible(conditions: Sequence[Condition], now: datetime) -> list[Condition]:
     """Returns the conditions after the storage grew, or when it need not grow."""
     status = _advance(conditions, ConditionType.STORAGE_GROWS, 0, now)
     return _with_condition(conditions, ConditionType.STORAGE_GROWS, status, "", {})
 
 
-def growth_tried_at(conditions: Iterable[Condition]) -> datetime | None:
+def growth_refused_at(conditions: Iterable[Condition]) -> datetime | None:
     """Returns when growth was last refused, while that condition is false."""
     kind = ConditionType.STORAGE_GROWS.value
     faults = (fault for fault in faults_of(conditions) if fault.type == kind)
@@ -156,7 +156,7 @@ def _storage_percent(used: StorageUsed, bought_bytes: int) -> int:
     """Returns the used part of the storage; at least 100 while brokers refuse produce."""
     percent = used_percent(used.used_bytes, bought_bytes)
     is_full = is_storage_full(used.used_bytes, bought_bytes, is_refused=used.is_full)
-    return max(percent, STORAGE_FULL) if is_full else percent
+    return max(percent, STORAGE_FULL_PERCENT) if is_full else percent
 
 
 def observed_only(conditions: Iterable[Condition]) -> list[Condition]:
@@ -219,7 +219,7 @@ def _unresponsive_message(brokers: list[int]) -> str:
     return f"Silent: broker {', '.join(map(str, brokers))}." if brokers else ""
 
 
-def _leaderless_message(leaderless: Leaderless) -> str:
+def _leaderless_message(leaderless: LeaderlessPartitions) -> str:
     if not leaderless.count:
         return ""
     names = leaderless.names[:PARTITIONS_NAMED_MAX]
@@ -241,6 +241,6 @@ def _minute(instant: datetime | None) -> str:
 
 
 def _storage_message(level: int) -> str:
-    if level == STORAGE_FULL:
+    if level == STORAGE_FULL_PERCENT:
         return "The storage bought is used up: produce is refused until less than 98 % is used."
     return f"{level} % of the storage bought is used." if level else ""

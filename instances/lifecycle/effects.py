@@ -30,7 +30,7 @@ def effects_of(instances: Iterable[Instance]) -> list[Effect]:
             name=instance.name,
             hint=instance.pk,
             change=_change(instance),
-            now=_now(instance) if position < EFFECTS_MEASURED_MAX else "",
+            now=_current_traffic(instance) if position < EFFECTS_MEASURED_MAX else "",
         )
         for position, instance in enumerate(instances)
     ]
@@ -46,8 +46,8 @@ def _change(instance: Instance) -> str:
     return _("Produce is refused, consume goes on.")
 
 
-def _now(instance: Instance) -> str:
-    """Returns the current traffic of its clients; a dash if no broker answers."""
+def _current_traffic(instance: Instance) -> str:
+    """Returns the current traffic of its clients as text; a dash if no broker answers, empty if it would not change."""
     if not may_transition(instance.current_phase, Phase.SUSPENDED) or instance.is_suspended:
         return ""
     traffic = interfaces.observation.implementation.traffic(instance.pk, -TRAFFIC_LATEST_MS)

@@ -7,8 +7,9 @@ from instances.metrics.storage_use import used_percent
 
 
 def next_storage_gb(storage_gb: int, used_bytes: int, *, step_gb: int | None, max_gb: int | None) -> int | None:
-    """Returns its next size: as many steps as needed until less than `GROW_FROM_PERCENT` is used, at most `max_gb`.
-    None: it has space, or may not grow.
+    """Returns the next size of the storage in GB: as many steps as needed until less than `GROW_FROM_PERCENT` is used,
+    at most `max_gb`.
+    None: less is used now, or the storage may not grow.
     """
     if not step_gb or max_gb is None or storage_gb >= max_gb:
         return None

@@ -49,7 +49,7 @@ def start_step(operation: Operation, step: Step, data: Mapping[str, Any] | None 
 
 
 def forecast_step(operation: Operation, step: Step, fact: str, data: Mapping[str, Any]) -> None:
-    """Stores the forecast of a step that is not begun, in a dry run."""
+    """Stores the forecast of a step that has not begun, in a dry run."""
     for row in operation.steps:
         if row["name"] == step.value:
             row |= {**entries("fact", fact), "data": dict(data)}
@@ -113,7 +113,7 @@ def _finish(operation: Operation, state: OperationState) -> None:
 
 
 def _write(operation: Operation, *fields: str) -> None:
-    """Writes only while the operation is open: a concurrent end is not overwritten."""
+    """Writes the fields if the operation is still open, so that a concurrent end is not overwritten."""
     values = {name: getattr(operation, name) for name in fields}
     Operation.objects.filter(pk=operation.pk, state__in=OPEN_STATES).update(**values)
 

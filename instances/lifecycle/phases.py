@@ -60,7 +60,7 @@ REACHABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
 # Phases in which a tenant may change size, name and settings.
 CHANGEABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
 # Phases with pending work: the reconciler's sweep handles these first.
-MOVING = frozenset({Phase.REQUESTED, Phase.PROVISIONING, Phase.UPDATING})
+WITH_PENDING_WORK = frozenset({Phase.REQUESTED, Phase.PROVISIONING, Phase.UPDATING})
 # Phases that are counted, summed and priced. A failed or deleted instance costs nothing, though it is still listed.
 COUNTED = frozenset(Phase) - {Phase.FAILED, Phase.DELETING, Phase.DELETED}
 

@@ -22,11 +22,11 @@ def step_durations_ms() -> dict[str, int]:
 
 def _measure() -> dict[str, int]:
     rows = Operation.objects.filter(type=OperationType.CREATE, state=OperationState.SUCCEEDED)
-    durations: dict[str, list[int]] = {}
+    durations_by_step: dict[str, list[int]] = {}
     for steps in rows.order_by("-created_at").values_list("steps", flat=True)[:OPERATIONS_SAMPLED]:
         before_ms = 0
         for step in steps:
             at_ms = step["at_ms"] if step["at_ms"] is not None else before_ms
-            durations.setdefault(step["name"], []).append(max(0, at_ms - before_ms))
+            durations_by_step.setdefault(step["name"], []).append(max(0, at_ms - before_ms))
             before_ms = max(before_ms, at_ms)
-    return {name: round(median(result)) for name, result in durations.items()}
+    return {name: round(median(durations_ms)) for name, durations_ms in durations_by_step.items()}

@@ -1,4 +1,4 @@
-"""Text of keys, values and header values, and the bytes of what a caller sends. Pure."""
+"""Text of stored keys, values and header values, and bytes of the texts that a caller sends. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NULL: Final = "null"
 MASKED: Final = "masked"
 NUMBERS: Final = (INTEGER, FLOAT)
 SHOWN_AS: Final = (AUTO, TEXT, JSON, HEX, BASE64, *NUMBERS, *FORMATS)
-# What `data` can be.
+# Formats of `Content.data`.
 SHOWN_FORMATS: Final = (TEXT, JSON, HEX, BASE64, *NUMBERS, *FORMATS, NULL, MASKED)
 STRUCTURED: Final = (JSON, *FORMATS)
 SENT_AS: Final = (TEXT, JSON, HEX, BASE64)
@@ -32,15 +32,15 @@ _UTF8_BYTES_MAX: Final = 4
 
 
 class Unwritable(ValueError):
-    """The text does not have the format that its sender names. The message is for the sender."""
+    """A sent text does not have the format that the sender chose. The message is for the sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
     """Bytes as text: `data` in one of `SHOWN_FORMATS` (null and masked with None), and the size of what is stored.
 
-    With `truncated`, `data` shows the beginning of it only. `schema_id` is the one that the bytes carry, `problem` says
-    why no schema shows them, and with `is_masked` the reader may not see all of them.
+    With `truncated`, `data` is only the beginning. `schema_id` is the id in the header of the bytes, `problem` the
+    reason why no schema decodes them. `is_masked`: the reader may not see all of them.
     """
 
     format: str
@@ -52,37 +52,38 @@ class Content:
     is_masked: bool = False
 
 
-NOTHING: Final = Content(NULL, None, 0)
+NULL_CONTENT: Final = Content(NULL, None, 0)
 
 
-def show(raw: bytes | None, how: str, bytes_max: int) -> Content:
-    """Returns `raw` in the format `how`. Bytes that do not have this format are shown as hex, and `format` says so.
+def show(raw: bytes | None, shown_as: str, bytes_max: int) -> Content:
+    """Returns the text of at most `bytes_max` bytes of `raw` in the format `shown_as`, one of `SHOWN_AS`. Bytes that do
+    not have this format are shown as hex; `Content.format` is the format that was used.
 
-    `auto` uses JSON for objects and arrays, text for readable UTF-8, and hex for everything else. So do `integer` and
-    `float` for bytes that have not the length of such a number.
+    `auto` uses JSON for objects and arrays, text for readable UTF-8, and hex for everything else. `integer` and `float`
+    are treated like `auto` if the bytes do not have the length of such a number.
     """
     if raw is None:
-        return NOTHING
-    if how in NUMBERS:
-        number = _number(raw, how)
+        return NULL_CONTENT
+    if shown_as in NUMBERS:
+        number = _number(raw, shown_as)
         if number is not None:
-            return Content(how, number, len(raw))
-        how = AUTO
-    cut = len(raw) > bytes_max
-    head = raw[:bytes_max] if cut else raw
-    if how == BASE64:
-        return Content(BASE64, base64.b64encode(head).decode(), len(raw), cut)
-    text = None if how == HEX else _text(head, cut)
-    if text is None or (how == AUTO and not _is_readable(text)):
-        return Content(HEX, head.hex(), len(raw), cut)
-    if not cut and _is_json(text, how, len(raw)):
+            return Content(shown_as, number, len(raw))
+        shown_as = AUTO
+    is_cut = len(raw) > bytes_max
+    head = raw[:bytes_max] if is_cut else raw
+    if shown_as == BASE64:
+        return Content(BASE64, base64.b64encode(head).decode(), len(raw), is_cut)
+    text = None if shown_as == HEX else _text(head, is_cut)
+    if text is None or (shown_as == AUTO and not _is_readable(text)):
+        return Content(HEX, head.hex(), len(raw), is_cut)
+    if not is_cut and _is_json(text, shown_as, len(raw)):
         return Content(JSON, text, len(raw))
-    return Content(TEXT, text, len(raw), cut)
+    return Content(TEXT, text, len(raw), is_cut)
 
 
-def _number(raw: bytes, how: str) -> str | None:
+def _number(raw: bytes, shown_as: str) -> str | None:
     """Returns the number that the bytes encode; None if no number of this type has their length."""
-    if how == INTEGER:
+    if shown_as == INTEGER:
         return str(int.from_bytes(raw, "big", signed=True)) if len(raw) in _INTEGER_BYTES else None
     return repr(_FLOATS[len(raw)].unpack(raw)[0]) if len(raw) in _FLOATS else None
 
@@ -93,7 +94,7 @@ def with_problem(shown: Content, problem: str) -> Content:
 
 
 def shown_bytes(content: Content) -> int:
-    """Returns the minimum size of the text that a response has for this content."""
+    """Returns the size of the text in characters, which is at most its size in bytes in a response."""
     return len(content.data or "")
 
 
@@ -102,46 +103,46 @@ def header_key(raw: bytes) -> str:
     return raw.decode(errors="backslashreplace")
 
 
-def to_bytes(text: str | None, how: str) -> bytes | None:
-    """Returns the bytes that a sent key or value stands for.
+def to_bytes(text: str | None, sent_as: str) -> bytes | None:
+    """Returns the bytes of a key or value that is sent as text in the format `sent_as`, one of `SENT_AS`.
 
     Raises:
-        Unwritable: the text is not in the format `how`.
+        Unwritable: the text is not in this format.
     """
     if text is None:
         return None
     try:
-        if how == HEX:
+        if sent_as == HEX:
             return bytes.fromhex(text)
-        if how == BASE64:
+        if sent_as == BASE64:
             return base64.b64decode(text, validate=True)
         raw = text.encode()
     except (ValueError, binascii.Error):
-        raise Unwritable("This is not UTF-8." if how in (TEXT, JSON) else f"This is not {how}.") from None
-    if how == JSON and not _parses(text):
+        raise Unwritable("This is not UTF-8." if sent_as in (TEXT, JSON) else f"This is not {sent_as}.") from None
+    if sent_as == JSON and not _parses(text):
         raise Unwritable("This is not JSON.")
     return raw
 
 
-def _text(head: bytes, cut: bool) -> str | None:
-    """Text of UTF-8 bytes, without a last character that was cut through; None where they are no UTF-8."""
+def _text(head: bytes, is_cut: bool) -> str | None:
+    """Text of UTF-8 bytes, without a last character that the cut split; None if they are not UTF-8."""
     try:
         return head.decode()
     except UnicodeDecodeError as error:
-        if cut and error.reason == "unexpected end of data" and error.start >= len(head) - _UTF8_BYTES_MAX:
+        if is_cut and error.reason == "unexpected end of data" and error.start >= len(head) - _UTF8_BYTES_MAX:
             return head[: error.start].decode()
         return None
 
 
 def _is_readable(text: str) -> bool:
-    """True without control characters; a text of none but line ends and tabs is readable."""
+    """True if the text has no control characters other than line ends and tabs."""
     return not any((char < " " and char not in _LINE_ENDS) or char == "\x7f" for char in set(text))
 
 
-def _is_json(text: str, how: str, size_bytes: int) -> bool:
-    if how not in (AUTO, JSON) or size_bytes > JSON_CHECKED_BYTES_MAX:
+def _is_json(text: str, shown_as: str, size_bytes: int) -> bool:
+    if shown_as not in (AUTO, JSON) or size_bytes > JSON_CHECKED_BYTES_MAX:
         return False
-    if how == AUTO and not text.lstrip().startswith(("{", "[")):
+    if shown_as == AUTO and not text.lstrip().startswith(("{", "[")):
         return False
     return _parses(text)
 
@@ -155,7 +156,7 @@ def _parses(text: str) -> bool:
 
 
 def _refuse(constant: str) -> None:
-    """JSON has no NaN and no Infinity."""
+    """Raises `ValueError`: JSON has no NaN and no Infinity."""
     raise ValueError(constant)
 
 

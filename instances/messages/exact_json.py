@@ -1,4 +1,4 @@
-"""JSON that keeps each number, each member and their order as they are written. Pure."""
+"""Parser and writer of JSON that preserve the digits of numbers, repeated members and their order. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class NotJson(ValueError):
 
 
 class ExactNumber(str):
-    """Digits as they are written."""
+    """A number as the text has it, digit by digit."""
 
 
 class Members(list[tuple[str, Any]]):
@@ -60,7 +60,7 @@ def _write(value: Any, parts: list[str]) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A JSON string; half of a surrogate pair, which UTF-8 cannot have, stays escaped."""
+    """Returns a JSON string. Half of a surrogate pair stays escaped, because UTF-8 cannot encode it."""
     quoted = json.dumps(text, ensure_ascii=False)
     try:
         quoted.encode()
@@ -70,7 +70,7 @@ def _quoted(text: str) -> str:
 
 
 def _refuse(constant: str) -> None:
-    """JSON has no NaN and no Infinity."""
+    """Raises `ValueError`: JSON has no NaN and no Infinity."""
     raise ValueError(constant)
 
 

@@ -1,7 +1,7 @@
-"""A page of messages as a file: JSON lines, CSV, the values as they are stored in a zip, or one value. Pure.
+"""A page of messages as a file: JSON lines, CSV, a zip of the stored values, or one stored value. Pure.
 
-JSON lines and CSV have what the page shows. The values of a zip are whole, and there are none where fields of values
-are masked from the reader.
+JSON lines and CSV have what the page shows. The values of a zip are whole; a reader from whom fields of values are
+masked gets no zip.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from instances.messages.rendering import ShownMessage
 from tenants.csv_files import inert
 
 JSON_LINES, CSV, ZIP, VALUE = "jsonl", "csv", "zip", "value"
-FORMS: Final = (JSON_LINES, CSV, ZIP, VALUE)
-# Forms that have values as they are stored.
-RAW: Final = (ZIP, VALUE)
+FILE_FORMATS: Final = (JSON_LINES, CSV, ZIP, VALUE)
+# Formats that have values as they are stored.
+RAW_FORMATS: Final = (ZIP, VALUE)
 MEDIA_TYPES: Final[Mapping[str, str]] = {
     JSON_LINES: "application/x-ndjson",
     CSV: "text/csv; charset=utf-8",
@@ -27,27 +27,27 @@ MEDIA_TYPES: Final[Mapping[str, str]] = {
     VALUE: "application/octet-stream",
 }
 SUFFIXES: Final[Mapping[str, str]] = {JSON_LINES: ".jsonl", CSV: ".csv", ZIP: ".zip", VALUE: ".bin"}
-CSV_HEAD: Final = (
+CSV_COLUMNS: Final = (
     "partition", "offset", "timestamp", "key", "key_format", "value", "value_format", "value_bytes", "truncated",
     "headers", "transaction", "marker",
 )  # fmt: skip
-INDEX: Final = "messages.jsonl"
-# Files in a zip have this time: the same messages give the same file.
+INDEX_FILE_NAME: Final = "messages.jsonl"
+# Time of the files in a zip, constant so that the same messages give the same zip.
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
-def json_lines(described: Sequence[Mapping[str, Any]]) -> str:
-    """Returns messages as lines; `described` are they as the API answers them."""
-    return "".join(json.dumps(message, ensure_ascii=False) + "\n" for message in described)
+def json_lines(api_messages: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a line of JSON for each message. `api_messages` are the messages as the API returns them."""
+    return "".join(json.dumps(message, ensure_ascii=False) + "\n" for message in api_messages)
 
 
-def csv_rows(shown: Sequence[ShownMessage], described: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Any]]:
+def csv_rows(shown: Sequence[ShownMessage], api_messages: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Any]]:
     """Yields a row for each message. Texts that a spreadsheet would run as a formula begin with an apostrophe."""
-    for message, as_json in zip(shown, described, strict=True):
+    for message, api_message in zip(shown, api_messages, strict=True):
         record = message.record
         headers = [[name, value.data] for name, value in message.headers]
         yield (
-            record.partition, record.offset, as_json["timestamp"] or "",
+            record.partition, record.offset, api_message["timestamp"] or "",
             _cell(message.key), message.key.format, _cell(message.value), message.value.format, message.value.bytes,
             "true" if message.key.truncated or message.value.truncated else "false",
             json.dumps(headers, ensure_ascii=False) if headers else "",
@@ -55,11 +55,11 @@ def csv_rows(shown: Sequence[ShownMessage], described: Sequence[Mapping[str, Any
         )  # fmt: skip
 
 
-def zipped(shown: Sequence[ShownMessage], described: Sequence[Mapping[str, Any]]) -> bytes:
-    """Returns a zip with a file for each value, called by partition and offset, and the messages as JSON lines."""
+def zipped(shown: Sequence[ShownMessage], api_messages: Sequence[Mapping[str, Any]]) -> bytes:
+    """Returns a zip with a file for each value, named after partition and offset, and the messages as JSON lines."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(zipfile.ZipInfo(INDEX, _ZIP_TIME), json_lines(described))
+        archive.writestr(zipfile.ZipInfo(INDEX_FILE_NAME, _ZIP_TIME), json_lines(api_messages))
         for message in shown:
             record = message.record
             if record.value is not None:

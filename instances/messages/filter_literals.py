@@ -1,7 +1,8 @@
 """Texts that a value must have for a filter by path to match, so that messages without them are never parsed. Pure.
 
-JSON writes a text as it is or with an escape, which is an alternative of each text. Only what is certain for every
-value is derived: `.a == "x"` needs both texts, `.a != "x"` and `.a == null` match values that have neither.
+JSON writes a text as it is or with an escape, so an escape is an alternative to each text. Only requirements that hold
+for every matching value are derived: `.a == "x"` needs both texts; `.a != "x"` and `.a == null` match values that have
+neither.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from instances.messages.value_paths import EACH, Path, Step
 
 # Texts of which a value must have at least one.
 Alternatives = frozenset[str]
-Needed = frozenset[Alternatives]
+# A value must have a text of each of these alternatives.
+RequiredTexts = frozenset[Alternatives]
 
-NOTHING: Final[Needed] = frozenset()
+NO_TEXTS: Final[RequiredTexts] = frozenset()
 ALTERNATIVES_MAX: Final = 8
 # Characters that JSON may write as a backslash and a letter; all others have one escape, with their number.
 _ESCAPED_BY_LETTERS: Final = frozenset('"\\/\b\f\n\r\t')
@@ -24,98 +26,107 @@ _ESCAPE, _ESCAPE_BY_NUMBER = b"\\", b"\\u"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """Texts that the value has if an expression yields something that is true (`true`), that is not null (`known`), or
-    anything (`any`).
+class Requirements:
+    """Texts that the input of an expression must have for an output that is true (`for_true`), that is not null
+    (`for_not_null`), or for any output at all (`for_any`).
 
-    `is_part`: its outputs are parts of the value that it is given, or that value. `wants_true`: of null and of false it
-    yields nothing that is true. `constant` is a literal's value, `has_constant` tells it from null.
+    `yields_part`: outputs are parts of the input, or the input. `needs_true_input`: for the inputs null and false, no
+    output is true. `constant` is the value of a literal; `has_constant` distinguishes the literal null from none.
     """
 
-    true: Needed = NOTHING
-    known: Needed = NOTHING
-    any: Needed = NOTHING
-    is_part: bool = False
-    wants_true: bool = False
+    for_true: RequiredTexts = NO_TEXTS
+    for_not_null: RequiredTexts = NO_TEXTS
+    for_any: RequiredTexts = NO_TEXTS
+    yields_part: bool = False
+    needs_true_input: bool = False
     has_constant: bool = False
     constant: Any = None
 
 
-UNKNOWN: Final = Needs()
+NO_REQUIREMENTS: Final = Requirements()
 
 
-def of_path(path: Path, *, is_variable: bool = False) -> Needs:
-    """Returns the needs of a path in the value that it is given, or in a variable.
+def of_path(path: Path, *, is_variable: bool = False) -> Requirements:
+    """Returns the requirements of a path into the input, or into a variable.
 
-    A missing member yields null, and each of the elements of null nothing.
+    A path to a missing member yields null; the elements of null (`[]`) are no outputs, so the names before the last
+    `[]` are required for any output.
     """
-    ends = [at for at, step in enumerate(path.steps) if step is EACH]
-    needed = _names(path.steps)
-    return Needs(
-        true=needed, known=needed, any=_names(path.steps[: max(ends, default=0)]), is_part=True,
-        wants_true=not is_variable,
+    each_positions = [position for position, step in enumerate(path.steps) if step is EACH]
+    names = _names(path.steps)
+    return Requirements(
+        for_true=names, for_not_null=names, for_any=_names(path.steps[: max(each_positions, default=0)]),
+        yields_part=True, needs_true_input=not is_variable,
     )  # fmt: skip
 
 
-def _names(steps: Iterable[Step]) -> Needed:
+def _names(steps: Iterable[Step]) -> RequiredTexts:
     return frozenset(frozenset([step]) for step in steps if isinstance(step, str) and step)
 
 
-def of_constant(value: Any) -> Needs:
-    return Needs(has_constant=True, constant=value)
+def of_constant(value: Any) -> Requirements:
+    return Requirements(has_constant=True, constant=value)
 
 
-def of_test(text: str) -> Needs:
-    """Returns the needs of a test that is true only of a value with this text."""
-    return Needs(true=frozenset([frozenset([text])]) if text else NOTHING, wants_true=True)
+def of_test(text: str) -> Requirements:
+    """Returns the requirements of a test that is true only for a value with this text."""
+    return Requirements(for_true=frozenset([frozenset([text])]) if text else NO_TEXTS, needs_true_input=True)
 
 
-def of_select(condition: Needs) -> Needs:
-    return Needs(true=condition.true, known=condition.true, any=condition.true, is_part=True, wants_true=True)
-
-
-def piped(first: Needs, second: Needs) -> Needs:
-    seen = second if first.is_part else UNKNOWN
-    return Needs(
-        true=first.any | seen.true | (first.true if second.wants_true else NOTHING),
-        known=first.any | seen.known,
-        any=first.any | seen.any,
-        is_part=first.is_part and second.is_part,
-        wants_true=first.wants_true and second.wants_true,
+def of_select(condition: Requirements) -> Requirements:
+    return Requirements(
+        for_true=condition.for_true,
+        for_not_null=condition.for_true,
+        for_any=condition.for_true,
+        yields_part=True,
+        needs_true_input=True,
     )
 
 
-def both(first: Needs, second: Needs) -> Needs:
-    return Needs(true=first.true | second.true, known=first.any, any=first.any)
+def piped(first: Requirements, second: Requirements) -> Requirements:
+    second_of_input = second if first.yields_part else NO_REQUIREMENTS
+    return Requirements(
+        for_true=first.for_any | second_of_input.for_true | (first.for_true if second.needs_true_input else NO_TEXTS),
+        for_not_null=first.for_any | second_of_input.for_not_null,
+        for_any=first.for_any | second_of_input.for_any,
+        yields_part=first.yields_part and second.yields_part,
+        needs_true_input=first.needs_true_input and second.needs_true_input,
+    )
 
 
-def either(first: Needs, second: Needs) -> Needs:
-    """Returns the needs of `or`: one text of the one or one of the other, of those with the longest texts."""
-    true = NOTHING
-    if first.true and second.true:
-        alternatives = _longest(first.true) | _longest(second.true)
-        true = frozenset([alternatives]) if len(alternatives) <= ALTERNATIVES_MAX else NOTHING
-    return Needs(true=true, known=first.any, any=first.any)
+def both(first: Requirements, second: Requirements) -> Requirements:
+    return Requirements(for_true=first.for_true | second.for_true, for_not_null=first.for_any, for_any=first.for_any)
 
 
-def compared(left: Needs, sign: str, right: Needs) -> Needs:
-    some = left.any | right.any
-    true = some
+def either(first: Requirements, second: Requirements) -> Requirements:
+    """Returns the requirements of `or`: for a true output, a text of either side's alternatives with the longest
+    texts.
+    """
+    for_true = NO_TEXTS
+    if first.for_true and second.for_true:
+        alternatives = _longest(first.for_true) | _longest(second.for_true)
+        for_true = frozenset([alternatives]) if len(alternatives) <= ALTERNATIVES_MAX else NO_TEXTS
+    return Requirements(for_true=for_true, for_not_null=first.for_any, for_any=first.for_any)
+
+
+def compared(left: Requirements, sign: str, right: Requirements) -> Requirements:
+    for_any = left.for_any | right.for_any
+    for_true = for_any
     if sign in ("<", "<=", ">", ">="):
-        true |= left.known | right.known
+        for_true |= left.for_not_null | right.for_not_null
     elif sign == "==":
-        for one, other in ((left, right), (right, left)):
-            if one.has_constant and one.constant is not None:
-                true |= other.known
-                if other.is_part and type(one.constant) is str and one.constant:
-                    true |= frozenset([frozenset([one.constant])])
-    return Needs(true=true, known=some, any=some)
+        for side, other_side in ((left, right), (right, left)):
+            if side.has_constant and side.constant is not None:
+                for_true |= other_side.for_not_null
+                if other_side.yields_part and type(side.constant) is str and side.constant:
+                    for_true |= frozenset([frozenset([side.constant])])
+    return Requirements(for_true=for_true, for_not_null=for_any, for_any=for_any)
 
 
-def encoded(needed: Needed) -> Sequence[Sequence[bytes]]:
-    """Returns the texts as they are stored, each with the escape by which JSON may write it."""
+def encoded(required: RequiredTexts) -> Sequence[Sequence[bytes]]:
+    """Returns the alternatives as stored bytes, each with the escape by which JSON may write its texts."""
     result = []
-    for alternatives in sorted(needed, key=sorted):
+    for alternatives in sorted(required, key=sorted):
         has_letters = any(not _ESCAPED_BY_LETTERS.isdisjoint(text) for text in alternatives)
         escape = _ESCAPE if has_letters else _ESCAPE_BY_NUMBER
         try:
@@ -125,6 +136,6 @@ def encoded(needed: Needed) -> Sequence[Sequence[bytes]]:
     return result
 
 
-def _longest(needed: Needed) -> Alternatives:
+def _longest(required: RequiredTexts) -> Alternatives:
     """Returns the alternatives whose shortest text is the longest."""
-    return max(needed, key=lambda alternatives: (min(map(len, alternatives)), sorted(alternatives)))
+    return max(required, key=lambda alternatives: (min(map(len, alternatives)), sorted(alternatives)))

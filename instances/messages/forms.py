@@ -20,17 +20,17 @@ from instances.messages.value_filter import PROGRAM_CHARS_MAX
 from tenants.limits import PAGE_TOKEN_CHARS_MAX
 from tenants.wording import localized
 
-# Parameters of the API by field.
+# Parameter of the API for each filter field.
 FILTER_FIELDS = {
     "q": "contains", "key": "key_contains", "header": "header_contains", "re": "matches", "key_re": "key_matches",
     "jq": "jq",
 }  # fmt: skip
-# Fields that may be written wrongly.
+# Filter fields whose text has a syntax, with their parameters.
 PARSED_FILTERS = {"re": "matches", "key_re": "key_matches", "jq": "jq"}
 
 
 class ReadForm(forms.Form):
-    """Choice of the messages that a page shows: without anything, the newest ones of all partitions."""
+    """Choice of the messages that a page shows: with all fields empty, the newest ones of all partitions."""
 
     start = forms.ChoiceField(
         label=pgettext_lazy("messages", "From"), required=False,
@@ -74,11 +74,11 @@ class ReadForm(forms.Form):
         kind = values.get("start") or NEWEST
         if kind == OFFSET and values.get("offset") is None and "offset" not in self.errors:
             self.add_error("offset", _("Give an offset."))
-        moment = values.get("time")
+        instant = values.get("time")
         if kind == TIME and "time" not in self.errors:
-            if moment is None:
+            if instant is None:
                 self.add_error("time", _("Give a time."))
-            elif to_ms(moment) < 0:
+            elif to_ms(instant) < 0:
                 self.add_error("time", _("Times begin with 1970."))
         for name, parameter in PARSED_FILTERS.items():
             try:
@@ -94,20 +94,20 @@ class ReadForm(forms.Form):
         return FilterTexts(**{parameter: values.get(name) or "" for name, parameter in FILTER_FIELDS.items()})
 
     @property
-    def start_words(self) -> str:
-        """The place to begin, in the words of the API."""
+    def start_text(self) -> str:
+        """The start position, as the API's parameter `start` has it."""
         values = self.cleaned_data
         kind = values.get("start") or NEWEST
         if kind == OFFSET:
             return f"{OFFSET}:{values['offset']}"
         if kind == TIME:
-            moment: datetime = values["time"].astimezone(UTC)
-            return f"{TIME}:{moment:%Y-%m-%dT%H:%M:%S}Z"
+            instant: datetime = values["time"].astimezone(UTC)
+            return f"{TIME}:{instant:%Y-%m-%dT%H:%M:%S}Z"
         return kind
 
 
-class PlaceForm(forms.Form):
-    """Place of one message."""
+class MessagePositionForm(forms.Form):
+    """Partition and offset of one message."""
 
     partition = forms.IntegerField(min_value=0)
     offset = forms.IntegerField(min_value=0, max_value=OFFSET_MAX)
@@ -178,7 +178,7 @@ class SendForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        text = values.get("value", "").replace("\r\n", "\n")  # browsers send line ends of their own
+        text = values.get("value", "").replace("\r\n", "\n")  # browsers send CR LF as line end
         try:
             values["raw"] = content.to_bytes(text, values.get("value_format") or content.TEXT)
         except content.Unwritable:

@@ -1,4 +1,4 @@
-"""The way to the messages of an instance, as an interface that `brokers` plugs."""
+"""Reading and sending an instance's messages, as an interface that `brokers` implements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEWEST, OLDEST, OFFSET, TIME = "newest", "oldest", "offset", "time"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Place where reading begins: `kind` is NEWEST, OLDEST, OFFSET or TIME; `at` is an offset or milliseconds."""
+    """Position where reading begins: `kind` is NEWEST, OLDEST, OFFSET or TIME; `at` is an offset, or ms since 1970."""
 
     kind: str
     at: int = 0
@@ -29,7 +29,7 @@ FROM_NEWEST: Final = Start(NEWEST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """Offsets by partition at which a page goes on, and the direction. OLDER: the page is below them."""
+    """Offsets by partition from which the next page is read, and its direction, OLDER (below them) or NEWER."""
 
     direction: str
     offsets: Mapping[int, int]
@@ -37,7 +37,7 @@ class Positions:
 
 @dataclass(slots=True, kw_only=True)
 class Transaction:
-    """Transaction of a record. `state` is OPEN, COMMITTED or ABORTED; None where its marker is out of reach."""
+    """Transaction of a record. `state` is OPEN, COMMITTED or ABORTED; None if its marker was not read."""
 
     producer_id: int
     state: str | None
@@ -71,8 +71,8 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Records in reading order. `began` and `reached` are the positions before and after it, of the partitions that
-    answered; `unavailable` are the others. `is_end`: nothing is left in its direction.
+    """Records in reading order. `began` and `reached` are the offsets before and after the page, by partition that
+    could be read; `unavailable` are the other partitions. `is_end`: there are no more records in its direction.
     """
 
     direction: str
@@ -88,12 +88,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """Page that is wanted: from `positions`, or from `start` without them. `partition` None: all.
+    """Request for a page from `positions`, or from `start` if they are None, of one partition or of all (None).
 
-    `accepts` decides which records belong to it, and `shown_bytes` how much an answer grows by one. `is_costly`: either
-    may take milliseconds, so that the page ends on time after any record. `literals`: every record that `accepts` takes
-    has one of each of these alternatives in its key, in its value, or in the name or value of one header. `leaders` are
-    those of the partitions as the caller knows them, -1 for none; None lets brokers be queried for them.
+    `accepts` decides which records belong to the page; `shown_bytes` is the size of a record in the response.
+    `is_costly`: either may take milliseconds for a record, so the page's time limit is checked after each one.
+    `literals`: every accepted record has one of each of these alternatives in its key, in its value, or in the name or
+    value of one header. `leaders` has the leader of each partition, -1 for none; None: brokers are queried for them.
     """
 
     start: Start
@@ -110,7 +110,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """Message to send. `timestamp_ms` None: now; `partition` None: by the key, as Kafka's own clients choose it."""
+    """Message to send. `timestamp_ms` None: now; `partition` None: chosen by the key, as by Kafka's own clients."""
 
     key: bytes | None
     value: bytes | None
@@ -121,7 +121,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """Position of one sent message. With an `error` it was not stored, or that is unknown (`OutcomeUnknown`)."""
+    """Position of one sent message. With an `error` it was not stored, or may have been (`OutcomeUnknown`)."""
 
     partition: int
     offset: int | None = None
@@ -129,12 +129,12 @@ class SendResult:
 
 
 class MessageAdminClient(Protocol):
-    """Reads and sends messages as the instance's owner, against its bandwidth.
+    """Reads and sends messages as the instance's owner; the bytes count against the instance's bandwidth.
 
     Raises `NotFound` for an unknown topic, and `Unavailable` if no broker answers.
     """
 
-    def read(self, instance_id: str, topic: str, wanted: PageRequest) -> Page:
+    def read(self, instance_id: str, topic: str, page_request: PageRequest) -> Page:
         """Returns one page, bounded in bytes, records and time (`instances.messages.limits`)."""
         ...
 
@@ -143,7 +143,7 @@ class MessageAdminClient(Protocol):
         ...
 
     def send_as_demo(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
-        """Stores messages as `send` does, under the client id of "push the limit", for which client quotas hold."""
+        """Stores messages as `send` does, under the client id of "push the limit", which has a client quota."""
         ...
 
 

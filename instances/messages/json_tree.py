@@ -1,4 +1,4 @@
-"""A JSON text as a tree that folds, with every number, key and repetition as it was written. Pure."""
+"""JSON text as a tree that a page can fold, with the digits of numbers and repeated members preserved. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 NODES_MAX: Final = 500
 DEPTH_MAX: Final = 12
 TEXT_CHARS_MAX: Final = 65_536
-OBJECT, ARRAY, STRING, NUMBER, WORD = "object", "array", "string", "number", "word"
+OBJECT, ARRAY, STRING, NUMBER, KEYWORD = "object", "array", "string", "number", "word"
 
 
 class _Number(str):
-    """Digits as they are written."""
+    """A number as the text has it, digit by digit."""
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -23,7 +23,9 @@ class _Pairs(list[tuple[str, Any]]):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value: `name` is its member's, None in an array; `text` of what has no `children`, else their number."""
+    """One value. `name` is its member name, None in an array; `text` is the JSON of a scalar, else the number of
+    `children`.
+    """
 
     name: str | None
     kind: str
@@ -32,32 +34,32 @@ class Node:
 
 
 def tree(text: str) -> Node | None:
-    """Returns the tree, or None for what is no JSON, or too large to fold."""
+    """Returns the tree; None for a text that is not JSON or too large (`TEXT_CHARS_MAX`, `NODES_MAX`, `DEPTH_MAX`)."""
     if len(text) > TEXT_CHARS_MAX:
         return None
     try:
         value = json.loads(text, object_pairs_hook=_Pairs, parse_int=_Number, parse_float=_Number)
     except (ValueError, RecursionError):
         return None
-    budget = [NODES_MAX]
-    return _node(None, value, 0, budget)
+    nodes_left = [NODES_MAX]
+    return _node(None, value, 0, nodes_left)
 
 
-def _node(name: str | None, value: Any, depth: int, budget: list[int]) -> Node | None:
-    budget[0] -= 1
-    if budget[0] < 0 or depth > DEPTH_MAX:
+def _node(name: str | None, value: Any, depth: int, nodes_left: list[int]) -> Node | None:
+    nodes_left[0] -= 1
+    if nodes_left[0] < 0 or depth > DEPTH_MAX:
         return None
     if isinstance(value, _Pairs):
-        members = [_node(key, inner, depth + 1, budget) for key, inner in value]
+        members = [_node(key, inner, depth + 1, nodes_left) for key, inner in value]
         return _parent(name, OBJECT, members)
     if isinstance(value, list):
-        return _parent(name, ARRAY, [_node(None, inner, depth + 1, budget) for inner in value])
+        return _parent(name, ARRAY, [_node(None, inner, depth + 1, nodes_left) for inner in value])
     if isinstance(value, _Number):
         return Node(name, NUMBER, str(value))
-    kind = STRING if isinstance(value, str) else WORD
+    kind = STRING if isinstance(value, str) else KEYWORD
     return Node(name, kind, json.dumps(value, ensure_ascii=False))
 
 
 def _parent(name: str | None, kind: str, children: Sequence[Node | None]) -> Node | None:
-    known = [child for child in children if child is not None]
-    return Node(name, kind, str(len(known)), known) if len(known) == len(children) else None
+    complete = [child for child in children if child is not None]
+    return Node(name, kind, str(len(complete)), complete) if len(complete) == len(children) else None

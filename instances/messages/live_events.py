@@ -1,4 +1,4 @@
-"""Events of a stream of live messages, in the form that its reader wants."""
+"""Server-sent events of a stream of live messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from instances.messages import limits
 from tenants.live_response import event
 
 RETRY_MS = 1_000
-TROUBLE = "trouble"
+ERROR_EVENT = "trouble"
 
 
 class LiveMessages:
-    """Body of a `LiveResponse`: an event for each new message, in the form of `write`, and for each error; heartbeats
+    """Body of a `LiveResponse`: an event for each new message, formatted by `write`, and for each new error; heartbeats
     in between.
     """
 
@@ -23,9 +23,9 @@ class LiveMessages:
         self._stream = stream
         self._write = write
         self._now_s = now_s
-        self._sent_s = now_s()
+        self._last_sent_s = now_s()
         self._has_begun = False
-        self._trouble = ""
+        self._last_error_code = ""
         self.owner: str = stream.instance.tenant_id
 
     def step(self) -> tuple[bytes, float | None]:
@@ -39,14 +39,14 @@ class LiveMessages:
             # The id goes with the last message: a client that loses the connection earlier reads the others again.
             parts[-1] = f"id: {step.token}\n{parts[-1]}"
         code = step.trouble.code if step.trouble is not None else ""
-        if code and code != self._trouble:
-            shown = {"code": code, "detail": str(step.trouble.detail or step.trouble.title)}
-            parts.append(event(json.dumps(shown), name=TROUBLE))
-        self._trouble = code
-        if not parts and self._now_s() - self._sent_s >= limits.STREAM_HEARTBEAT_S:
+        if code and code != self._last_error_code:
+            error = {"code": code, "detail": str(step.trouble.detail or step.trouble.title)}
+            parts.append(event(json.dumps(error), name=ERROR_EVENT))
+        self._last_error_code = code
+        if not parts and self._now_s() - self._last_sent_s >= limits.STREAM_HEARTBEAT_S:
             parts = [": still here\n\n"]
         if parts:
-            self._sent_s = self._now_s()
+            self._last_sent_s = self._now_s()
         return "".join(parts).encode(), step.wait_s
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Fields of messages that are hidden from roles without `messages:unmask`. Pure.
 
-A path that meets another shape than it names hides what it meets: a text where an object is expected could contain the
-field in a form that no path finds.
+Where the value has another shape than a path expects, the whole part is hidden: a text in place of an object could
+contain the field in a form that no path matches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Masks:
         return bool(self._paths)
 
     def covers(self, part: str) -> bool:
-        """True if something of the part is hidden."""
+        """True if there is a mask for fields of the key, the value or the headers."""
         return part in self._paths
 
     def hides_header(self, name: str) -> bool:
@@ -46,28 +46,28 @@ class Masks:
 
     def apply(self, part: str, value: Any) -> Any:
         """Returns a parsed value with the fields hidden. Raises `RecursionError` for one that is nested too deeply."""
-        return _hidden(value, self._paths.get(part, ()))
+        return _masked(value, self._paths.get(part, ()))
 
 
-def _hidden(value: Any, paths: Sequence[tuple[Step, ...]]) -> Any:
+def _masked(value: Any, paths: Sequence[tuple[Step, ...]]) -> Any:
     if not paths or value is None:
         return value
     if () in paths:
         return HIDDEN
     if isinstance(value, Members):
-        return Members((name, _hidden(inner, _below(paths, name))) for name, inner in value)
+        return Members((name, _masked(inner, _member_paths(paths, name))) for name, inner in value)
     if isinstance(value, list):
-        return [_hidden(inner, _inside(paths, index)) for index, inner in enumerate(value)]
+        return [_masked(inner, _element_paths(paths, index)) for index, inner in enumerate(value)]
     return HIDDEN
 
 
-def _below(paths: Sequence[tuple[Step, ...]], name: str) -> list[tuple[Step, ...]]:
-    """Rests of the paths that lead through a member."""
+def _member_paths(paths: Sequence[tuple[Step, ...]], name: str) -> list[tuple[Step, ...]]:
+    """Returns the remaining steps of the paths that lead through a member."""
     return [steps[1:] for steps in paths if steps[0] is EACH or steps[0] == name]
 
 
-def _inside(paths: Sequence[tuple[Step, ...]], index: int) -> list[tuple[Step, ...]]:
-    """Rests of the paths that lead through an element; a name counts for every element of a list."""
+def _element_paths(paths: Sequence[tuple[Step, ...]], index: int) -> list[tuple[Step, ...]]:
+    """Returns the remaining steps of the paths that lead through an element; a name applies to every element."""
     return [
         steps if isinstance(steps[0], str) else steps[1:]
         for steps in paths

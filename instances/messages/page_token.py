@@ -29,7 +29,7 @@ def encode(positions: Positions, binding: str) -> str:
 
 
 def decode(token: str, binding: str) -> Positions:
-    """Returns the positions in a token. Raises `DomainError` when it is forged, or made for another list."""
+    """Returns the positions in a token. Raises `DomainError` if it is forged or belongs to another list."""
     try:
         if len(token) > PAGE_TOKEN_CHARS_MAX:
             raise signing.BadSignature("too long")
@@ -43,7 +43,7 @@ def decode(token: str, binding: str) -> Positions:
 
 
 def binding_of(instance_id: str, topic: str, filters: Mapping[str, Any]) -> str:
-    """Names the list that a token belongs to."""
+    """Returns a text that identifies the list to which tokens are bound."""
     return f"{instance_id} {topic} {sorted((name, value) for name, value in filters.items() if value is not None)}"
 
 

@@ -1,6 +1,6 @@
-"""Texts that everything that a regular expression of RE2 finds contains. Pure.
+"""Literal texts that are part of every match of a regular expression (RE2). Pure.
 
-Only a part of the syntax is understood, in which each character has one meaning; other expressions have no such text.
+Only a part of the syntax is supported, in which each character has one meaning; other expressions yield no text.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import re
 from typing import Final
 
 _CLASSES: Final = r"\\[bBdDsSwW]"
-# Characters that are their own names behind a backslash.
+# Characters that stand for themselves behind a backslash.
 _ESCAPED: Final = r"""\\[.,:;=@\#%&~!<>/"'`\\|()\[\]{}*+?^$ -]"""
 _IN_BRACKETS: Final = rf"(?:[^\]\[\\]|{_CLASSES}|{_ESCAPED})"
-# An atom and what repeats it. A group is opaque: a text may not span it, and none is taken from it.
+# An atom and its quantifier. Groups are opaque: no literal is taken from a group or extends across one.
 _TOKEN: Final = re.compile(
     rf"""(?:
         (?P<plain>[A-Za-z0-9\ _,:;=@\#%&~!<>/"'`-])
@@ -20,20 +20,20 @@ _TOKEN: Final = re.compile(
       | (?P<other>[.^$]|{_CLASSES}|\[\^?(?!\^){_IN_BRACKETS}+\])
       | (?P<opening>\((?:\?:|(?!\?)))
       | (?P<closing>\))
-      | (?P<either>\|)
+      | (?P<alternation>\|)
     )
     (?:(?P<optional>[*?]|\{{0[0-9]*(?:,[0-9]*)?\}})|(?P<repeated>\+|\{{[0-9]+(?:,[0-9]*)?\}}))?\??""",
     re.VERBOSE | re.ASCII,
 )
 
 
-def longest(expression: str) -> str:
-    """Returns the longest text that is certainly in all matches, empty if none is known."""
+def longest_literal(expression: str) -> str:
+    """Returns the longest text that is part of every match; empty if none is known."""
     texts: list[str] = [""]
     at = depth = 0
     while at < len(expression):
         token = _TOKEN.match(expression, at)
-        if token is None or (token["either"] and not depth):
+        if token is None or (token["alternation"] and not depth):
             return ""
         at = token.end()
         depth += bool(token["opening"]) - bool(token["closing"])

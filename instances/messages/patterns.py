@@ -16,7 +16,7 @@ from instances.messages import pattern_literals
 from tenants.errors import Message
 
 MEMORY_BYTES_MAX: Final = 1 << 20
-# Instructions of a compiled expression. One for every letter, and for a repetition as often as it may repeat.
+# Instructions of a compiled expression: one for each letter, and for each possible repetition of a letter.
 PROGRAM_SIZE_MAX: Final = 1_000
 # Instructions times bytes of one search: 0.1 s where each costs 5 ns, the most that was measured.
 WORK_MAX: Final = 20_000_000
@@ -24,7 +24,7 @@ SEARCHED_BYTES_MAX: Final = 1_000_000
 
 
 class WrongPattern(ValueError):
-    """The text is no expression of RE2, or too large a one. The message is for its writer."""
+    """The text is not an expression of RE2, or compiles to too large a program. The message is for its author."""
 
 
 class Pattern:
@@ -55,11 +55,11 @@ class Pattern:
 
     @property
     def literal(self) -> bytes:
-        """Bytes that every text in which the expression is found contains; empty if none are known."""
-        return pattern_literals.longest(self._text).encode()
+        """Bytes that are part of every match; empty if none are known."""
+        return pattern_literals.longest_literal(self._text).encode()
 
     def work(self, text_bytes: int) -> int:
-        """Returns what a search costs at most, in instructions times bytes."""
+        """Returns the maximum cost of a search, in instructions times bytes."""
         return self._size * min(text_bytes, self.searched_bytes_max)
 
     def is_in(self, raw: bytes) -> bool:

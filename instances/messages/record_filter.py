@@ -1,6 +1,6 @@
 """Filters of messages by text, regular expression, header and path. Pure.
 
-A message has to match all that are given. Filters see what their reader may see (`instances.messages.rendering`).
+A message must match all filters. They search only what the reader may see (`instances.messages.rendering`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from instances.messages.patterns import Pattern, WrongPattern
 from instances.messages.rendering import Renderer
 from instances.messages.value_filter import ValueFilter, WrongFilter
 
-# What stands between name and value of a header where it is searched, but not where it is stored.
+# Characters between name and value of a header in the searched text `name: value`, which are not stored.
 _HEADER_SEPARATORS: Final = re.compile(rb"[: ]")
 
 
 class UnusableFilter(ValueError):
-    """One of the filters cannot be read; `name` says which. The message is for its writer."""
+    """The filter called `name` has a wrong syntax. The message is for its author."""
 
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(detail)
@@ -29,7 +29,7 @@ class UnusableFilter(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterTexts:
-    """Filters as they are written; empty ones filter nothing. The names are those of the API."""
+    """Texts of filters under the names of the API; empty ones filter nothing."""
 
     contains: str = ""
     key_contains: str = ""
@@ -39,15 +39,15 @@ class FilterTexts:
     jq: str = ""
 
     def __bool__(self) -> bool:
-        return any(self.given.values())
+        return bool(self.non_empty)
 
     @property
-    def given(self) -> dict[str, str]:
+    def non_empty(self) -> dict[str, str]:
         return {name: text for name in FILTER_NAMES if (text := getattr(self, name))}
 
     @property
     def is_costly(self) -> bool:
-        """True where one message may take milliseconds."""
+        """True if matching one message may take milliseconds."""
         return bool(self.matches or self.key_matches or self.jq)
 
 
@@ -68,19 +68,20 @@ class RecordFilter:
         self._matches = _pattern("matches", texts.matches)
         self._key_matches = _pattern("key_matches", texts.key_matches)
         try:
-            self._path = ValueFilter(texts.jq) if texts.jq else None
+            self._value_filter = ValueFilter(texts.jq) if texts.jq else None
         except WrongFilter as error:
             raise UnusableFilter("jq", error.args[0]) from None
 
     def literals(self, *, is_decoded: bool) -> Sequence[Sequence[bytes]]:
-        """Returns alternatives: every record that a reader without masks accepts has one of each in its key, in its
-        value, or in the name or value of a header. What masks hide is not searched as it is stored, and neither are
-        fields of contents that schemas decode (`is_decoded`).
+        """Returns lists of alternatives: every record that matches for a reader without masks has one text of each list
+        in its key, in its value, or in the name or value of a header.
+
+        `is_decoded`: schemas decode the contents, so the filter by path does not search stored bytes and has no texts.
         """
         patterns = [pattern.literal for pattern in (self._matches, self._key_matches) if pattern is not None]
         header = max(_HEADER_SEPARATORS.split(self._header_contains), key=len)
         texts = [(literal,) for literal in (self._contains, self._key_contains, header, *patterns) if literal]
-        return [*texts, *(() if self._path is None or is_decoded else self._path.literals)]
+        return [*texts, *(() if self._value_filter is None or is_decoded else self._value_filter.literals)]
 
     def accepts(self, renderer: Renderer, record: Record) -> bool:
         """True if all filters match; cheap ones are evaluated first."""
@@ -107,14 +108,14 @@ class RecordFilter:
         )
 
     def _has_fields(self, renderer: Renderer, record: Record) -> bool:
-        if self._path is None:
+        if self._value_filter is None:
             return True
-        variables = renderer.variables(record) if self._path.has_variables else {}
-        return self._path.matches(renderer.filtered_value(record), variables)
+        variables = renderer.variables(record) if self._value_filter.has_variables else {}
+        return self._value_filter.matches(renderer.filtered_value(record), variables)
 
 
 def check(name: str, text: str) -> None:
-    """Raises `UnusableFilter` for the filter `name` with this text."""
+    """Raises `UnusableFilter` if `text` is wrong as the filter `name`."""
     RecordFilter(FilterTexts(**{name: text}))
 
 

@@ -31,22 +31,22 @@ class ShownMessage:
 
 
 class Renderer:
-    """Shows the records of one topic to one reader, in the format `how`, cut at `bytes_max`."""
+    """Shows the records of one topic to one reader, in the format `shown_as`, cut at `bytes_max`."""
 
-    def __init__(self, schemas: SchemaSource, masks: Masks, how: str, bytes_max: int) -> None:
+    def __init__(self, schemas: SchemaSource, masks: Masks, shown_as: str, bytes_max: int) -> None:
         self._schemas = schemas
         self._masks = masks
-        self._how = how
+        self._shown_as = shown_as
         self._bytes_max = bytes_max
-        # The last key and the last value: filters and the page look at the same one, one after the other.
-        self._seen: dict[str, tuple[bytes, Decoded | None]] = {}
+        # The last key and value with their decoded form, because a filter and then the page decode the same one.
+        self._last_decoded: dict[str, tuple[bytes, Decoded | None]] = {}
 
     def show(self, record: Record) -> ShownMessage:
         return ShownMessage(
             record=record,
             key=self._show(KEY, record.key),
             value=self._show(VALUE, record.value),
-            headers=[self._header(name, raw, self._how) for name, raw in record.headers],
+            headers=[self._header(name, raw, self._shown_as) for name, raw in record.headers],
         )
 
     def searched_key(self, record: Record) -> bytes:
@@ -57,19 +57,19 @@ class Renderer:
         return self._searched(VALUE, record.value)
 
     def header_lines(self, record: Record) -> Iterator[bytes]:
-        """Yields the headers as they are searched, `name: value`; of a masked one, the name."""
+        """Yields each header as the searched text `name: value`, without the value if it is masked."""
         for name, raw in record.headers:
             is_hidden = self._masks.covers(HEADER) and self._masks.hides_header(content.header_key(name))
             yield name + b": " + (b"" if is_hidden or raw is None else raw)
 
     def filtered_value(self, record: Record) -> Any:
-        """The value for a filter: parsed JSON, a text, or None."""
+        """Returns the value as a filter by path sees it: parsed JSON, a text, or None."""
         return self._parsed(VALUE, record.value)
 
     def variables(self, record: Record) -> dict[str, Any]:
-        """Variables of a filter: the message without its value."""
+        """Returns the variables of a filter by path: the parts of the message other than its value."""
         shown = (self._header(name, raw, content.AUTO) for name, raw in record.headers)
-        headers = Members((name, held.data) for name, held in shown)
+        headers = Members((name, value.data) for name, value in shown)
         return {
             KEY: self._parsed(KEY, record.key), HEADERS: headers, PARTITION: ExactNumber(str(record.partition)),
             OFFSET: ExactNumber(str(record.offset)), TIMESTAMP: ExactNumber(str(record.timestamp_ms)),
@@ -77,22 +77,22 @@ class Renderer:
 
     def _show(self, part: str, raw: bytes | None) -> Content:
         if raw is None:
-            return content.NOTHING
+            return content.NULL_CONTENT
         if self._masks.covers(part):
             return self._masked(part, raw)
-        formats = sources.FORMATS if self._how == content.AUTO else (self._how,)
-        if self._how != content.AUTO and self._how not in sources.FORMATS:
-            return content.show(raw, self._how, self._bytes_max)
+        formats = sources.FORMATS if self._shown_as == content.AUTO else (self._shown_as,)
+        if self._shown_as != content.AUTO and self._shown_as not in sources.FORMATS:
+            return content.show(raw, self._shown_as, self._bytes_max)
         try:
-            return self._decoded(sources.decode(self._schemas, part, raw, formats), len(raw))
-        except Undecodable as trouble:
-            is_auto = self._how == content.AUTO
+            return self._decoded_content(sources.decode(self._schemas, part, raw, formats), len(raw))
+        except Undecodable as error:
+            is_auto = self._shown_as == content.AUTO
             shown = content.show(raw, content.AUTO if is_auto else content.HEX, self._bytes_max)
-            problem = "" if is_auto and trouble.problem == NO_SCHEMA else trouble.problem
+            problem = "" if is_auto and error.problem == NO_SCHEMA else error.problem
             return content.with_problem(shown, problem)
 
-    def _decoded(self, decoded: Decoded, size_bytes: int, *, is_masked: bool = False) -> Content:
-        """Raises `Undecodable` for JSON that is nested too deeply to be written."""
+    def _decoded_content(self, decoded: Decoded, size_bytes: int, *, is_masked: bool = False) -> Content:
+        """Returns the content as JSON, cut at the limit. Raises `NotJson` if it is nested too deeply to be written."""
         text = exact_json.dump(decoded.value)
         cut = text[: self._bytes_max]
         return Content(
@@ -103,33 +103,37 @@ class Renderer:
         """Returns the content with its fields masked. Bytes without a known structure are hidden as a whole, in every
         format.
         """
-        decoded = None if self._how in (content.HEX, content.BASE64, *content.NUMBERS) else self._readable(part, raw)
+        decoded = (
+            None if self._shown_as in (content.HEX, content.BASE64, *content.NUMBERS) else self._readable(part, raw)
+        )
         if decoded is None:
             return Content(content.MASKED, None, len(raw), is_masked=True)
-        return self._decoded(decoded, len(raw), is_masked=True)
+        return self._decoded_content(decoded, len(raw), is_masked=True)
 
     def _readable(self, part: str, raw: bytes) -> Decoded | None:
-        """A key or value as the reader may see it; None for what is hidden, unstructured or too large to look into."""
-        seen = self._seen.get(part)
-        if seen is not None and seen[0] is raw:
-            return seen[1]
-        found = self._without_masked(part, raw) if self._masks.covers(part) else self._structured(part, raw)
-        self._seen[part] = (raw, found)
-        return found
+        """Returns a decoded key or value as the reader may see it; None if it is hidden, has no known structure, or is
+        too large to parse.
+        """
+        last_raw, last_decoded = self._last_decoded.get(part, (None, None))
+        if last_raw is raw:
+            return last_decoded
+        decoded = self._without_masked(part, raw) if self._masks.covers(part) else self._structured(part, raw)
+        self._last_decoded[part] = (raw, decoded)
+        return decoded
 
     def _without_masked(self, part: str, raw: bytes) -> Decoded | None:
         try:
-            found = self._structured(part, raw)
-            if found is None:
+            decoded = self._structured(part, raw)
+            if decoded is None:
                 return None
-            hidden = self._masks.apply(part, found.value)
-            exact_json.dump(hidden)
+            masked = self._masks.apply(part, decoded.value)
+            exact_json.dump(masked)
         except (RecursionError, NotJson):
             return None
-        return None if hidden == HIDDEN else Decoded(found.format, hidden, found.schema_id)
+        return None if masked == HIDDEN else Decoded(decoded.format, masked, decoded.schema_id)
 
     def _structured(self, part: str, raw: bytes) -> Decoded | None:
-        """A key or value by its schema, else as JSON; None for what is neither, or too large to look into."""
+        """Returns a key or value decoded by a schema, else as JSON; None if it is neither, or too large to parse."""
         try:
             return sources.decode(self._schemas, part, raw)
         except Undecodable:
@@ -151,16 +155,16 @@ class Renderer:
     def _parsed(self, part: str, raw: bytes | None) -> Any:
         if raw is None:
             return None
-        found = self._readable(part, raw)
-        if found is not None:
-            return found.value
+        decoded = self._readable(part, raw)
+        if decoded is not None:
+            return decoded.value
         if self._masks.covers(part):
             return None
         shown = content.show(raw, content.TEXT, limits.JSON_PARSED_BYTES_MAX)
         return shown.data if shown.format == content.TEXT and not shown.truncated else None
 
-    def _header(self, name: bytes, raw: bytes | None, how: str) -> tuple[str, Content]:
+    def _header(self, name: bytes, raw: bytes | None, shown_as: str) -> tuple[str, Content]:
         key = content.header_key(name[: limits.SHOWN_BYTES_MAX])
         if self._masks.covers(HEADER) and self._masks.hides_header(key):
             return key, Content(content.MASKED, None, len(raw or b""), is_masked=True)
-        return key, content.show(raw, content.AUTO if how in sources.FORMATS else how, self._bytes_max)
+        return key, content.show(raw, content.AUTO if shown_as in sources.FORMATS else shown_as, self._bytes_max)

@@ -1,4 +1,4 @@
-"""Words for the place where reading begins: `newest`, `oldest`, `offset:N`, `time:2026-01-31T12:00:00Z`. Pure."""
+"""Parser of the position where reading begins: `newest`, `oldest`, `offset:N`, `time:2026-01-31T12:00:00Z`. Pure."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from instances.messages.interfaces import NEWEST, OFFSET, OLDEST, TIME, Start
 OFFSET_MAX = 2**63 - 1
 _OFFSET = re.compile(r"offset:(\d{1,19})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = 1_000
+_MS_PER_S = 1_000
+_US_PER_MS = 1_000
 
 
 class WrongStart(ValueError):
-    """The words name no place."""
+    """The text is not a start position. The message names the expected form."""
 
 
-def parse(words: str) -> Start:
-    """Raises `WrongStart`; the message says what is expected."""
-    if words in (NEWEST, OLDEST):
-        return Start(words)
-    if match := _OFFSET.fullmatch(words):
+def parse(text: str) -> Start:
+    """Returns the start position. Raises `WrongStart`."""
+    if text in (NEWEST, OLDEST):
+        return Start(text)
+    if match := _OFFSET.fullmatch(text):
         offset = int(match[1])
         if offset <= OFFSET_MAX:
             return Start(OFFSET, offset)
-    if words.startswith("time:"):
-        return Start(TIME, _milliseconds(words.removeprefix("time:")))
+    if text.startswith("time:"):
+        return Start(TIME, _milliseconds(text.removeprefix("time:")))
     raise WrongStart("newest, oldest, offset:N or time:2026-01-31T12:00:00Z.")
 
 
-def to_ms(moment: datetime) -> int:
-    """Milliseconds since 1970, without the error of floating point."""
-    since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * _MS + since.microseconds // _MS
+def to_ms(instant: datetime) -> int:
+    """Returns milliseconds since 1970, computed without floating point, which would round."""
+    since_epoch = instant - _EPOCH
+    return (since_epoch.days * 86_400 + since_epoch.seconds) * _MS_PER_S + since_epoch.microseconds // _US_PER_MS
 
 
 def _milliseconds(text: str) -> int:
     try:
-        moment = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
         raise WrongStart("A time is written as time:2026-01-31T12:00:00Z.") from None
-    if moment.tzinfo is None:
+    if instant.tzinfo is None:
         raise WrongStart("Say the offset from UTC, for example time:2026-01-31T12:00:00Z.")
     try:
-        milliseconds = to_ms(moment)
+        milliseconds = to_ms(instant)
     except OverflowError:
         raise WrongStart("The calendar ends before.") from None
     if milliseconds < 0:

@@ -18,7 +18,7 @@ _STEP = re.compile(rf"\.?\[\]|\.?\[(?P<index>\d{{1,6}})\]|\.?\[(?P<quoted>{STRIN
 
 
 class WrongPath(ValueError):
-    """The text is no path. The message is for its writer."""
+    """The text is not a path. The message is for its author."""
 
 
 class Each(Enum):
@@ -33,18 +33,18 @@ Step = str | int | Each
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Steps from the value inwards; none of them: the value itself."""
+    """Steps into a value, from outside inwards; without steps it is the whole value."""
 
     steps: tuple[Step, ...] = ()
 
     def __str__(self) -> str:
-        words = []
+        parts = []
         for step in self.steps:
             if isinstance(step, str):
-                words.append(f".{step}" if re.fullmatch(NAME, step) else f".[{quote(step)}]")
+                parts.append(f".{step}" if re.fullmatch(NAME, step) else f".[{quote(step)}]")
             else:
-                words.append("[]" if isinstance(step, Each) else f"[{step}]")
-        text = "".join(words)
+                parts.append("[]" if isinstance(step, Each) else f"[{step}]")
+        text = "".join(parts)
         return text if text.startswith(".") else f".{text}"
 
 
@@ -77,7 +77,7 @@ def parse_at(text: str, start: int) -> tuple[Path, int]:
 
 
 def quote(text: str) -> str:
-    """Returns a string as a path writes it."""
+    """Returns a text in the quotes and escapes of a path."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

@@ -35,47 +35,47 @@ class ScrapeValues:
     lags_age_s: float
 
 
-def render(figures: ScrapeValues) -> str:
+def render(scrape: ScrapeValues) -> str:
     """Returns the metrics in Prometheus text format 0.0.4."""
     registry = CollectorRegistry()
-    registry.register(_ScrapeCollector(figures))
+    registry.register(_ScrapeCollector(scrape))
     return generate_latest(registry).decode()
 
 
 class _ScrapeCollector(Collector):
-    def __init__(self, figures: ScrapeValues) -> None:
-        self._figures = figures
+    def __init__(self, scrape: ScrapeValues) -> None:
+        self._scrape = scrape
 
     def collect(self) -> Iterator[Metric]:
-        return _metrics(self._figures)
+        return _metrics(self._scrape)
 
 
-def _metrics(figures: ScrapeValues) -> Iterator[Metric]:
-    produced, consumed = rates(figures.traffic)
-    limit = figures.bandwidth_mb_s * BYTES_PER_MB
-    active = [entry for entry in figures.throttles.entries if entry.active]
-    sizes = _largest({topic: size for topic, (size, _) in figures.sizes.topics.items()}, METRIC_TOPICS_MAX)
-    lags = _largest(figures.lags, METRIC_LAGS_MAX)
+def _metrics(scrape: ScrapeValues) -> Iterator[Metric]:
+    produced, consumed = rates(scrape.traffic)
+    limit = scrape.bandwidth_mb_s * BYTES_PER_MB
+    active = [entry for entry in scrape.throttles.entries if entry.active]
+    sizes = _largest({topic: size for topic, (size, _) in scrape.sizes.topics.items()}, METRIC_TOPICS_MAX)
+    lags = _largest(scrape.lags, METRIC_LAGS_MAX)
     span = f"over the last {METRIC_RATE_SPAN_S} s"
     yield _gauge("penstock_instance_produce_bytes_per_second", f"Record-batch bytes accepted, {span}.", produced)
     yield _gauge("penstock_instance_consume_bytes_per_second", f"Record-batch bytes sent, {span}.", consumed)
     yield _gauge("penstock_instance_bandwidth_limit_bytes_per_second", "Bandwidth bought, in each direction.", limit)
-    yield _gauge("penstock_instance_stored_bytes", "Bytes on disk, of all copies.", figures.sizes.stored_bytes)
+    yield _gauge("penstock_instance_stored_bytes", "Bytes on disk, of all copies.", scrape.sizes.stored_bytes)
     help_text = "Storage bought."
-    yield _gauge("penstock_instance_storage_limit_bytes", help_text, figures.storage_gb * BYTES_PER_GB)
+    yield _gauge("penstock_instance_storage_limit_bytes", help_text, scrape.storage_gb * BYTES_PER_GB)
     yield _gauge("penstock_instance_throttled_clients", "Clients that a quota delays now.", len(active))
     longest_delay_ms = max((entry.delay_ms_mean for entry in active), default=0.0)
     yield _gauge("penstock_instance_throttle_delay_ms", "Mean delay where it is longest, now.", longest_delay_ms)
-    yield from _by_cause(figures.throttles)
+    yield from _by_cause(scrape.throttles)
     help_text = "Brokers that did not answer: the figures are without them."
-    yield _gauge("penstock_instance_silent_brokers", help_text, len(figures.traffic.silent))
+    yield _gauge("penstock_instance_silent_brokers", help_text, len(scrape.traffic.silent))
     yield _by_topic("penstock_topic_size_bytes", "Bytes at the leaders.", sizes)
-    messages = {topic: figures.sizes.topics[topic][1] for topic in sizes}
+    messages = {topic: scrape.sizes.topics[topic][1] for topic in sizes}
     yield _by_topic("penstock_topic_messages", "Offsets between start and high watermark.", messages)
     help_text = "Messages between what a group committed and the end, summed over a topic's partitions."
     yield _labelled("penstock_group_lag_messages", help_text, ("group", "topic"), sorted(lags.items()))
-    yield _gauge("penstock_group_lag_age_seconds", "How old the oldest of these lags is.", figures.lags_age_s)
-    omitted = len(figures.sizes.topics) - len(sizes) + len(figures.lags) - len(lags)
+    yield _gauge("penstock_group_lag_age_seconds", "How old the oldest of these lags is.", scrape.lags_age_s)
+    omitted = len(scrape.sizes.topics) - len(sizes) + len(scrape.lags) - len(lags)
     yield _gauge("penstock_metrics_left_out", "Topics and lags beyond the limits of a scrape.", omitted)
 
 
@@ -99,8 +99,8 @@ def rates(traffic: Traffic) -> tuple[float, float]:
     since_ms = until_ms - METRIC_RATE_SPAN_S * MS_PER_S
     points = [point for point in traffic.points if since_ms <= point[0] < until_ms]
     return (
-        sum(point[1] for point in points) / METRIC_RATE_SPAN_S,
-        sum(point[2] for point in points) / METRIC_RATE_SPAN_S,
+        sum(produced for _start_ms, produced, _consumed, _delay_ms in points) / METRIC_RATE_SPAN_S,
+        sum(consumed for _start_ms, _produced, consumed, _delay_ms in points) / METRIC_RATE_SPAN_S,
     )
 
 

@@ -76,17 +76,17 @@ def by_topic(sizes: TopicSizes) -> tuple[TopicStorage, ...]:
     )
 
 
-def topics_of(result: Storage, *, contains: str = "") -> list[TopicStorage]:
+def topics_of(storage: Storage, *, contains: str = "") -> list[TopicStorage]:
     """Returns the topics whose names contain a text, regardless of case."""
-    return [topic for topic in result.topics if contains.lower() in topic.name.lower()]
+    return [topic for topic in storage.topics if contains.lower() in topic.name.lower()]
 
 
 def topic_page(
-    instance: Instance, result: Storage, *, contains: str, page_token: str | None, page_size: int
+    instance: Instance, storage: Storage, *, contains: str, page_token: str | None, page_size: int
 ) -> tuple[list[TopicStorage], str | None]:
     """Returns one page of topics in the order of names, and the token of the next page."""
     return pages.page_of_items(
-        topics_of(result, contains=contains),
+        topics_of(storage, contains=contains),
         key=lambda topic: topic.name,
         page_size=page_size,
         page_token=page_token,

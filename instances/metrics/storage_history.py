@@ -37,7 +37,7 @@ def samples_of(instance_id: str) -> tuple[Sample, ...]:
     return cached
 
 
-def latest_of(instance_ids: Iterable[str]) -> dict[str, Sample]:
+def latest_samples(instance_ids: Iterable[str]) -> dict[str, Sample]:
     """Returns the last sample of each instance that has one."""
     keys = {_key(instance_id): instance_id for instance_id in instance_ids}
     return {keys[key]: samples[-1] for key, samples in cache.get_many(list(keys)).items() if samples}

@@ -87,20 +87,22 @@ def past_causes(
     rows = rows[:THROTTLED_STEPS_SHOWN_MAX]
     result = [
         PastCause(
-            start=row[0],
-            kind=row[1],
-            quota=row[2],
-            level=row[3],
-            entity=_decoded_json(row[4]),
-            count=int(row[5]),
-            waited_ms=int(row[6]),
-            delay_ms_max=int(row[7]),
-            whole_limit_per_s=row[8],
-            brokers=tuple(row[9]),
-            clients=tuple((name, client_id) for name, client_id in _decoded_json(row[10])),
+            start=step_start,
+            kind=kind,
+            quota=quota,
+            level=level,
+            entity=_decoded_json(entity),
+            count=int(count),
+            waited_ms=int(waited_ms),
+            delay_ms_max=int(delay_ms_max),
+            whole_limit_per_s=limit_per_s,
+            brokers=tuple(brokers),
+            clients=tuple((name, client_id) for name, client_id in _decoded_json(clients)),
         )
-        for row in rows
-    ]
+        for (
+            step_start, kind, quota, level, entity, count, waited_ms, delay_ms_max, limit_per_s, brokers, clients,
+        ) in rows
+    ]  # fmt: skip
     return result, rows[-1][0] if is_cut else None
 
 

@@ -35,7 +35,7 @@ ALGORITHM_OF_CURVE: Final[Mapping[tuple[str, str], str]] = {
     ("OKP", "Ed448"): "EdDSA",
 }
 # RFC 9864's names of EdDSA with either curve.
-_EQUIVALENT: Final[Mapping[str, str]] = {"Ed25519": "EdDSA", "Ed448": "EdDSA"}
+_ALGORITHM_SYNONYMS: Final[Mapping[str, str]] = {"Ed25519": "EdDSA", "Ed448": "EdDSA"}
 ALGORITHMS: Final = frozenset((*RSA_ALGORITHMS, *ALGORITHM_OF_CURVE.values()))
 _PUBLIC_MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "RSA": ("n", "e"),
@@ -43,7 +43,7 @@ _PUBLIC_MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "OKP": ("crv", "x"),
 }
 # base64url, or the name of a curve. Python's own decoder skips characters outside the alphabet.
-_MEMBER: Final = re.compile(r"[A-Za-z0-9_-]+=*")
+_MEMBER_VALUE: Final = re.compile(r"[A-Za-z0-9_-]+=*")
 _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 _KEY_BUILDERS: Final[Mapping[str, Any]] = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "OKP": OKPAlgorithm}
 
@@ -174,7 +174,7 @@ def _key(jwk: object, *, is_pinned: bool) -> PublicKey:
     if id is not None and not (isinstance(id, str) and id.isprintable() and 0 < len(id.encode()) <= KEY_ID_BYTES_MAX):
         raise KeySetRefused(gettext_noop("Its id is not a text of 1 to %(n)s bytes."), n=KEY_ID_BYTES_MAX)
     members = tuple((name, jwk.get(name)) for name in _PUBLIC_MEMBERS[kind])
-    if not all(isinstance(value, str) and _MEMBER.fullmatch(value) for _, value in members):
+    if not all(isinstance(value, str) and _MEMBER_VALUE.fullmatch(value) for _, value in members):
         raise KeySetRefused(
             gettext_noop("A key of type %(type)s has the members %(names)s."),
             type=kind,
@@ -207,9 +207,9 @@ def _algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
     algorithm_name = jwk.get("alg")
     if algorithm_name is None:
         return allowed
-    if not isinstance(algorithm_name, str) or _EQUIVALENT.get(algorithm_name, algorithm_name) not in allowed:
+    if not isinstance(algorithm_name, str) or _ALGORITHM_SYNONYMS.get(algorithm_name, algorithm_name) not in allowed:
         raise KeySetRefused(gettext_noop("Its algorithm is none that the key can have."))
-    return (_EQUIVALENT.get(algorithm_name, algorithm_name),)
+    return (_ALGORITHM_SYNONYMS.get(algorithm_name, algorithm_name),)
 
 
 def _require_size(jwk: Mapping[str, Any]) -> None:
@@ -227,7 +227,7 @@ def _require_size(jwk: Mapping[str, Any]) -> None:
 
 def _bits(text: object) -> int:
     """Returns the number of bits of a base64url number, or 0 if the text is not one."""
-    if not isinstance(text, str) or not _MEMBER.fullmatch(text):
+    if not isinstance(text, str) or not _MEMBER_VALUE.fullmatch(text):
         return 0
     try:
         return int.from_bytes(urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big").bit_length()

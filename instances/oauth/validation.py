@@ -41,9 +41,9 @@ def validated_columns(requested: Mapping[str, Any]) -> dict[str, Any]:
     return {**columns, "keys": [key.to_body() for key in keys]}
 
 
-def message_of(refused: KeySetRefused) -> Message:
-    """Returns the sentence of a refused key set, with the message id for pages."""
+def message_of(error: KeySetRefused) -> Message:
+    """Returns the reason for the refusal as a message that pages translate."""
     values = {
-        name: message_of(value) if isinstance(value, KeySetRefused) else value for name, value in refused.values.items()
+        name: message_of(value) if isinstance(value, KeySetRefused) else value for name, value in error.values.items()
     }
-    return Message(refused.msgid, **values)
+    return Message(error.msgid, **values)

@@ -1,5 +1,5 @@
-"""Runs of sample data and of "push the limit" in the shared cache. A run takes a slot of its tenant and one of all
-tenants. Losing the cache ends a run.
+"""Runs of sample data and of "push the limit" in the shared cache. A run occupies one of the slots of its tenant, and
+one of those of all tenants. If the cache is lost, its runs end.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ RUN_EXPIRES_S = 2 * SAMPLE_RUN_S
 
 
 def begin(tenant_id: str, instance_id: str, kind: str = SAMPLES) -> str:
-    """Returns the id of a new run; empty if the instance has one of the kind, or if no slot is free."""
+    """Returns the id of a new run; empty if the instance has a run of this kind, if no slot is free, or if the cache
+    does not answer.
+    """
     run = secrets.token_hex(8)
-    tenant = [f"samples:tenant:{tenant_id}:{number}" for number in range(SAMPLE_RUNS_PER_TENANT_MAX)]
-    all_tenants = [f"samples:all:{number}" for number in range(SAMPLE_RUNS_MAX)]
+    tenant_slots = [f"samples:tenant:{tenant_id}:{number}" for number in range(SAMPLE_RUNS_PER_TENANT_MAX)]
+    common_slots = [f"samples:all:{number}" for number in range(SAMPLE_RUNS_MAX)]
     slots: list[str] = []
     try:
-        for choices in ([_key(instance_id, kind)], tenant, all_tenants):
-            slot = _take_slot(choices, run)
+        for slot_keys in ([_key(instance_id, kind)], tenant_slots, common_slots):
+            slot = _take_slot(slot_keys, run)
             if slot is None:
                 cache.delete_many(slots)
                 return ""
@@ -58,8 +60,8 @@ def end(run: str) -> None:
         logger.warning("the cache does not answer: %s", type(error).__name__)
 
 
-def _take_slot(choices: Iterable[str], run: str) -> str | None:
-    return next((key for key in choices if cache.add(key, run, RUN_EXPIRES_S)), None)
+def _take_slot(slot_keys: Iterable[str], run: str) -> str | None:
+    return next((key for key in slot_keys if cache.add(key, run, RUN_EXPIRES_S)), None)
 
 
 def _key(instance_id: str, kind: str) -> str:

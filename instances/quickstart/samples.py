@@ -25,13 +25,13 @@ def heavy_messages() -> list[NewMessage]:
 
 
 def _order(number: int, now: datetime) -> NewMessage:
-    which = number % len(ITEMS)
+    item_index = number % len(ITEMS)
     count = 1 + number % 3
     value = {
         "order": f"o-{number}",
-        "item": ITEMS[which],
+        "item": ITEMS[item_index],
         "count": count,
-        "total": f"{CENTS[which] * count / 100:.2f}",
+        "total": f"{CENTS[item_index] * count / 100:.2f}",
         "currency": "EUR",
         "at": now.isoformat(timespec="milliseconds"),
     }

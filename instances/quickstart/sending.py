@@ -24,10 +24,10 @@ def send_turn(instance_id: str, topic: str, run: str, turn: int) -> bool:
     if not runs.is_current(instance_id, run):
         return False
     is_reachable = Instance.objects.filter(pk=instance_id, phase__in=[phase.value for phase in REACHABLE]).exists()
-    goes_on = is_reachable and turn < SAMPLE_TURNS and _send(instance_id, topic, turn) and turn + 1 < SAMPLE_TURNS
-    if not goes_on:
+    continues = is_reachable and turn < SAMPLE_TURNS and _send(instance_id, topic, turn) and turn + 1 < SAMPLE_TURNS
+    if not continues:
         runs.end(run)
-    return goes_on
+    return continues
 
 
 def _send(instance_id: str, topic: str, turn: int) -> bool:

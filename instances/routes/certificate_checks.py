@@ -1,5 +1,5 @@
-"""Checks of certificates that a tenant uploads for a route, with the summaries that are shown. Pure; the clock is an
-argument. Every fault raises `Invalid` at its field, with a text of `certificate_faults`.
+"""Checks of certificates that a tenant uploads for a route, and summaries of them for pages and REST. Pure; the clock
+is an argument. Every fault raises `Invalid` at its field, with a text of `certificate_faults`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def client_ca(pem: str, now: datetime) -> ClientCa:
         if not _is_authority(certificate):
             _refuse(CA_FIELD, faults.not_a_ca(label), "not_a_ca")
         _require_valid_now(certificate, label, CA_FIELD, now)
-        _require_strong(certificate, label, CA_FIELD, authority=True)
+        _require_strong(certificate, label, CA_FIELD, is_authority=True)
     parsed = [_parse_certificate(certificate, CA_FIELD) for certificate in certificates]
     return ClientCa(
         pem=_as_pem(certificates),
@@ -113,17 +113,17 @@ def client_ca(pem: str, now: datetime) -> ClientCa:
     )
 
 
-def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime) -> RevocationList:
+def revocation_list(pem: str, ca_pem: str, numbers_in_force: dict[str, int], now: datetime) -> RevocationList:
     """Returns the checked revocation lists of a PEM text, at most one of each authority.
 
-    `ca_pem` has the route's authorities, `before` the numbers of the lists in force. An expired list is accepted: it
-    revokes as before.
+    `ca_pem` has the route's authorities, `numbers_in_force` the number of each authority's list in force. An expired
+    list is accepted, because its revocations still hold.
     """
     _require_size(pem, LIST_FIELD, REVOCATION_LIST_BYTES_MAX)
     end = "-----END X509 CRL-----"
     blocks = [block + end for block in pem.split(end)[:-1]]
     if not 1 <= len(blocks) <= CLIENT_CA_CERTIFICATES_MAX:
-        _refuse(LIST_FIELD, faults.how_many_lists(CLIENT_CA_CERTIFICATES_MAX), "pem")
+        _refuse(LIST_FIELD, faults.wrong_list_count(CLIENT_CA_CERTIFICATES_MAX), "pem")
     authorities = x509.load_pem_x509_certificates(ca_pem.encode())
     entries: list[bytes] = []
     parts: dict[str, dict[str, Any]] = {}
@@ -137,8 +137,8 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
         key = _authority_key(issuer)
         if key in parts:
             _refuse(LIST_FIELD, faults.two_lists(_name_text(issuer.subject)), "twice")
-        if number < before.get(key, 0):
-            detail = faults.older_list(before[key], number)
+        if number < numbers_in_force.get(key, 0):
+            detail = faults.older_list(numbers_in_force[key], number)
             raise Conflict(detail, code="older_list", errors=Invalid.at(LIST_FIELD, detail, code="older_list").errors)
         if crl.last_update_utc > now + CLOCK_SKEW:
             _refuse(LIST_FIELD, faults.list_begins_later(_iso_format(crl.last_update_utc)), "not_yet")
@@ -166,11 +166,13 @@ def summary_of(parts: Collection[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -> ServerCertificate:
-    """Returns a route's own certificate, checked, followed by its intermediate certificates in order."""
+    """Returns a route's checked certificate with its intermediate certificates in order, and its private key encrypted
+    with `password`.
+    """
     _require_size(key_pem, KEY_FIELD, PRIVATE_KEY_BYTES_MAX)
     chain = _certificates(pem, CERTIFICATE_FIELD, SERVER_CHAIN_BYTES_MAX, SERVER_CHAIN_MAX)
     leaf = chain[0]
-    _require_strong(leaf, faults.THE_CERTIFICATE, CERTIFICATE_FIELD, authority=False)
+    _require_strong(leaf, faults.THE_CERTIFICATE, CERTIFICATE_FIELD, is_authority=False)
     key = _private_key(key_pem, leaf)
     for number, (certificate, issuer) in enumerate(pairwise(chain), start=1):
         if not _is_issued_by(certificate, issuer):
@@ -228,15 +230,15 @@ def _private_key(pem: str, leaf: x509.Certificate) -> PrivateKeyTypes:
 
 def _has_short_parts(numbers: rsa.RSAPrivateNumbers) -> bool:
     """True if the key has two primes of at most half the key's length, and no longer part."""
-    primes, others = (numbers.p, numbers.q), (numbers.d, numbers.dmp1, numbers.dmq1, numbers.iqmp)
-    are_short = all(prime.bit_length() <= RSA_BITS_MAX // 2 for prime in primes)
-    return are_short and all(other.bit_length() <= RSA_BITS_MAX for other in others)
+    primes, other_parts = (numbers.p, numbers.q), (numbers.d, numbers.dmp1, numbers.dmq1, numbers.iqmp)
+    are_primes_short = all(prime.bit_length() <= RSA_BITS_MAX // 2 for prime in primes)
+    return are_primes_short and all(part.bit_length() <= RSA_BITS_MAX for part in other_parts)
 
 
 def _certificates(pem: str, field: str, bytes_max: int, count_max: int) -> list[x509.Certificate]:
     _require_size(pem, field, bytes_max)
     if _PRIVATE_KEY_LABEL in pem:
-        _refuse(field, faults.PRIVATE_KEY_IN_IT, "private_key")
+        _refuse(field, faults.CONTAINS_PRIVATE_KEY, "private_key")
     try:
         certificates = x509.load_pem_x509_certificates(pem.encode())
     except _PARSE_ERRORS:
@@ -271,14 +273,14 @@ def _require_valid_now(certificate: x509.Certificate, label: str, field: str, no
         _refuse(field, faults.not_yet(label, _iso_format(certificate.not_valid_before_utc)), "not_yet")
 
 
-def _require_strong(certificate: x509.Certificate, label: str, field: str, *, authority: bool) -> None:
+def _require_strong(certificate: x509.Certificate, label: str, field: str, *, is_authority: bool) -> None:
     """Refuses a key that OpenSSL would refuse in every handshake, or that takes too long to use."""
     try:
         key: Any = certificate.public_key()
     except _PARSE_ERRORS:
         key = None
     if isinstance(key, rsa.RSAPublicKey):
-        bits_max = RSA_BITS_MAX * 2 if authority else RSA_BITS_MAX
+        bits_max = RSA_BITS_MAX * 2 if is_authority else RSA_BITS_MAX
         if not RSA_BITS_MIN <= key.key_size <= bits_max:
             _refuse(field, faults.key_size(label, key.key_size, RSA_BITS_MIN, bits_max), "key_size")
     elif not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES)):
@@ -354,8 +356,8 @@ def _truncated(text: str) -> str:
     return text if len(text) <= _NAME_CHARS_SHOWN_MAX else f"{text[:_NAME_CHARS_SHOWN_MAX]}…"
 
 
-def _iso_format(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
+def _iso_format(instant: datetime) -> str:
+    return instant.isoformat().replace("+00:00", "Z")
 
 
 def _public_key_bytes(key: Any) -> bytes:

@@ -11,7 +11,7 @@ from tenants.errors import Message
 THE_CERTIFICATE: Final = Message(gettext_noop("The certificate"))
 NO_CERTIFICATE: Final = Message(gettext_noop("This is no certificate. Give it as PEM (-----BEGIN CERTIFICATE-----)."))
 UNREADABLE_CERTIFICATE: Final = Message(gettext_noop("A certificate cannot be read."))
-PRIVATE_KEY_IN_IT: Final = Message(gettext_noop("There is a private key in it. Take it out; nothing was kept."))
+CONTAINS_PRIVATE_KEY: Final = Message(gettext_noop("There is a private key in it. Take it out; nothing was kept."))
 NO_NAMES: Final = Message(gettext_noop("The certificate names no host (subjectAltName); clients would refuse it."))
 NOT_FOR_SERVERS: Final = Message(gettext_noop("The certificate is not for servers (extendedKeyUsage)."))
 ENCRYPTED_KEY: Final = Message(
@@ -46,9 +46,9 @@ def not_yet(label: str, since: str) -> Message:
     return Message(gettext_noop("%(which)s is valid from %(at)s on."), which=label, at=since)
 
 
-def key_size(label: str, bits: int, least: int, most: int) -> Message:
+def key_size(label: str, bits: int, bits_min: int, bits_max: int) -> Message:
     text = gettext_noop("%(which)s has an RSA key of %(n)s bits; use %(least)s to %(most)s.")
-    return Message(text, which=label, n=bits, least=least, most=most)
+    return Message(text, which=label, n=bits, least=bits_min, most=bits_max)
 
 
 def key_kind(label: str) -> Message:
@@ -64,7 +64,7 @@ def too_long(bytes_max: int) -> Message:
     return Message(gettext_noop("Give %(n)s bytes at most."), n=f"{bytes_max:,}")
 
 
-def how_many_lists(most: int) -> Message:
+def wrong_list_count(most: int) -> Message:
     return Message(gettext_noop("Give 1 to %(n)s lists as PEM (-----BEGIN X509 CRL-----)."), n=most)
 
 

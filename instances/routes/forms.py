@@ -22,11 +22,11 @@ from instances.routes.kinds import (
 )
 from instances.routes.validation import CONFIRM_PLAINTEXT
 
-LIST_CHARS_MAX: Final = CIDRS_MAX * (ADDRESS_CHARS_MAX + 2)
-LISTS: Final = ("allow_list", "proxies")
-RULES: Final = "principal_mapping_rules"
-LINES: Final = forms.Textarea(attrs={"rows": 4})  # copied by each field
-CHOICES: Final = [(kind, RouteSecurity(kind).label) for kind in SECURITIES]
+ADDRESS_LIST_CHARS_MAX: Final = CIDRS_MAX * (ADDRESS_CHARS_MAX + 2)
+LIST_FIELDS: Final = ("allow_list", "proxies")
+RULES_FIELD: Final = "principal_mapping_rules"
+LINES_WIDGET: Final = forms.Textarea(attrs={"rows": 4})  # copied by each field
+SECURITY_CHOICES: Final = [(kind, RouteSecurity(kind).label) for kind in SECURITIES]
 
 
 class RouteForm(forms.Form):
@@ -39,7 +39,7 @@ class RouteForm(forms.Form):
         help_text=gettext_lazy("For yourself, such as office. It cannot be changed."),
         error_messages={"invalid": gettext_lazy("Use a to z, digits and dashes, beginning with a letter.")},
     )  # fmt: skip
-    security = forms.ChoiceField(label=gettext_lazy("Security"), choices=CHOICES, initial=SASL_TLS)
+    security = forms.ChoiceField(label=gettext_lazy("Security"), choices=SECURITY_CHOICES, initial=SASL_TLS)
     confirm_plaintext = forms.BooleanField(
         label=gettext_lazy("Open it without security all the same"), required=False,
         help_text=gettext_lazy(
@@ -48,13 +48,13 @@ class RouteForm(forms.Form):
         ),
     )  # fmt: skip
     principal_mapping_rules = forms.CharField(
-        label=gettext_lazy("Names of users by certificate"), widget=LINES, required=False,
+        label=gettext_lazy("Names of users by certificate"), widget=LINES_WIDGET, required=False,
         help_text=gettext_lazy(
             "Kafka's ssl.principal.mapping.rules, for security by certificate. DEFAULT: the distinguished name."
         ),
     )  # fmt: skip
     allow_list = forms.CharField(
-        label=gettext_lazy("May connect"), widget=LINES, required=False, max_length=LIST_CHARS_MAX,
+        label=gettext_lazy("May connect"), widget=LINES_WIDGET, required=False, max_length=ADDRESS_LIST_CHARS_MAX,
         help_text=gettext_lazy("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
     )  # fmt: skip
     connections_max = forms.IntegerField(
@@ -66,7 +66,7 @@ class RouteForm(forms.Form):
         help_text=gettext_lazy("The host that clients connect to, such as a load balancer. Empty: the brokers."),
     )  # fmt: skip
     proxies = forms.CharField(
-        label=gettext_lazy("Proxies"), widget=LINES, required=False, max_length=LIST_CHARS_MAX,
+        label=gettext_lazy("Proxies"), widget=LINES_WIDGET, required=False, max_length=ADDRESS_LIST_CHARS_MAX,
         help_text=gettext_lazy(
             "Load balancers that speak PROXY protocol version 2, an address or network a line. They must speak it, and "
             "nobody else may."
@@ -77,15 +77,15 @@ class RouteForm(forms.Form):
         if route is not None:
             kwargs["initial"] = _initial(route)
         super().__init__(*args, **kwargs)
-        is_open_already = route is not None and route.security == PLAINTEXT
-        if is_open_already or not interfaces.exposure.implementation():
+        is_already_plaintext = route is not None and route.security == PLAINTEXT
+        if is_already_plaintext or not interfaces.exposure.implementation():
             del self.fields[CONFIRM_PLAINTEXT]
         if route is not None:
             del self.fields["name"]
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        for name in LISTS:
+        for name in LIST_FIELDS:
             if len(values.get(name, "").split()) > CIDRS_MAX:
                 self.add_error(name, _("A list has at most %(n)s entries.") % {"n": CIDRS_MAX})
         if values.get("security") == PLAINTEXT and values.get(CONFIRM_PLAINTEXT) is False:
@@ -95,14 +95,14 @@ class RouteForm(forms.Form):
     def arguments(self) -> dict[str, Any]:
         """Returns the valid values as arguments of the services, without mapping rules that were left empty."""
         values = dict(self.cleaned_data)
-        for name in LISTS:
+        for name in LIST_FIELDS:
             values[name] = values[name].split()
-        if not values.get(RULES):
-            values.pop(RULES, None)
+        if not values.get(RULES_FIELD):
+            values.pop(RULES_FIELD, None)
         return values
 
 
 def _initial(route: Route) -> dict[str, Any]:
-    values = {name: "\n".join(getattr(route, name)) for name in LISTS}
-    plain = {name: getattr(route, name) for name in ("security", "connections_max", "advertised_host", RULES)}
-    return values | plain
+    values = {name: "\n".join(getattr(route, name)) for name in LIST_FIELDS}
+    scalars = {name: getattr(route, name) for name in ("security", "connections_max", "advertised_host", RULES_FIELD)}
+    return values | scalars

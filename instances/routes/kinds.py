@@ -12,7 +12,7 @@ CIDRS_MAX: Final = 512
 ROUTE_NAME_CHARS_MAX: Final = 40
 # Upper bound of a route's own limit of connections on each broker.
 ROUTE_CONNECTIONS_MAX: Final = 1_000_000
-# Name of the route of an instance that is created without any.
+# Name of the only route of an instance that is created without routes.
 DEFAULT_ROUTE: Final = "default"
 
 PLAINTEXT: Final = "plaintext"

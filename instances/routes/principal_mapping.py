@@ -1,4 +1,5 @@
-"""Names of users by certificate: Kafka's `ssl.principal.mapping.rules` (KIP-371), applied to a distinguished name.
+"""Mapping of certificates to names of users: Kafka's `ssl.principal.mapping.rules` (KIP-371), applied to their
+distinguished names.
 
 A tenant's rules run in every handshake, so they run in RE2, whose time is linear in the length of the name. Patterns
 that need a backtracking engine are refused when rules are set. Pure.
@@ -16,9 +17,9 @@ from instances.routes.kinds import DEFAULT_MAPPING_RULES, MAPPING_RULES_CHARS_MA
 RULES_MAX: Final = 16
 # Instructions of all compiled patterns of a route: the maximum number of steps of a search for each byte.
 PROGRAM_SIZE_MAX: Final = 2_000
-# Length of a subject's distinguished name, and of the name that a rule makes of it.
+# Length of a subject's distinguished name, and of the user name that a rule derives from it.
 DISTINGUISHED_NAME_CHARS_MAX: Final = 1_024
-# Matches of a pattern in one name; a pattern that describes a whole name matches once.
+# Replaced matches of a pattern in one name; a pattern with ^ and $ matches once.
 REPLACEMENTS_MAX: Final = 4
 # Memory of one compiled pattern.
 PATTERN_MEMORY_BYTES_MAX: Final = 128 * 1024
@@ -36,14 +37,14 @@ class RulesRefused(ValueError):
 
 
 class NoName(Exception):
-    """No rule makes a name of a distinguished name."""
+    """No rule derives a user name from a distinguished name."""
 
 
 class _Rule:
     """A rule `RULE:pattern/replacement/case`."""
 
     def __init__(self, pattern: str, replacement: str, case: str) -> None:
-        """Raises RulesRefused."""
+        """Raises `RulesRefused`."""
         _refuse_syntax_unlike_java(pattern)
         options = re2.Options()
         options.max_mem = PATTERN_MEMORY_BYTES_MAX
@@ -52,13 +53,13 @@ class _Rule:
             self._pattern: Any = re2.compile(pattern, options)
         except re2.error as error:
             reason = error.args[0] if error.args else ""
-            shown = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+            reason_text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
             raise RulesRefused(
-                f"the pattern is not understood: {shown[:_SHOWN_CHARS_MAX]}; look-around, back references and "
+                f"the pattern is not understood: {reason_text[:_SHOWN_CHARS_MAX]}; look-around, back references and "
                 "possessive quantifiers are not supported"
             ) from None
         self.program_size: int = self._pattern.programsize
-        self._replacement = list(_replacement(replacement, self._pattern.groups, self._pattern.groupindex))
+        self._replacement = list(_replacement_parts(replacement, self._pattern.groups, self._pattern.groupindex))
         self._case = case
 
     def apply(self, name: str) -> str | None:
@@ -82,10 +83,12 @@ class _Rule:
 
 
 class PrincipalMapping:
-    """Mapping rules of one route. The first rule that matches a whole name makes the user's name of it."""
+    """Mapping rules of one route. The first rule whose pattern matches the whole distinguished name determines the
+    user name.
+    """
 
     def __init__(self, text: str = DEFAULT_MAPPING_RULES) -> None:
-        """Raises RulesRefused."""
+        """Raises `RulesRefused`."""
         if len(text) > MAPPING_RULES_CHARS_MAX:
             raise RulesRefused(f"they have {len(text)} characters, {MAPPING_RULES_CHARS_MAX} at most")
         if not text.isprintable():
@@ -125,8 +128,10 @@ def _split(text: str) -> Iterator[str]:
 def _parse_rule(rule_text: str) -> _Rule | None:
     match = _PARSER.match(rule_text)
     if match is None or match.end() != len(rule_text):
-        rest = rule_text if match is None else rule_text[match.end() :]
-        raise RulesRefused(f"{_excerpt(rest)} is not understood; a rule is DEFAULT or RULE:pattern/replacement/[LU]")
+        unparsed = rule_text if match is None else rule_text[match.end() :]
+        raise RulesRefused(
+            f"{_excerpt(unparsed)} is not understood; a rule is DEFAULT or RULE:pattern/replacement/[LU]"
+        )
     if match.group(1) is not None:
         return None
     return _Rule(match.group(2), match.group(4), match.group(6) or "")
@@ -137,7 +142,7 @@ def _excerpt(rule_text: str) -> str:
 
 
 def _refuse_syntax_unlike_java(pattern: str) -> None:
-    """Refuses syntax that RE2 accepts and that Java refuses or reads in another way."""
+    """Raises `RulesRefused` for syntax that RE2 accepts, and that Java refuses or interprets in another way."""
     in_class = False
     at = 0
     while at < len(pattern):
@@ -170,7 +175,7 @@ def _flags(pattern: str, at: int) -> str:
     return "" if match is None else match.group()
 
 
-def _replacement(text: str, groups: int, names: dict[str, int]) -> Iterator[str | int]:
+def _replacement_parts(text: str, group_count: int, group_by_name: dict[str, int]) -> Iterator[str | int]:
     """Yields the parts of a replacement, text and group numbers, as Java's Matcher reads them after Kafka has escaped
     references to missing groups.
     """
@@ -185,21 +190,21 @@ def _replacement(text: str, groups: int, names: dict[str, int]) -> Iterator[str 
             at += 1
         elif text[at + 1 : at + 2] == "{":
             name, closing, _ = text[at + 2 :].partition("}")
-            if not closing or name not in names:
+            if not closing or name not in group_by_name:
                 raise RulesRefused(f"the pattern has no group {name!r}")
-            yield names[name]
+            yield group_by_name[name]
             at += len(name) + 3
         else:
             digits = _digits(text[at + 1 :])
             if not digits:
                 raise RulesRefused("a $ in the replacement is followed by no number; write \\$ for the character")
-            if groups and int(digits[0]) > groups:
+            if group_count and int(digits[0]) > group_count:
                 yield f"${digits}"  # Kafka takes it literally
                 at += 1 + len(digits)
                 continue
-            used = _longest_group(digits, groups)
-            yield int(digits[:used])
-            at += 1 + used
+            digit_count = _group_digit_count(digits, group_count)
+            yield int(digits[:digit_count])
+            at += 1 + digit_count
 
 
 def _digits(text: str) -> str:
@@ -209,11 +214,11 @@ def _digits(text: str) -> str:
     return text[:end]
 
 
-def _longest_group(digits: str, groups: int) -> int:
-    """Returns the number of leading digits that name a group: like Java, as many as possible."""
-    if int(digits[0]) > groups:
+def _group_digit_count(digits: str, group_count: int) -> int:
+    """Returns the number of leading digits that are the number of a group: like Java, as many as possible."""
+    if int(digits[0]) > group_count:
         raise RulesRefused(f"the pattern has no group {digits[0]}")
-    used = 1
-    while used < len(digits) and int(digits[: used + 1]) <= groups:
-        used += 1
-    return used
+    digit_count = 1
+    while digit_count < len(digits) and int(digits[: digit_count + 1]) <= group_count:
+        digit_count += 1
+    return digit_count

@@ -1,4 +1,4 @@
-"""Checks of requested routes, and their conversion to columns."""
+"""Validation of requested routes, and their conversion to columns of `Route`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from instances.routes.principal_mapping import PrincipalMapping, RulesRefused
 from instances.topics.allow_lists import normalized_addresses
 from tenants.errors import Conflict, Invalid, Message
 
-COLUMNS: Final = (
+ROUTE_COLUMNS: Final = (
     "security", "allow_list", "advertised_host", "connections_max", "proxies", "principal_mapping_rules",
 )  # fmt: skip
 CONFIRM_PLAINTEXT: Final = "confirm_plaintext"
@@ -26,7 +26,7 @@ _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
 
 
 def default_routes() -> list[dict[str, Any]]:
-    """Returns the route of an instance that is created without any: SASL, over TLS where brokers are exposed."""
+    """Returns the only route of an instance that is created without routes: SASL, over TLS if brokers are exposed."""
     security = RouteSecurity.SASL_TLS if interfaces.exposure.implementation() else RouteSecurity.SASL_PLAINTEXT
     return [{"name": DEFAULT_ROUTE, "security": security.value}]
 
@@ -54,14 +54,14 @@ def validated_columns(requested: Mapping[str, Any], pointer: str) -> dict[str, A
     result = {name: value for name, value in requested.items() if name != CONFIRM_PLAINTEXT}
     for name in ("allow_list", "proxies"):
         if name in result:
-            assert len(result[name]) <= CIDRS_MAX, "the serializer counts"
+            assert len(result[name]) <= CIDRS_MAX, "the serializer checks the number"
             result[name] = normalized_addresses(result[name], f"{pointer}/{name}")
     if result.get("advertised_host"):
         result["advertised_host"] = _host(result["advertised_host"], f"{pointer}/advertised_host")
     if "principal_mapping_rules" in result:
         _require_valid_rules(result["principal_mapping_rules"], f"{pointer}/principal_mapping_rules")
     if result.get("security") == PLAINTEXT and not requested.get(CONFIRM_PLAINTEXT):
-        _require_loopback(pointer)
+        _require_not_exposed(pointer)
     return result
 
 
@@ -73,7 +73,7 @@ def _require_valid_rules(rules: str, pointer: str) -> None:
         raise Invalid.at(pointer, detail, code="mapping_rules") from None
 
 
-def _require_loopback(pointer: str) -> None:
+def _require_not_exposed(pointer: str) -> None:
     """Raises `Conflict` if other machines could reach a route without security."""
     if not interfaces.exposure.implementation():
         return
@@ -103,4 +103,4 @@ def name_taken_error(pointer: str) -> Conflict:
 
 def audited_route_fields(route: Route) -> dict[str, Any]:
     """Returns the fields of a route that the audit log records."""
-    return {"name": route.name} | {name: getattr(route, name) for name in COLUMNS}
+    return {"name": route.name} | {name: getattr(route, name) for name in ROUTE_COLUMNS}

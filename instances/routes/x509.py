@@ -1,6 +1,6 @@
-"""A reader of the fields of a DER certificate that identify a client. Pure.
+"""Parser of the fields of a DER certificate that identify a client. Pure.
 
-OpenSSL verifies certificates; this module reads verified ones.
+OpenSSL verifies certificates; this module parses verified ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GENERALIZED_TIME: Final = 0x18
 _LONG_LENGTH: Final = 0x80
 _LENGTH_BYTES_MAX: Final = 4
 
-# Java writes these by name, and all others by number (RFC 2253).
+# Attribute types that Java writes by keyword; it writes all others by number (RFC 2253).
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -37,10 +37,11 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 class _Element(NamedTuple):
+    """Position of a DER element and of its content in the bytes; both end at `end`."""
+
     tag: int
-    # `begins` is the index of the element, `start` that of its content.
-    begins: int
-    start: int
+    element_start: int
+    content_start: int
     end: int
 
 
@@ -56,7 +57,7 @@ class Certificate(NamedTuple):
 def read_certificate(der: bytes) -> Certificate:
     """Returns the fields of a certificate. Raises ValueError if it is malformed."""
     whole = _element(der, 0, len(der))
-    signed = _expect(_element(der, whole.start, whole.end), _SEQUENCE)
+    signed = _expect(_element(der, whole.content_start, whole.end), _SEQUENCE)
     fields = list(_elements(der, signed))
     if fields and fields[0].tag == _VERSION:
         del fields[0]
@@ -69,9 +70,9 @@ def read_certificate(der: bytes) -> Certificate:
     if len(times) != 2:
         raise ValueError("this is no certificate")
     return Certificate(
-        serial=der[serial.start : serial.end],
-        subject=der[subject.begins : subject.end],
-        public_key=der[public_key.begins : public_key.end],
+        serial=der[serial.content_start : serial.end],
+        subject=der[subject.element_start : subject.end],
+        public_key=der[public_key.element_start : public_key.end],
         not_after=_time(der, times[1]),
     )
 
@@ -92,11 +93,11 @@ def _attribute(der: bytes, attribute: _Element) -> str:
     parts = list(_elements(der, _expect(attribute, _SEQUENCE)))
     if len(parts) != 2 or parts[0].tag != _OID:
         raise ValueError("this is no name")
-    oid, value = _oid(der[parts[0].start : parts[0].end]), parts[1]
+    oid, value = _oid(der[parts[0].content_start : parts[0].end]), parts[1]
     keyword = _KEYWORDS.get(oid)
     if keyword is None or value.tag not in _TEXT_TAGS:
-        return f"{keyword or oid}=#{der[value.begins : value.end].hex()}"
-    return f"{keyword}={_escaped(der[value.start : value.end].decode(errors='replace'))}"
+        return f"{keyword or oid}=#{der[value.element_start : value.end].hex()}"
+    return f"{keyword}={_escaped(der[value.content_start : value.end].decode(errors='replace'))}"
 
 
 def _escaped(text: str) -> str:
@@ -105,8 +106,8 @@ def _escaped(text: str) -> str:
     leading = len(result) - len(result.lstrip(" \r"))
     trailing = len(result) - len(inner) - leading if inner else 0
     spaces = result[:leading], result[len(result) - trailing :]
-    before, after = ("".join(f"\\{char}" for char in part) for part in spaces)
-    return before + inner + after
+    escaped_leading, escaped_trailing = ("".join(f"\\{char}" for char in part) for part in spaces)
+    return escaped_leading + inner + escaped_trailing
 
 
 def _oid(content: bytes) -> str:
@@ -126,7 +127,7 @@ def _oid(content: bytes) -> str:
 
 
 def _time(der: bytes, element: _Element) -> datetime:
-    text = der[element.start : element.end].decode("ascii")
+    text = der[element.content_start : element.end].decode("ascii")
     if element.tag == _UTC_TIME:
         # RFC 5280: a year of two digits is in 1950 to 2049.
         text = ("19" if text[:2] >= "50" else "20") + text
@@ -142,7 +143,7 @@ def _expect(element: _Element, tag: int) -> _Element:
 
 
 def _elements(der: bytes, parent: _Element) -> Iterator[_Element]:
-    at = parent.start
+    at = parent.content_start
     while at < parent.end:
         element = _element(der, at, parent.end)
         yield element

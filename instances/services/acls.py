@@ -29,7 +29,7 @@ from tenants.models import AuditEntry
 DELETED: Final = "acl.deleted"
 REF_CHARS_MAX: Final = 300
 FILTERS_AT_ONCE_MAX: Final = 100
-# Key of a rule in the audit log: JSON text of the rule as it is, if its fields are shown without U+0000.
+# Key in a rule's audit values: JSON text of the unchanged rule, if U+0000 had to be replaced in its other values.
 EXACT_JSON: Final = "exactly"
 NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})  # not valid in PostgreSQL text
 

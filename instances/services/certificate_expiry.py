@@ -34,9 +34,9 @@ def warnings_due(route: Route, now: datetime) -> dict[str, int]:
         if end is None:
             continue
         days = WARNING_DAYS[:1] if kind == REVOCATION else WARNING_DAYS
-        due = next((days_before for days_before in days if end - now <= timedelta(days=days_before)), None)
-        if due is not None:
-            result[kind] = due
+        days_due = next((days_before for days_before in days if end - now <= timedelta(days=days_before)), None)
+        if days_due is not None:
+            result[kind] = days_due
     return result
 
 
@@ -44,13 +44,13 @@ def record_certificate_expiry(now: datetime) -> int:
     """Records the events that are due. Returns the number of routes with a new event."""
     rows = RouteCertificates.objects.filter(route__instance__deleted_at=None).select_related("route")
     columns = ("warned", *(f"route__{kind}" for kind in (CERTIFICATE, CLIENT_CA, REVOCATION)))
-    due = []
+    route_ids = []
     for row in rows.only(*columns).iterator(chunk_size=ROWS_PER_CHUNK):
         with contained("certificates.route_failed", route_id=row.pk):
             if _new_warnings(row, now):
-                due.append(row.pk)
+                route_ids.append(row.pk)
     recorded = 0
-    for route_id in due:
+    for route_id in route_ids:
         with contained("certificates.route_failed", route_id=route_id):
             recorded += _record_warnings(route_id, now)
     return recorded
@@ -63,14 +63,14 @@ def _record_warnings(route_id: int, now: datetime) -> bool:
     if row is None:
         return False
     instance: Instance = row.route.instance
-    new = _new_warnings(row, now)
-    for kind, days in new.items():
+    new_warnings = _new_warnings(row, now)
+    for kind, days in new_warnings.items():
         end = _expires_at(row.route, kind)
         after = {"route": row.route.name, "ends": end, "days_before": days}
         audit.record(system_actor("watcher", instance.tenant), ACTIONS[kind], instance, None, after)
-    row.warned = {**row.warned, **new}
+    row.warned = {**row.warned, **new_warnings}
     row.save(update_fields=("warned",))
-    return bool(new)
+    return bool(new_warnings)
 
 
 def _new_warnings(row: RouteCertificates, now: datetime) -> dict[str, int]:

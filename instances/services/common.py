@@ -108,7 +108,7 @@ def user_ref(instance: Instance, name: str) -> tuple[str, str]:
     return "user", f"{instance.pk}/users/{shown}"[:USER_REF_CHARS_MAX]
 
 
-def _lock(lock_name: str, refusal: str) -> None:
+def _lock(lock_name: str, conflict_detail: str) -> None:
     lock_key = int.from_bytes(hashlib.sha256(lock_name.encode()).digest()[:8], "big", signed=True)
     try:
         with connection.cursor() as cursor:
@@ -116,4 +116,4 @@ def _lock(lock_name: str, refusal: str) -> None:
     except OperationalError as error:
         if not isinstance(error.__cause__, LockNotAvailable):
             raise
-        raise Conflict(refusal, code="already_in_progress", retry_after_s=1) from error
+        raise Conflict(conflict_detail, code="already_in_progress", retry_after_s=1) from error

@@ -1,7 +1,7 @@
-"""Deletion of topics with undo: a deleted topic is hidden from clients, and purged when its time is over.
+"""Deletion of topics with undo: a deleted topic is hidden from clients, and purged when it expires.
 
 A deletion writes a row, which is published to brokers with the instance's other documents. Records, offsets of groups,
-settings and address lists stay, and so the name stays taken.
+settings and address lists stay; therefore the name stays taken.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ TARGET = "topic"
 
 
 def restore_period() -> timedelta:
-    """Time for which a deleted topic can be restored."""
+    """Returns the time for which a deleted topic can be restored."""
     return timedelta(days=settings.DELETED_TOPICS_KEPT_DAYS)
 
 
 def soft_delete_topic(
     instance: Instance, description: TopicDescription, *, now: datetime, dry_run: bool
 ) -> DeletedTopic:
-    """Writes the row of a deleted topic, because of which brokers hide it. The oldest deleted topics beyond the limit
-    of the instance expire now.
+    """Writes the row of a deleted topic, so that brokers hide it. The oldest deleted topics beyond the limit of the
+    instance expire now.
     """
     rows = DeletedTopic.objects.filter(instance=instance, is_restored=False).exclude(topic=description.name)
     oldest_first = rows.order_by("deleted_at").values_list("pk", flat=True)
@@ -152,7 +152,7 @@ def _expire_where_storage_is_needed(instance_ids: Sequence[str], now: datetime) 
     """Expires the oldest deleted topic of each instance that is nearly full: one for each sample of its storage,
     because the next sample shows if that was enough.
     """
-    samples = storage_history.latest_of(instance_ids)
+    samples = storage_history.latest_samples(instance_ids)
     for instance in Instance.objects.filter(pk__in=list(samples)):
         at_ms, used_bytes = samples[instance.pk]
         if used_percent(used_bytes, instance.storage_bytes) < DELETED_TOPICS_EXPIRE_FROM_PERCENT:

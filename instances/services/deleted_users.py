@@ -1,6 +1,7 @@
-"""Deletion of users with undo: a deleted user may not sign in and is not listed, and is purged when its time is over.
+"""Deletion of users with undo: a deleted user may not sign in and is not listed, and is purged when it
+expires.
 
-Passwords, full access, expiry, access rules and quotas stay where they are; so the name stays taken.
+Passwords, full access, expiry, access rules and quotas stay; therefore the name stays taken.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def _deleted_row(instance: Instance, name: str) -> DeletedUser:
 
 
 def _user_of_row(row: DeletedUser) -> UserDescription | None:
-    """Returns the user of a row; None if it is gone, or another one has its name."""
+    """Returns the deleted user of a row; None if it does not exist any more, or another user has its name."""
     try:
         user = user_admin_client.implementation.user(row.instance_id, row.name)
     except NotFound:

@@ -1,4 +1,6 @@
-"""First steps on an instance: a topic, a user with rights and a password, sample data, and a quota in effect."""
+"""Quickstart of an instance: a topic, a user with rights and a password, sample data; and "push the limit", which shows
+a quota in effect.
+"""
 
 from __future__ import annotations
 

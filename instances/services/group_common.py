@@ -1,4 +1,4 @@
-"""Steps that services of groups share: permission, current state, audit rows, and writes with rollback."""
+"""Steps that services of consumer groups share: permission, current state, audit rows, and writes with rollback."""
 
 from __future__ import annotations
 

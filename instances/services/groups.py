@@ -53,31 +53,31 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
             Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=summary.trouble),
             retry_after_s=1,
         )
-    now = {
+    current_offsets = {
         committed.topic_partition: committed for committed in require_known_offsets(summary.offsets, summary.trouble)
     }
     require_empty(group, summary.description.state)
     if any(
-        (now[partition].offset if partition in now else None) != offsets_after.get(partition)
+        (current_offsets[partition].offset if partition in current_offsets else None) != offsets_after.get(partition)
         for partition in offsets_before
     ):
         raise Conflict("Offsets have moved since, so the earlier ones are not put back.", code="changed_since")
-    before = {partition: now.get(partition) for partition in offsets_before}
+    before = {partition: current_offsets.get(partition) for partition in offsets_before}
     after = {"undone": entry.pk, "offsets": offsets_for_audit(offsets_before)}
-    undo = record_group_change(
+    undo_entry = record_group_change(
         acting, instance, group, "group.offsets_restored", {"offsets": offsets_for_audit(before)}, after
     )
     if not dry_run:
-        with audit.in_doubt(undo):
+        with audit.in_doubt(undo_entry):
             write_offsets(instance, group, offsets_before, before)
-    return undo
+    return undo_entry
 
 
 @audit.atomic
 def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool = False) -> AuditEntry:
     """Deletes a group and all its offsets. Raises `NotFound`, or `Conflict(group_not_empty)`.
 
-    Returns the audit row. `undo_offsets` needs the offsets in it, which it has up to `RESET_PARTITIONS_MAX`.
+    Returns the audit row. It has up to `RESET_PARTITIONS_MAX` offsets, which `undo_offsets` needs, or none.
     """
     description, committed = changeable_group(acting, instance, group)
     require_empty(group, description.state)
@@ -132,8 +132,8 @@ def delete_offsets(
                     else group_admin_client.implementation.delete_offsets(instance.pk, group, topic_partitions)
                 )
             if refused:
-                raise _RefusedInPart(refused)
-    except _RefusedInPart as refusal:
+                raise _PartlyRefused(refused)
+    except _PartlyRefused as refusal:
         deleted = [offset for offset in offsets if offset.topic_partition not in refusal.refused]
         if not deleted:
             raise next(iter(refusal.refused.values())) from None
@@ -141,8 +141,10 @@ def delete_offsets(
     return entry
 
 
-class _RefusedInPart(Exception):
-    """Some partitions refused; rolls back the audit row of all offsets, and a row of the deleted ones is written."""
+class _PartlyRefused(Exception):
+    """The deletion was refused for some partitions. It rolls back the audit row of all offsets; then a row of the
+    deleted ones is written.
+    """
 
     def __init__(self, refused: Mapping[Partition, DomainError]) -> None:
         super().__init__()

@@ -21,8 +21,8 @@ from tenants.errors import DomainError
 def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
     """Grows the storage by steps until less than `GROW_FROM_PERCENT` is used; returns True if it grew.
 
-    A refused resize sets a condition and is tried again after `GROWTH_RETRIED_AFTER`. A repeated call changes nothing:
-    it finds the size that the first one set.
+    A refused resize sets a condition and is tried again after `GROWTH_RETRIED_AFTER`. A repeated call changes nothing,
+    because the size that the first one set is sufficient.
     """
     rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
     instance = rows.filter(pk=instance_id).first()
@@ -38,9 +38,9 @@ def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
         step_gb=settings["storage_grow_step_gb"],
         max_gb=settings["storage_grow_max_gb"],
     )
-    refused_at = conditions.growth_tried_at(instance.conditions)
+    refused_at = conditions.growth_refused_at(instance.conditions)
     if wanted_gb is None:
-        store_conditions(acting, instance, conditions.growth_possible(instance.conditions, now))
+        store_conditions(acting, instance, conditions.after_growth_possible(instance.conditions, now))
         return False
     if refused_at is not None and now - refused_at < GROWTH_RETRIED_AFTER:
         return False
@@ -49,8 +49,8 @@ def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
     except DomainError as error:
         instance.refresh_from_db()
         store_conditions(
-            acting, instance, conditions.growth_refused(instance.conditions, error.code, error.detail, now)
+            acting, instance, conditions.after_growth_refused(instance.conditions, error.code, error.detail, now)
         )
         return False
-    store_conditions(acting, instance, conditions.growth_possible(instance.conditions, now))
+    store_conditions(acting, instance, conditions.after_growth_possible(instance.conditions, now))
     return True

@@ -1,4 +1,4 @@
-"""Stream of new messages of a topic, read in steps from its end as pages are read."""
+"""Stream of new messages of a topic. Each step reads a page that begins where the last one ended."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.utils import timezone
 from instances.access import require_reachable
 from instances.messages import limits, page_token
 from instances.messages.interfaces import FROM_NEWEST, NEWER, Positions
+from instances.messages.limiters import stream_limiter, stream_read_limiter
 from instances.messages.record_filter import FilterTexts
 from instances.messages.rendering import ShownMessage
-from instances.messages.turns import stream_places, stream_turns
 from instances.models import Instance
 from instances.services.messages import ReadRequest, read_page
 from instances.services.topics import topic_ref
@@ -28,8 +28,8 @@ STREAM = "stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStep:
-    """Result of a step: new messages, with the token that continues after them, or the error because of which reading
-    failed (`trouble`).
+    """Result of a step: new messages, with the token that continues after them, or the error if reading failed
+    (`trouble`).
 
     The next step is due after `wait_s` seconds; None: the stream has ended.
     """
@@ -50,7 +50,7 @@ class MessageStream:
     read_request: ReadRequest
     binding: str
     positions: Positions
-    ends_s: float
+    deadline_s: float
     now_s: Callable[[], float] = field(default=time.monotonic)
     is_closed: bool = False
 
@@ -60,9 +60,9 @@ class MessageStream:
 
     def step(self) -> StreamStep:
         """Reads new messages with the current masks, schemas and rights. The stream ends if the token was revoked, or
-        if the member was removed, has a role without the right, or lacks what the tenant requires of sessions by now.
+        if the member was removed, has a role without the right, or no longer meets the tenant's rules for sessions.
         """
-        if self.is_closed or self.now_s() >= self.ends_s:
+        if self.is_closed or self.now_s() >= self.deadline_s:
             return StreamStep(wait_s=None)
         try:
             acting = selectors.actor_now(self.acting, timezone.now())
@@ -72,11 +72,11 @@ class MessageStream:
             access.require(acting, Scope.MESSAGES_READ)
             require_reachable(Instance.objects.get(pk=self.instance.pk))
             page, _ = read_page(
-                acting, self.instance, self.topic, self.read_request, self.positions, self.binding, stream_turns
+                acting, self.instance, self.topic, self.read_request, self.positions, self.binding, stream_read_limiter
             )
-        except DomainError as trouble:
-            is_over = trouble.http_status in (401, 403, 404, 409)
-            return StreamStep(trouble=trouble, wait_s=None if is_over else limits.STREAM_STEP_EVERY_S)
+        except DomainError as error:
+            is_fatal = error.http_status in (401, 403, 404, 409)
+            return StreamStep(trouble=error, wait_s=None if is_fatal else limits.STREAM_STEP_EVERY_S)
         if page.newer_token is not None:
             self.positions = page_token.decode(page.newer_token, self.binding)
         wait_s = limits.STREAM_STEP_EVERY_S if page.is_end else limits.STREAM_STEP_SOON_S
@@ -85,7 +85,7 @@ class MessageStream:
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
-            stream_places.release(self.instance.tenant_id, self.instance.pk)
+            stream_limiter.release(self.instance.tenant_id, self.instance.pk)
 
 
 def open_stream(
@@ -98,23 +98,25 @@ def open_stream(
     """
     access.require(acting, Scope.MESSAGES_READ)
     require_reachable(instance)
-    read_request = replace(read_request, start=FROM_NEWEST, start_words=STREAM, limit=limits.STREAM_STEP_MESSAGES_MAX)
+    read_request = replace(read_request, start=FROM_NEWEST, start_text=STREAM, limit=limits.STREAM_STEP_MESSAGES_MAX)
     binding = page_token.binding_of(instance.pk, topic, read_request.identity)
     positions = page_token.decode(last_event_id, binding) if last_event_id else None
-    stream_places.take(instance.tenant_id, instance.pk)
+    stream_limiter.acquire(instance.tenant_id, instance.pk)
     try:
         if positions is None:
             unfiltered = replace(read_request, filters=FilterTexts(), limit=1)
             page, _ = read_page(acting, instance, topic, unfiltered, None, binding)
             positions = page_token.decode(str(page.newer_token), binding)
-        opened = {"start": STREAM, "partition": read_request.partition, "filtered": bool(read_request.filters),
+        audit_values = {"start": STREAM, "partition": read_request.partition, "filtered": bool(read_request.filters),
                   "continued": bool(last_event_id)}  # fmt: skip
-        audit.record(acting, "messages.streamed", topic_ref(instance, topic), None, opened, tenant=instance.tenant)
+        audit.record(
+            acting, "messages.streamed", topic_ref(instance, topic), None, audit_values, tenant=instance.tenant
+        )
     except BaseException:
-        stream_places.release(instance.tenant_id, instance.pk)
+        stream_limiter.release(instance.tenant_id, instance.pk)
         raise
     positions = Positions(direction=NEWER, offsets=positions.offsets)
-    ends_s = time.monotonic() + limits.STREAM_S_MAX
+    deadline_s = time.monotonic() + limits.STREAM_S_MAX
     return MessageStream(
         acting=acting,
         instance=instance,
@@ -122,5 +124,5 @@ def open_stream(
         read_request=read_request,
         binding=binding,
         positions=positions,
-        ends_s=ends_s,
+        deadline_s=deadline_s,
     )

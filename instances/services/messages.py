@@ -22,10 +22,10 @@ from instances.messages.interfaces import (
     Unreadable,
     message_admin_client,
 )
+from instances.messages.limiters import ReadLimiter, read_limiter
 from instances.messages.masks import VALUE
 from instances.messages.record_filter import FilterTexts, RecordFilter, UnusableFilter
 from instances.messages.rendering import Renderer, ShownMessage
-from instances.messages.turns import ReadTurns, read_turns
 from instances.models import Instance
 from instances.services.topic_schemas import TopicSchemas, masks_for, schemas_of
 from instances.services.topics import topic_ref
@@ -38,10 +38,10 @@ from tenants.errors import DomainError, FieldError, Invalid, OutcomeUnknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """Request for a page of messages. `start_words` is `start` as the caller wrote it: page tokens are bound to it."""
+    """Request for a page of messages. `start_text` is the text of `start`, to which page tokens are bound."""
 
     start: Start
-    start_words: str
+    start_text: str
     partition: int | None = None
     limit: int = limits.PAGE_MESSAGES_DEFAULT
     filters: FilterTexts = field(default_factory=FilterTexts)
@@ -55,7 +55,7 @@ class ReadRequest:
     @property
     def identity(self) -> Mapping[str, Any]:
         """Start, partition and filters, to which page tokens are bound."""
-        return {"start": self.start_words, "partition": self.partition, **self.filters.given}
+        return {"start": self.start_text, "partition": self.partition, **self.filters.non_empty}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,16 +84,16 @@ class MessagePage:
 
 @dataclass(slots=True)
 class _Rendering:
-    """Contents of the records of one page, rendered once: their size decides where the page ends."""
+    """Rendered records of one page. They are rendered while it is read, because their size decides where it ends."""
 
     renderer: Renderer
     # True for a file of raw values: the page then ends by the size of whole values.
     counts_raw: bool = False
-    by_place: dict[tuple[int, int], ShownMessage] = field(default_factory=dict)
+    message_by_position: dict[tuple[int, int], ShownMessage] = field(default_factory=dict)
 
     def shown_bytes(self, record: Record) -> int:
         shown = self.renderer.show(record)
-        self.by_place[record.partition, record.offset] = shown
+        self.message_by_position[record.partition, record.offset] = shown
         sizes = [content.shown_bytes(shown.key), content.shown_bytes(shown.value)]
         size_bytes = sum(sizes) + sum(len(name) + content.shown_bytes(value) for name, value in shown.headers)
         return max(size_bytes, len(record.value or b"")) if self.counts_raw else size_bytes
@@ -110,8 +110,8 @@ def read_messages(*, acting: Actor, instance: Instance, topic: str, read_request
     binding = page_token.binding_of(instance.pk, topic, read_request.identity)
     positions = page_token.decode(read_request.token, binding) if read_request.token else None
     page, is_masked = read_page(acting, instance, topic, read_request, positions, binding)
-    looked_at = {
-        "start": read_request.start_words,
+    audit_values = {
+        "start": read_request.start_text,
         "partition": read_request.partition,
         "filtered": bool(read_request.filters),
         "continued": positions is not None,
@@ -119,7 +119,7 @@ def read_messages(*, acting: Actor, instance: Instance, topic: str, read_request
         "count": len(page.messages),
         **({"file": read_request.file} if read_request.file else {}),
     }
-    audit.record(acting, "messages.read", topic_ref(instance, topic), None, looked_at, tenant=instance.tenant)
+    audit.record(acting, "messages.read", topic_ref(instance, topic), None, audit_values, tenant=instance.tenant)
     return page
 
 
@@ -130,19 +130,19 @@ def read_page(
     read_request: ReadRequest,
     positions: Positions | None,
     binding: str,
-    turns: ReadTurns = read_turns,
+    limiter: ReadLimiter = read_limiter,
 ) -> tuple[MessagePage, bool]:
     """Returns a page for an actor who may read messages, and True if masks apply to the actor. Writes no audit row."""
     schemas, masks = TopicSchemas(schemas_of(instance, topic)), masks_for(acting, instance, topic)
-    if read_request.file in files.RAW and masks.covers(VALUE):
+    if read_request.file in files.RAW_FORMATS and masks.covers(VALUE):
         access.require(acting, Scope.MESSAGES_UNMASK)
     is_alone = read_request.limit == 1
     bytes_max = limits.SHOWN_BYTES_ALONE_MAX if is_alone else limits.SHOWN_BYTES_MAX
     rendering = _Rendering(
-        Renderer(schemas, masks, read_request.decode, bytes_max), counts_raw=read_request.file in files.RAW
+        Renderer(schemas, masks, read_request.decode, bytes_max), counts_raw=read_request.file in files.RAW_FORMATS
     )
     record_filter = _filter(read_request)
-    request = PageRequest(
+    page_request = PageRequest(
         start=read_request.start,
         positions=positions,
         partition=read_request.partition,
@@ -151,12 +151,12 @@ def read_page(
         is_filtered=bool(read_request.filters),
         shown_bytes=rendering.shown_bytes,
         is_costly=bool(masks or schemas) or read_request.filters.is_costly,
-        # A reader with masks learns nothing of what they hide, not even from how long a page takes.
+        # A reader with masks must not learn anything about masked fields, not even from the duration of a read.
         literals=() if masks else record_filter.literals(is_decoded=bool(schemas)),
         leaders=read_request.leaders,
     )
-    with turns.turn(instance.tenant_id), not_ready_if_pending(instance, topic):
-        page = message_admin_client.implementation.read(instance.pk, topic, request)
+    with limiter.slot(instance.tenant_id), not_ready_if_pending(instance, topic):
+        page = message_admin_client.implementation.read(instance.pk, topic, page_request)
     return _shown(page, rendering, positions, binding), bool(masks)
 
 
@@ -172,12 +172,12 @@ def _shown(page: Page, rendering: _Rendering, positions: Positions | None, bindi
     before = {} if positions is None else positions.offsets
 
     def token(direction: str, offsets: Mapping[int, int]) -> str:
-        """Returns a token in which partitions that did not answer keep their offsets."""
+        """Returns a token with these offsets, and the earlier ones of partitions that could not be read."""
         return page_token.encode(Positions(direction=direction, offsets={**before, **offsets}), binding)
 
     reads_newer = page.direction == NEWER
     return MessagePage(
-        messages=[rendering.by_place[record.partition, record.offset] for record in page.records],
+        messages=[rendering.message_by_position[record.partition, record.offset] for record in page.records],
         direction=page.direction,
         scanned=page.scanned,
         read_bytes=page.read_bytes,
@@ -201,16 +201,18 @@ def send_messages(
     access.require(acting, Scope.MESSAGES_WRITE)
     require_reachable(instance)
     size_bytes = sum(len(message.key or b"") + len(message.value or b"") for message in messages)
-    sent = {"count": len(messages), "bytes": size_bytes}
-    entry = audit.record(acting, "messages.sent", topic_ref(instance, topic), None, sent, tenant=instance.tenant)
+    audit_values = {"count": len(messages), "bytes": size_bytes}
+    entry = audit.record(
+        acting, "messages.sent", topic_ref(instance, topic), None, audit_values, tenant=instance.tenant
+    )
     with audit.in_doubt(entry), not_ready_if_pending(instance, topic):
         results = message_admin_client.implementation.send(instance.pk, topic, messages)
         errors = [result.error for result in results if result.error is not None]
         if errors and len(errors) == len(results):
-            raise _worst(errors)
+            raise _request_error(errors)
     return results
 
 
-def _worst(errors: Sequence[DomainError]) -> DomainError:
-    """Returns the error of a request all of whose messages failed: `OutcomeUnknown` if one of them may be stored."""
+def _request_error(errors: Sequence[DomainError]) -> DomainError:
+    """Returns the error of a request if all its messages failed: `OutcomeUnknown` if one of them may be stored."""
     return next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])

@@ -74,7 +74,9 @@ def remove_oauth(*, acting: Actor, instance: Instance, dry_run: bool = False) ->
 
 @transaction.atomic
 def store_fetched_keys(row: OAuthConfiguration, keys: tuple[PublicKey, ...], now: datetime) -> bool:
-    """Stores a fetched key set; returns True if brokers need it. A result for a replaced address is dropped."""
+    """Stores a fetched key set; returns True if brokers need it. It is ignored if the address was replaced
+    meanwhile.
+    """
     current = _lock_row_with_same_url(row)
     if current is None:
         return False

@@ -1,4 +1,4 @@
-"""Observed conditions of running instances: stored in their rows, with a notice of each change."""
+"""Storage of the observed conditions of running instances, with a notice of each change."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def record_health(instance_id: str, observation: Observation) -> bool:
     instance = rows.filter(pk=instance_id).first()
     if instance is None or instance.current_phase not in REACHABLE:
         return False
-    result = observed_conditions(instance, observation)
-    return store_conditions(system_actor("watcher", instance.tenant), instance, result)
+    after = observed_conditions(instance, observation)
+    return store_conditions(system_actor("watcher", instance.tenant), instance, after)
 
 
-def store_conditions(acting: Actor, instance: Instance, result: list[Condition]) -> bool:
+def store_conditions(acting: Actor, instance: Instance, after: list[Condition]) -> bool:
     """Stores the conditions of a locked instance and sends notices of changes; returns True if any changed.
 
     The row's version does not change, so that an observation does not make an owner's change fail.
     """
     before = instance.conditions
-    if result == before:
+    if after == before:
         return False
-    Instance.objects.filter(pk=instance.pk).update(conditions=result)
-    interfaces.notify_conditions.implementation(acting, instance, conditions.transitions_between(before, result))
+    Instance.objects.filter(pk=instance.pk).update(conditions=after)
+    interfaces.notify_conditions.implementation(acting, instance, conditions.transitions_between(before, after))
     return True

@@ -36,7 +36,7 @@ Selection = Sequence[tuple[str, Sequence[int] | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """Plan or result of a reset. `blocked_by` counts members that must stop first.
+    """Plan or result of a reset. `blocked_by` is the number of members that must stop first.
 
     `entry_id` is the audit row for an undo, empty if nothing was done. `committed` has the offsets before with epochs
     and metadata.
@@ -55,7 +55,7 @@ class Reset:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the plan. For a change to the start or end of a log it covers that word instead of the offset,
+        """Hash of the plan. A change to the start or end of a log counts by that word instead of the offset,
         because the ends of a log in use move before a person can confirm the plan.
         """
         changes = [
@@ -211,11 +211,11 @@ def _existing_partitions(instance: Instance, partitions: Sequence[Partition]) ->
 
 def _require_existing(target: ResetTarget, unknown: Sequence[Partition]) -> None:
     """Raises `Invalid` for partitions of a list of offsets that neither exist nor have a committed offset."""
-    given_partitions = list(target.given or ())
+    partitions = list(target.given or ())
     detail = "There is no such topic or partition."
     if unknown:
         errors = [
-            FieldError(pointer=f"/offsets/{given_partitions.index(partition)}", detail=detail, code="not_found")
+            FieldError(pointer=f"/offsets/{partitions.index(partition)}", detail=detail, code="not_found")
             for partition in unknown
         ]
         raise Invalid(detail, errors=errors)

@@ -1,6 +1,6 @@
 """Purge of a topic: deletion of its records below an offset or older than an instant. The topic stays.
 
-The plan can be shown first, and brokers get exactly its offsets, whatever arrives meanwhile.
+The plan can be shown first. Brokers then delete exactly up to its offsets, even if records arrive meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RECORDS_DELETED = "topic.records_deleted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """Plan or result of a purge of one topic. `errors` has the partitions that refused it while others did not."""
+    """Plan or result of a purge of one topic. `errors` has the error of each partition for which it was refused."""
 
     topic: str
     partitions: tuple[PartitionPurge, ...]
@@ -62,7 +62,7 @@ class Purge:
 
 
 class _PartlyRefused(Exception):
-    """Some partitions refused the purge; carries their errors."""
+    """The purge was refused for the partitions in `errors`."""
 
     def __init__(self, errors: Mapping[int, DomainError]) -> None:
         super().__init__(f"{len(errors)} partitions refused")

@@ -35,13 +35,14 @@ CERTIFICATE: Final = "certificate"
 def set_client_ca(
     *, acting: Actor, instance: Instance, route: Route, ca_pem: str, dry_run: bool = False
 ) -> Operation | None:
-    """Replaces the authorities that may sign certificates of clients; connections by other authorities are closed.
+    """Replaces the authorities that may sign certificates of clients; connections of clients with
+    certificates of other authorities are closed.
 
     The list of a removed authority neither counts nor becomes overdue. It is kept, and in force again when the
     authority is added again; all lists are removed when none of their authorities is left. Returns None if nothing
     differs. Raises `Invalid` and `Conflict`.
     """
-    row = _begin(acting, instance, route, mtls=True)
+    row = _row_to_change(acting, instance, route, requires_mtls=True)
     client_ca = checks.client_ca(ca_pem, timezone.now())
     if row.client_ca_pem == client_ca.pem:
         return None
@@ -52,7 +53,7 @@ def set_client_ca(
     revocation = _revocation_of(row, client_ca.authorities)
     if revocation != route.revocation:
         summaries[REVOCATION] = revocation
-    return _apply(acting, instance, row, summaries, "route.client_ca_set", dry_run=dry_run)
+    return _store_and_publish(acting, instance, row, summaries, "route.client_ca_set", dry_run=dry_run)
 
 
 def _revocation_of(row: RouteCertificates, authorities: frozenset[str]) -> dict[str, Any] | None:
@@ -75,11 +76,11 @@ def remove_client_ca(*, acting: Actor, instance: Instance, route: Route, dry_run
 
     Raises `NotFound`.
     """
-    row = _begin(acting, instance, route, required_part=CLIENT_CA)
+    row = _row_to_change(acting, instance, route, required_part=CLIENT_CA)
     row.client_ca_pem = ""
     _clear_revocation_lists(row)
     summaries = {CLIENT_CA: None, REVOCATION: None}
-    return _apply(acting, instance, row, summaries, "route.client_ca_removed", dry_run=dry_run)
+    return _store_and_publish(acting, instance, row, summaries, "route.client_ca_removed", dry_run=dry_run)
 
 
 @transaction.atomic
@@ -90,7 +91,7 @@ def set_revocation_list(
 
     Raises `Invalid`, and `Conflict` without an authority and for a list that is older than the one in force.
     """
-    row = _begin(acting, instance, route, mtls=True)
+    row = _row_to_change(acting, instance, route, requires_mtls=True)
     if not row.client_ca_pem:
         raise Conflict("The route has no authority of clients yet. Set client-ca first.", code="no_client_ca")
     lists = checks.revocation_list(crl_pem, row.client_ca_pem, row.crl_numbers, timezone.now())
@@ -98,15 +99,19 @@ def set_revocation_list(
         return None
     row.revoked, row.crl_numbers, row.crl_parts = lists.revoked, lists.numbers, lists.parts
     row.warned.pop(REVOCATION, None)
-    return _apply(acting, instance, row, {REVOCATION: lists.summary}, "route.revocation_list_set", dry_run=dry_run)
+    return _store_and_publish(
+        acting, instance, row, {REVOCATION: lists.summary}, "route.revocation_list_set", dry_run=dry_run
+    )
 
 
 @transaction.atomic
 def remove_revocation_list(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
     """Removes the revocation lists: revoked certificates are accepted again. Raises `NotFound`."""
-    row = _begin(acting, instance, route, required_part=REVOCATION)
+    row = _row_to_change(acting, instance, route, required_part=REVOCATION)
     _clear_revocation_lists(row)
-    return _apply(acting, instance, row, {REVOCATION: None}, "route.revocation_list_removed", dry_run=dry_run)
+    return _store_and_publish(
+        acting, instance, row, {REVOCATION: None}, "route.revocation_list_removed", dry_run=dry_run
+    )
 
 
 @transaction.atomic
@@ -124,31 +129,43 @@ def set_certificate(
     The private key is never shown again. Raises `Invalid`, `Conflict`, and `Unavailable` if this installation has no
     key to encrypt it with.
     """
-    row = _begin(acting, instance, route, tls=True)
+    row = _row_to_change(acting, instance, route, requires_tls=True)
     chain = checks.server_certificate(certificate_pem, private_key_pem, _key_password(), timezone.now())
     row.certificate_pem, row.private_key_pem = chain.pem, chain.encrypted_key_pem
-    return _apply(acting, instance, row, {CERTIFICATE: chain.summary}, "route.certificate_set", dry_run=dry_run)
+    return _store_and_publish(
+        acting, instance, row, {CERTIFICATE: chain.summary}, "route.certificate_set", dry_run=dry_run
+    )
 
 
 @transaction.atomic
 def remove_certificate(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
-    """Returns to the certificates of this installation's own authority. Raises `NotFound`."""
-    row = _begin(acting, instance, route, required_part=CERTIFICATE)
+    """Removes the route's own certificate: brokers show their certificates of this installation's authority again.
+
+    Raises `NotFound`.
+    """
+    row = _row_to_change(acting, instance, route, required_part=CERTIFICATE)
     row.certificate_pem = row.private_key_pem = ""
-    return _apply(acting, instance, row, {CERTIFICATE: None}, "route.certificate_removed", dry_run=dry_run)
+    return _store_and_publish(acting, instance, row, {CERTIFICATE: None}, "route.certificate_removed", dry_run=dry_run)
 
 
-def _begin(
-    acting: Actor, instance: Instance, route: Route, *, mtls: bool = False, tls: bool = False, required_part: str = ""
+def _row_to_change(
+    acting: Actor,
+    instance: Instance,
+    route: Route,
+    *,
+    requires_mtls: bool = False,
+    requires_tls: bool = False,
+    required_part: str = "",
 ) -> RouteCertificates:
-    """Returns the row to change. Raises `Conflict` if the route lacks the security that `mtls` or `tls` requires, and
-    `NotFound` if its part `required_part` is not set. A part can be removed whatever the security of the route is.
+    """Returns the row to change. Raises `Conflict` if the route lacks the security that `requires_mtls` or
+    `requires_tls` demands, and `NotFound` if its part `required_part` is not set. A part can be removed with any
+    security of the route.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
-    if mtls and route.security != MTLS:
+    if requires_mtls and route.security != MTLS:
         raise Conflict("Only a route with security mtls asks clients for certificates.", code="not_mtls")
-    if tls and route.security not in WITH_TLS:
+    if requires_tls and route.security not in WITH_TLS:
         raise Conflict("Only a route with security tls, sasl_tls or mtls has a certificate.", code="not_tls")
     if required_part and getattr(route, required_part) is None:
         raise NotFound("The route has none.")
@@ -157,7 +174,7 @@ def _begin(
     return row
 
 
-def _apply(
+def _store_and_publish(
     acting: Actor,
     instance: Instance,
     row: RouteCertificates,

@@ -1,4 +1,4 @@
-"""Suspension of an instance, and its end."""
+"""Suspension and resumption of an instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suspension of the instances of a suspended tenant: they refuse produce and allow consume.
+"""Suspension and resumption of instances with their tenant: suspended ones refuse produce and allow consume.
 
 An instance that is being provisioned at that time is suspended by the reconciler as soon as it runs.
 """
@@ -36,8 +36,10 @@ class InstancesOfTenant:
         it is not suspended after a restore.
         """
         acting = acting.within(tenant)
-        followers = Instance.objects.filter(tenant=tenant, suspended_for__in=REASONS).select_for_update(of=("self",))
-        for instance in followers.order_by("pk"):
+        suspended_instances = Instance.objects.filter(tenant=tenant, suspended_for__in=REASONS).select_for_update(
+            of=("self",)
+        )
+        for instance in suspended_instances.order_by("pk"):
             if instance.current_phase is Phase.SUSPENDED:
                 resume_instance(acting=acting, instance=instance)
             else:

@@ -1,4 +1,4 @@
-"""Schemas by which a topic's messages are shown, and masks that hide fields of them from some roles."""
+"""Changes of the schemas by which a topic's messages are shown, and of masks that hide their fields from some roles."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TopicSchemas:
 
 
 def stored_schema(row: TopicSchema) -> StoredSchema:
-    """Returns the schema of a row, as decoders take it."""
+    """Returns the schema of a row in the form that decoders use."""
     schema_id = None if row.schema_id == ANY_SCHEMA_ID else row.schema_id
     return StoredSchema(
         format=row.format, framing=row.framing, text=row.text, message=row.message, schema_id=schema_id
@@ -137,8 +137,8 @@ def set_masks(*, acting: Actor, instance: Instance, topic: str, masks: Sequence[
     before = sorted(rows.values_list("part", "path"))
     if paths != before:
         rows.delete()
-        in_use = TopicMask.objects.filter(instance=instance).count()
-        if in_use + len(paths) > message_limits.MASKS_PER_INSTANCE_MAX:
+        other_count = TopicMask.objects.filter(instance=instance).count()
+        if other_count + len(paths) > message_limits.MASKS_PER_INSTANCE_MAX:
             raise too_many_masks(message_limits.MASKS_PER_INSTANCE_MAX)
         TopicMask.objects.bulk_create(
             TopicMask(instance=instance, topic=topic, part=part, path=path) for part, path in paths
@@ -147,13 +147,13 @@ def set_masks(*, acting: Actor, instance: Instance, topic: str, masks: Sequence[
             acting, "topic_masks.changed", topic_ref(instance, topic), {"masks": _mask_texts(before)},
             {"masks": _mask_texts(paths)}, tenant=instance.tenant,
         )  # fmt: skip
-        _pass_on(acting, instance, topic, set(paths) - set(before))
+        _add_masks_to_running_clones(acting, instance, topic, set(paths) - set(before))
     return masks_of(instance, topic)
 
 
-def _pass_on(acting: Actor, instance: Instance, topic: str, added: set[tuple[str, str]]) -> None:
+def _add_masks_to_running_clones(acting: Actor, instance: Instance, topic: str, added: set[tuple[str, str]]) -> None:
     """Adds new masks of a topic to clones to which its records are being copied: without them, readers of a clone would
-    see what the masks hide.
+    see the masked fields.
     """
     for clone in running_copy_targets(instance, topic) if added else ():
         lock_topic(instance, clone)

@@ -48,7 +48,8 @@ def create_topic(
     """Creates a topic as the instance's owner (CreateTopics); omitted values default to the instance's settings.
 
     Brokers choose the replication factor if the tenant left it open: a broker that is being drained takes no replica.
-    Raises `Conflict(recently_deleted)` for the name of a deleted topic that can be restored, and what brokers refuse.
+    Raises `Conflict(recently_deleted)` for the name of a deleted topic that can be restored, and the
+    error of a refusal by brokers.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
@@ -102,8 +103,8 @@ def clone_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry
 
 
 def inherit_schemas_and_masks(instance: Instance, topic: str, clone: str) -> None:
-    """Gives a clone the schemas and masks of its topic, with both topics locked: a mask that exists is inherited here,
-    and a later one is passed on by `services.set_masks`. Raises `Conflict` and `QuotaExceeded`.
+    """Copies the schemas and masks of a topic to its clone, with both topics locked: existing masks are copied here,
+    and later ones by `instances.services.set_masks`. Raises `Conflict` and `QuotaExceeded`.
     """
     for name in sorted((topic, clone)):
         lock_topic(instance, name)
@@ -129,15 +130,17 @@ def update_topic(
     config: Mapping[str, str | None] | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Adds partitions (the number is the total) and sets configs (None removes one). Raises what the broker refuses."""
+    """Adds partitions (the number is the total) and sets configs (None removes one). Raises the error of
+    a refusal by brokers.
+    """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     lock_topic(instance, name)
-    result = describe_topic(instance, name)
-    grows = partitions is not None and partitions != len(result.partitions)
-    if grows and partitions is not None and partitions < len(result.partitions):
+    description = describe_topic(instance, name)
+    grows = partitions is not None and partitions != len(description.partitions)
+    if grows and partitions is not None and partitions < len(description.partitions):
         raise Invalid.at("/partitions", "A topic never loses partitions.", code="cannot_shrink")
-    before = {"partitions": len(result.partitions)} if grows else {}
+    before = {"partitions": len(description.partitions)} if grows else {}
     after = {**({"partitions": partitions} if grows else {}), **({"config": dict(config)} if config else {})}
     if not after:
         return
@@ -156,7 +159,7 @@ def update_topic(
 
 
 def check_topic_config(*, acting: Actor, instance: Instance, name: str, config: Mapping[str, str | None]) -> None:
-    """Validates settings of a topic with the brokers, and changes nothing. Raises what they refuse."""
+    """Validates settings of a topic with the brokers, and changes nothing. Raises the error of a refusal."""
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     interfaces.data_plane.implementation.alter_topic_config(instance.pk, name, config, validate_only=True)
@@ -190,10 +193,10 @@ def delete_topic(
             code="not_on_kafka_cluster",
         )
     lock_topic(instance, name)
-    result = describe_topic(instance, name)
-    before = {"partitions": len(result.partitions)}
+    description = describe_topic(instance, name)
+    before = {"partitions": len(description.partitions)}
     if not for_good:
-        deleted_row = soft_delete_topic(instance, result, now=timezone.now(), dry_run=dry_run)
+        deleted_row = soft_delete_topic(instance, description, now=timezone.now(), dry_run=dry_run)
         after = {"restorable_until": deleted_row.expires_at.isoformat()}
         audit.record(acting, "topic.deleted", topic_ref(instance, name), before, after, tenant=instance.tenant)
         if not dry_run:
@@ -286,7 +289,7 @@ def _require_address_quota(instance: Instance, topic: str, new_lists: Mapping[st
 def refresh_topic_list_on_commit(
     instance: Instance, *, created: Sequence[str] = (), deleted: Sequence[str] = ()
 ) -> None:
-    """Makes the list of topics show a change as soon as it is committed."""
+    """Invalidates the cached list of topics when the transaction is committed."""
     instance_id = instance.pk
     transaction.on_commit(lambda: table.invalidate(instance_id, created=created, deleted=deleted))
     if deleted:

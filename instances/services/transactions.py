@@ -23,10 +23,10 @@ def abort_transaction(*, acting: Actor, instance: Instance, transactional_id: st
     """
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
-    described = transaction_admin_client.implementation.describe(instance.pk, [transactional_id])
-    if transactional_id not in described:
+    descriptions = transaction_admin_client.implementation.describe(instance.pk, [transactional_id])
+    if transactional_id not in descriptions:
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
-    transaction = described[transactional_id]
+    transaction = descriptions[transactional_id]
     if transaction is None:
         raise NotFound
     if transaction.state in DECIDED:

@@ -137,7 +137,8 @@ def update_user(
     never_expires: bool = False,
     dry_run: bool = False,
 ) -> UserDescription:
-    """Changes full access, the disabled state or the expiry of a user. None keeps a value; `never_expires` removes it.
+    """Changes full access, the disabled state or the expiry of a user. None leaves a value unchanged; `never_expires`
+    removes the expiry.
 
     It takes effect within a second: disabled and expired users are disconnected. Raises `NotFound`, and `Invalid` for a
     past expiry.
@@ -178,7 +179,7 @@ def delete_user(
     user = selectors.user(instance, name)
     before = {**_audited_fields(user), "key_ids": [secret.id for secret in user.secrets]}
     deleted_row, change, after = None, UserChange(name=name, is_deleted=True), None
-    if not for_good and "\x00" not in name:  # no column holds U+0000
+    if not for_good and "\x00" not in name:  # not valid in PostgreSQL text
         deleted_row = soft_delete_user(instance, user, now=timezone.now())
         change, after = UserChange(name=name, disabled=True), {"restorable_until": deleted_row.expires_at.isoformat()}
     entry = audit.record(acting, "user.deleted", user_ref(instance, name), before, after, tenant=instance.tenant)

@@ -58,13 +58,13 @@ def user_field(bound: BoundField, instance_id: str, **attributes: str) -> dict[s
 
 @register.simple_tag
 def user_pill(user: UserDescription) -> SafeString:
-    """Renders the state of a user as mark and word, never as colour alone."""
+    """Renders the state of a user as shape and label, never as colour alone."""
     return state_pill(*STATES[state_of(user)])
 
 
 @register.filter
 def principal_label(principal: str) -> str:
-    """Returns a principal in words."""
+    """Returns the text for a principal."""
     name = principal.removeprefix(PRINCIPAL_PREFIX)
     return _("everybody") if name == constants.WILDCARD else name
 
@@ -81,24 +81,24 @@ def permission(rule: AclRule) -> str:
 
 @register.filter
 def origin(rule: AclRule) -> str:
-    """Returns the address of a rule in words."""
+    """Returns the text for the host of a rule."""
     return _("any address") if rule.host == constants.WILDCARD else rule.host
 
 
 @register.filter
-def resource(about: ResourceRules | AclRule) -> str:
-    """Returns the resource of rules in words."""
-    kind = RESOURCE_LABELS.get(about.resource_type, about.resource_type)
-    if about.resource_type == constants.CLUSTER:
+def resource(rules: ResourceRules | AclRule) -> str:
+    """Returns the text for the resource of rules."""
+    kind = RESOURCE_LABELS.get(rules.resource_type, rules.resource_type)
+    if rules.resource_type == constants.CLUSTER:
         return str(kind)
-    if about.pattern_type == constants.PREFIXED:
-        return _("%(kind)s: names that begin with %(name)s") % {"kind": kind, "name": about.resource_name}
-    if about.resource_name == constants.WILDCARD:
+    if rules.pattern_type == constants.PREFIXED:
+        return _("%(kind)s: names that begin with %(name)s") % {"kind": kind, "name": rules.resource_name}
+    if rules.resource_name == constants.WILDCARD:
         return _("%(kind)s: every one") % {"kind": kind}
-    return _("%(kind)s %(name)s") % {"kind": kind, "name": about.resource_name}
+    return _("%(kind)s %(name)s") % {"kind": kind, "name": rules.resource_name}
 
 
 @register.filter
 def reason(decision: AccessDecision) -> str:
-    """Returns the reason of an access decision."""
+    """Returns the text for the reason of an access decision."""
     return str(REASONS.get(decision.reason, decision.reason))

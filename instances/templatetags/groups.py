@@ -22,7 +22,7 @@ register = template.Library()
 SPARK_WIDTH, SPARK_HEIGHT = 84.0, 22.0
 SPARK_SAMPLES_MIN = 2
 
-# Kafka's state -> the pill of the console that it looks like, and its word.
+# Phase whose pill shows a state of Kafka, and the label of the state.
 STATES = {
     "Stable": ("running", gettext_lazy("Stable")),
     "PreparingRebalance": ("updating", gettext_lazy("Rebalancing")),
@@ -49,7 +49,7 @@ def state_pill(style: str, label: str) -> SafeString:
 
 @register.simple_tag
 def group_pill(state: str) -> SafeString:
-    """Renders the state of a group as mark and word, never as colour alone."""
+    """Renders the state of a group as shape and label, never as colour alone."""
     return state_pill(*STATES.get(state, ("requested", state or _("not known"))))
 
 
@@ -77,9 +77,9 @@ def spark(samples: Sequence[Sample]) -> SafeString | str:
     if len(samples) < SPARK_SAMPLES_MIN:
         return ""
     end_ms = samples[-1][0]
-    most = max(value for _at, value in samples) or 1
+    largest = max(value for _at, value in samples) or 1
     points = [
-        (SPARK_WIDTH * (1 - (end_ms - at_ms) / SPAN_MS), 1 + (SPARK_HEIGHT - 2) * (1 - value / most))
+        (SPARK_WIDTH * (1 - (end_ms - at_ms) / SPAN_MS), 1 + (SPARK_HEIGHT - 2) * (1 - value / largest))
         for at_ms, value in samples
     ]
     line = " ".join(f"{x:.1f} {y:.1f}" for x, y in points)
@@ -102,13 +102,13 @@ def behind(value: TimeLag | None) -> str:
 
 @register.filter
 def translated(sentence: str) -> str:
-    """Returns a service's sentence in the reader's language."""
+    """Returns a sentence of a service in the reader's language."""
     return localized(sentence)
 
 
 @register.filter
 def age(milliseconds: int | None) -> str:
-    """Returns a duration in words."""
+    """Returns the text for a duration in ms."""
     return formatting.UNKNOWN if milliseconds is None else formatting.span(milliseconds / 1_000)
 
 

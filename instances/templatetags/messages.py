@@ -1,4 +1,4 @@
-"""Template tags of pages of messages: times to the millisecond, and JSON that folds."""
+"""Template tags of pages of messages: times to the millisecond, and JSON as a tree that can be folded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def message_time_utc(timestamp_ms: int) -> str:
 
 @register.simple_tag
 def json_tree(node: Node) -> SafeString:
-    """Renders a JSON value with members that fold."""
+    """Renders a JSON value as a tree that can be folded."""
     parts: list[str] = []
     _write(node, 0, parts)
     return mark_safe("".join(parts))  # noqa: S308  texts are escaped below
@@ -52,15 +52,15 @@ def _write(node: Node, depth: int, parts: list[str]) -> None:
     if node.kind not in BRACKETS:
         parts.append(f'<div>{name}<span class="{node.kind}">{escape(node.text)}</span></div>')
         return
-    first, last = BRACKETS[node.kind]
+    opening, closing = BRACKETS[node.kind]
     if not node.children:
-        parts.append(f"<div>{name}{first}{last}</div>")
+        parts.append(f"<div>{name}{opening}{closing}</div>")
         return
     is_open = " open" if depth < OPEN_DEPTH else ""
     parts.append(
-        f'<details{is_open}><summary>{name}{first}<span class="folded"> … {node.text} {last}</span></summary>'
+        f'<details{is_open}><summary>{name}{opening}<span class="folded"> … {node.text} {closing}</span></summary>'
         '<div class="members">'
     )
     for child in node.children:
         _write(child, depth + 1, parts)
-    parts.append(f"</div>{last}</details>")
+    parts.append(f"</div>{closing}</details>")

@@ -1,4 +1,4 @@
-"""Validation and normal form of the address lists of topics. Pure."""
+"""Validation and normal form of the address lists (allow-lists) of topics. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from django.utils.translation import gettext_noop
 
 from instances.limits import ALLOW_LIST_ENTRIES_MAX
-from instances.topics.limits import ALLOW_LIST_BYTES_EACH
+from instances.topics.limits import ALLOW_LIST_BYTES_PER_TOPIC
 from tenants.errors import FieldError, Invalid, Message
 
 
@@ -31,7 +31,7 @@ class AllowLists(NamedTuple):
         }
 
 
-SCOPED: Final = Message(gettext_noop("A scope is not part of an address here."))
+SCOPE_REFUSED: Final = Message(gettext_noop("A scope is not part of an address here."))
 COLUMNS: Final = tuple(f"{name}_ips" for name in AllowLists._fields)
 
 
@@ -64,14 +64,14 @@ def normalized_addresses(addresses: Sequence[str], pointer: str) -> list[str]:
 def stored_bytes(*lists: Sequence[str]) -> int:
     """Returns the approximate size in bytes of a topic's lists in ZooKeeper."""
     addresses = sum(len(address) + len('"",') for addresses in lists for address in addresses)
-    return ALLOW_LIST_BYTES_EACH + addresses
+    return ALLOW_LIST_BYTES_PER_TOPIC + addresses
 
 
 def _network(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     network = ipaddress.ip_network(address)
     if isinstance(network, ipaddress.IPv6Network):
         if network.network_address.scope_id:
-            raise ValueError(SCOPED)
+            raise ValueError(SCOPE_REFUSED)
         mapped = network.network_address.ipv4_mapped
         if mapped is not None and network.prefixlen >= 96:
             return ipaddress.IPv4Network((mapped, network.prefixlen - 96))
@@ -84,10 +84,10 @@ def _address_text(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> str
 
 
 def _error_detail(address: str, error: ValueError) -> Message:
-    """Returns the error text for an address; `error` was raised by `ipaddress`, or for a scope."""
+    """Returns the error text for an address; `error` was raised by `ipaddress`, or by `_network` for a scope."""
     text = str(error)
-    if text == SCOPED:
-        return SCOPED
+    if text == SCOPE_REFUSED:
+        return SCOPE_REFUSED
     network = text.removesuffix(" has host bits set")
     if network != text:
         return Message(gettext_noop("%(network)s has host bits set."), network=f"{network[:1].upper()}{network[1:]}")

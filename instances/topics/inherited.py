@@ -1,4 +1,4 @@
-"""Schemas and masks that a clone of a topic inherits: a copied record is shown to each role as the original is."""
+"""Schemas and masks that a clone of a topic inherits, so that each role sees copied records like the originals."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenants.errors import Message, QuotaExceeded
 
 
 def too_many_masks(limit: int) -> QuotaExceeded:
-    """Returns the refusal of masks beyond the limit of an instance."""
+    """Returns the error for masks beyond the limit of an instance."""
     detail = gettext_noop("The topics of an instance have at most %(n)s masks, deleted topics included.")
     return QuotaExceeded(Message(detail, n=limit))
 
 
 def too_many_schemas(limit: int) -> QuotaExceeded:
-    """Returns the refusal of schemas beyond the limit of an instance."""
+    """Returns the error for schemas beyond the limit of an instance."""
     detail = gettext_noop("The topics of an instance have at most %(n)s schemas, deleted topics included.")
     return QuotaExceeded(Message(detail, n=limit))
 
@@ -33,7 +33,8 @@ def running_copy_targets(instance: Instance, topic: str) -> Sequence[str]:
 
 
 def add_missing_masks(instance: Instance, masks: Collection[tuple[str, str]], clone: str) -> Sequence[tuple[str, str]]:
-    """Gives a clone that is being filled the masks (part, path) that its topic has got meanwhile; returns new ones.
+    """Adds those of the masks (part, path) that a clone lacks, and returns them. The masks were set on its topic after
+    copying began.
 
     Raises `QuotaExceeded` if the instance has no room for them.
     """
@@ -48,7 +49,7 @@ def add_missing_masks(instance: Instance, masks: Collection[tuple[str, str]], cl
 
 
 def copy_schemas_and_masks(instance: Instance, topic: str, clone: str) -> None:
-    """Gives a clone the schemas and masks of its topic, besides those that its name has already.
+    """Copies the schemas and masks of a topic to its clone; those that exist already under the clone's name stay.
 
     Raises `QuotaExceeded` if the instance has no room for them.
     """

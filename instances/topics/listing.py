@@ -9,13 +9,13 @@ from typing import Any
 
 from instances.choices import TopicState
 from instances.models import Instance, TopicAllowList
-from instances.sorted_pages import FIRST, sorted_page, sorts_of
+from instances.sorted_pages import FIRST_PAGE_TOKEN, sorted_page, sorts_of
 from instances.topics.pending import PendingTopic, pending_topics
 from instances.topics.table import TopicRow, TopicTable, topic_table
 
 UNLIMITED = -1
 LONG_MAX = 2**63 - 1
-# A name for each column that can be sorted by, `-` before it for the largest first.
+# Sort key of each column. A sort is the name of a column, with `-` before it for descending order.
 COLUMNS: Mapping[str, Callable[[TopicRow], Any]] = {
     "name": lambda row: row.name,
     "partitions": lambda row: row.partition_count,
@@ -70,8 +70,8 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPage:
-    """Rows of one page. `next_token` and `previous_token` are None at the ends; `FIRST` leads to the first page.
-    `first` is the position of the first row, counted from 1.
+    """Rows of one page. `next_token` is None on the last page, `previous_token` on the first one; `here_token` is the
+    token of this page. `first` and `last` are the positions of its first and last row, counted from 1.
     """
 
     items: Sequence[ListedTopic]
@@ -80,7 +80,7 @@ class TopicPage:
     first: int
     next_token: str | None
     previous_token: str | None
-    here_token: str = FIRST
+    here_token: str = FIRST_PAGE_TOKEN
 
     @property
     def last(self) -> int:
@@ -101,7 +101,7 @@ def topic_page(
     """
     table = topic_table(instance)
     search_text = contains.lower()
-    pending = _hidden_pending_topics(instance, table)
+    pending = _unlisted_pending_topics(instance, table)
     rows = [row for row in (*table.rows, *map(_pending_row, pending.values())) if search_text in row.name.lower()]
     totals = _totals(rows)
     page = sorted_page(
@@ -114,12 +114,12 @@ def topic_page(
     )  # fmt: skip
 
 
-def _hidden_pending_topics(instance: Instance, table: TopicTable) -> Mapping[str, PendingTopic]:
+def _unlisted_pending_topics(instance: Instance, table: TopicTable) -> Mapping[str, PendingTopic]:
     pending = pending_topics(instance)
     if not pending:
         return {}
-    shown = {row.name for row in table.rows}
-    return {name: topic for name, topic in pending.items() if name not in shown}
+    listed = {row.name for row in table.rows}
+    return {name: topic for name, topic in pending.items() if name not in listed}
 
 
 def _pending_row(topic: PendingTopic) -> TopicRow:

@@ -1,6 +1,6 @@
 """Topics that were created or restored a moment ago, and that brokers may not show yet.
 
-They are in the cache and only a hint: without an entry such a topic is not found until brokers have read of it.
+They are entries in the cache, which may be lost: without its entry, such a topic is not found until brokers show it.
 """
 
 from __future__ import annotations

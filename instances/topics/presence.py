@@ -41,10 +41,10 @@ class TopicDeleted(NotFound):
 def describe_topic(instance: Instance, name: str) -> TopicDescription:
     """Returns a topic as brokers describe it.
 
-    Raises `TopicNotReady` for one that they do not show yet, `TopicDeleted` for one that can be restored (brokers learn
-    of a deletion a moment later), and `NotFound` for any other.
+    Raises `TopicNotReady` for one that they do not show yet, `TopicDeleted` for one that can be restored (brokers
+    show it for a moment after its deletion), and `NotFound` for any other.
     """
-    with _not_deleted(instance, name) as require_other_topic:
+    with _errors_of_absence(instance, name) as require_other_topic:
         description = interfaces.data_plane.implementation.topic(instance.pk, name)
         require_other_topic(description)
     return description
@@ -52,15 +52,17 @@ def describe_topic(instance: Instance, name: str) -> TopicDescription:
 
 def describe_topic_with_config(instance: Instance, name: str) -> tuple[TopicDescription, Sequence[ConfigEntry]]:
     """Returns a topic and its configuration as brokers describe them. Raises the errors of `describe_topic`."""
-    with _not_deleted(instance, name) as require_other_topic:
+    with _errors_of_absence(instance, name) as require_other_topic:
         description, config = interfaces.data_plane.implementation.topic_with_config(instance.pk, name)
         require_other_topic(description)
     return description, config
 
 
 @contextmanager
-def _not_deleted(instance: Instance, name: str) -> Iterator[Callable[[TopicDescription], None]]:
-    """Raises the errors of `describe_topic` instead of `NotFound`, and for a description of the deleted topic."""
+def _errors_of_absence(instance: Instance, name: str) -> Iterator[Callable[[TopicDescription], None]]:
+    """Raises the errors of `describe_topic` instead of a `NotFound` from its block. Yields a function that raises
+    `TopicDeleted` for a description of the deleted topic, which brokers still showed.
+    """
     row = DeletedTopic.objects.filter(instance=instance, topic=name, is_restored=False).first()
 
     def require_other_topic(description: TopicDescription) -> None:

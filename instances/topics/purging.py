@@ -33,8 +33,9 @@ class PurgeTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionBounds:
-    """Offsets of one partition: the first one kept, the next one to be written, and the first one as young as the
-    instant of the purge (-1: every message is older; None: the purge has no instant).
+    """Offsets of one partition: `start` is its first offset and `end` the next one to be written. `at_time` is the
+    first offset that is not older than the instant of the purge; -1: all messages are older; None: the purge has
+    no instant.
     """
 
     start: int
@@ -58,7 +59,7 @@ class PartitionPurge:
 
 
 def plan(target: PurgeTarget, bounds: Mapping[int, PartitionBounds]) -> tuple[PartitionPurge, ...]:
-    """Returns a line for each partition of `bounds` that the target names, in order.
+    """Returns the effect on each partition that the target names (all of `bounds` without offsets), in order.
 
     Raises `Invalid` for an offset past the end of its partition.
     """

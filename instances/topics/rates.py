@@ -25,7 +25,7 @@ Counters = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class CounterSample:
-    """A sample: counters of one broker at an instant of its own clock."""
+    """Counters of one broker at an instant of its own clock."""
 
     at_ms: int
     alive_since_ms: int
@@ -34,7 +34,7 @@ class CounterSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Bytes per second by topic, over `over_s` seconds; None while nothing is known."""
+    """Bytes per second by topic, over `over_s` seconds; `over_s` is None while there is no earlier sample."""
 
     over_s: float | None = None
     by_topic: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -49,29 +49,31 @@ def sample_topic_rates(instance_id: str, report: TopicReport) -> Rates:
     return sample_rates(_key(instance_id), {number: sample_of(broker) for number, broker in report.brokers.items()})
 
 
-def sample_rates(key: str, now: dict[int, CounterSample]) -> Rates:
+def sample_rates(key: str, current: dict[int, CounterSample]) -> Rates:
     """Stores a sample of cumulative counters under the cache key `key`, and returns the rates since an earlier one."""
     older: Mapping[int, CounterSample]
     younger: Mapping[int, CounterSample]
     older, younger = _read(key)
-    rates = rates_between(older, now)
-    if not now:
+    rates = rates_between(older, current)
+    if not current:
         return rates
     # The last counters of brokers that do not answer now are kept, so that a later rate includes these brokers.
-    now = _still_valid(older, now) | _still_valid(younger, now) | now
-    if not older or _age_s(older, now) > TOPIC_RATE_SPAN_MAX_S:
-        older, younger = now, {}
+    current = _still_valid(older, current) | _still_valid(younger, current) | current
+    if not older or _age_s(older, current) > TOPIC_RATE_SPAN_MAX_S:
+        older, younger = current, {}
         _write(key, older, younger)
-    elif not younger and _age_s(older, now) >= TOPIC_RATE_SPAN_S / 2:
-        _write(key, older, now)
-    elif younger and _age_s(younger, now) >= TOPIC_RATE_SPAN_S:
-        _write(key, younger, now)
+    elif not younger and _age_s(older, current) >= TOPIC_RATE_SPAN_S / 2:
+        _write(key, older, current)
+    elif younger and _age_s(younger, current) >= TOPIC_RATE_SPAN_S:
+        _write(key, younger, current)
     return rates
 
 
-def _still_valid(earlier: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> dict[int, CounterSample]:
+def _still_valid(
+    earlier: Mapping[int, CounterSample], current: Mapping[int, CounterSample]
+) -> dict[int, CounterSample]:
     """Returns the counters of an earlier sample that are young enough for a rate."""
-    oldest_ms = max(sample.at_ms for sample in now.values()) - TOPIC_RATE_SPAN_MAX_S * MS_PER_S
+    oldest_ms = max(sample.at_ms for sample in current.values()) - TOPIC_RATE_SPAN_MAX_S * MS_PER_S
     return {number: sample for number, sample in earlier.items() if sample.at_ms >= oldest_ms}
 
 
@@ -84,13 +86,13 @@ def sample_of(broker: BrokerTopics) -> CounterSample:
     return CounterSample(broker.now_ms, broker.alive_since_ms, counters)
 
 
-def rates_between(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> Rates:
+def rates_between(before: Mapping[int, CounterSample], current: Mapping[int, CounterSample]) -> Rates:
     """Returns the rates between two samples, summed over the brokers in both samples; one that restarted in between
     counts from its start. Pure.
     """
     sums: dict[str, list[float]] = {}
     spans_s: list[float] = []
-    for number, sample in now.items():
+    for number, sample in current.items():
         earlier = before.get(number)
         if earlier is None:
             continue
@@ -100,20 +102,20 @@ def rates_between(before: Mapping[int, CounterSample], now: Mapping[int, Counter
         if not TOPIC_RATE_SPAN_MIN_S <= span_s <= TOPIC_RATE_SPAN_MAX_S:
             continue
         spans_s.append(span_s)
-        then = earlier.counters if is_same_process else {}
+        earlier_counters = earlier.counters if is_same_process else {}
         for topic, (produced, consumed) in sample.counters.items():
-            produced_then, consumed_then = then.get(topic, (0, 0))
+            produced_before, consumed_before = earlier_counters.get(topic, (0, 0))
             total = sums.setdefault(topic, [0.0, 0.0])
-            total[0] += max(0, produced - produced_then) / span_s
-            total[1] += max(0, consumed - consumed_then) / span_s
+            total[0] += max(0, produced - produced_before) / span_s
+            total[1] += max(0, consumed - consumed_before) / span_s
     if not spans_s:
         return Rates()
     return Rates(over_s=max(spans_s), by_topic={topic: (total[0], total[1]) for topic, total in sums.items()})
 
 
-def _age_s(before: Mapping[int, CounterSample], now: Mapping[int, CounterSample]) -> float:
+def _age_s(before: Mapping[int, CounterSample], current: Mapping[int, CounterSample]) -> float:
     """Returns the age of an earlier sample, by the clock of a broker that is in both."""
-    ages = [(sample.at_ms - before[number].at_ms) / MS_PER_S for number, sample in now.items() if number in before]
+    ages = [(sample.at_ms - before[number].at_ms) / MS_PER_S for number, sample in current.items() if number in before]
     return max(ages, default=float("inf"))
 
 

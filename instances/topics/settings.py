@@ -1,7 +1,8 @@
 """Settings of a topic as the console shows them: groups, labels, units and bounds. Brokers decide which values
 are valid.
 
-Requests have values as Kafka writes them (milliseconds, bytes, `true`); here they get a number and a unit, or a choice.
+Requests have values as Kafka writes them (milliseconds, bytes, `true`); this module converts them to a number with a
+unit, or to a choice.
 """
 
 from __future__ import annotations

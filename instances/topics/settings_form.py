@@ -1,4 +1,6 @@
-"""Form of all settings of a topic: an empty field means the default, and a field that differs is a change."""
+"""Form of all settings of a topic. An empty field means the default; a field that differs from the setting in force
+is a change.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class SettingRows:
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """Change of one setting. `after_value` None: back to the default."""
+    """Change of one setting. `before` and `after` are formatted values; `after_value` is Kafka's value, None to reset
+    the setting to its default.
+    """
 
     name: str
     label: str | Promise
@@ -84,9 +88,9 @@ class TopicSettingsForm(forms.Form):
         self._maximums = maximums or {}
         for entry in entries:
             if not entry.is_read_only:
-                self._add(entry)
+                self._add_field(entry)
 
-    def _add(self, entry: ConfigEntry) -> None:
+    def _add_field(self, entry: ConfigEntry) -> None:
         setting = SETTINGS.get(entry.name)
         own_value = None if entry.is_default else entry.value
         if setting is None:
@@ -101,9 +105,9 @@ class TopicSettingsForm(forms.Form):
             if own_value and own_value not in {value for value, _label in options}:
                 options.append((own_value, own_value))
             default_text = format_value(setting, default)
-            first = ("", self._unset_label(default_text))
+            unset_choice = ("", self._unset_label(default_text))
             self.fields[entry.name] = forms.ChoiceField(
-                label=str(setting.label), required=False, choices=[first, *options], initial=own_value or ""
+                label=str(setting.label), required=False, choices=[unset_choice, *options], initial=own_value or ""
             )
             return
         number, unit = (
@@ -130,11 +134,11 @@ class TopicSettingsForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        self._entered: dict[str, str | None] = {}
+        self._entered_values: dict[str, str | None] = {}
         for name, entry in self.entries.items():
             if name in self.fields and name not in self.errors:
                 try:
-                    self._entered[name] = self._value(entry, values)
+                    self._entered_values[name] = self._value(entry, values)
                 except InvalidSetting as error:
                     self.add_error(name, str(error))
         return values
@@ -172,7 +176,7 @@ class TopicSettingsForm(forms.Form):
     def changes(self) -> list[SettingChange]:
         """Differences of the valid values from those in force. A value equal to the default resets the setting."""
         result = []
-        for name, entered in self._entered.items():
+        for name, entered in self._entered_values.items():
             entry = self.entries[name]
             setting, default = SETTINGS.get(name), _default_of(entry)
             own_value = None if entry.is_default else entry.value
@@ -226,7 +230,7 @@ class SharedSettingsForm(TopicSettingsForm):
     @property
     def config(self) -> dict[str, str]:
         """Entered values by setting, if they are valid."""
-        return {name: entered for name, entered in self._entered.items() if entered is not None}
+        return {name: entered for name, entered in self._entered_values.items() if entered is not None}
 
     @property
     def changes(self) -> list[SettingChange]:
@@ -246,16 +250,16 @@ class ConfirmedChangesForm(forms.Form):
     expected = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
     def clean_changes(self) -> dict[str, str | None]:
-        wrong = forms.ValidationError(_("Look at the changes again."))
+        error = forms.ValidationError(_("Look at the changes again."))
         try:
-            entered_value = json.loads(self.cleaned_data["changes"])
+            changes = json.loads(self.cleaned_data["changes"])
         except ValueError:
-            raise wrong from None
-        if not isinstance(entered_value, dict) or not 0 < len(entered_value) <= TOPIC_CONFIGS_MAX:
-            raise wrong
-        if not all(value is None or isinstance(value, str) for value in entered_value.values()):
-            raise wrong
-        return entered_value
+            raise error from None
+        if not isinstance(changes, dict) or not 0 < len(changes) <= TOPIC_CONFIGS_MAX:
+            raise error
+        if not all(value is None or isinstance(value, str) for value in changes.values()):
+            raise error
+        return changes
 
 
 def fingerprint(entries: Sequence[ConfigEntry]) -> str:
@@ -275,7 +279,7 @@ def _formatted(setting: SettingDescription | None, value: str | None) -> str:
 
 
 def _is_equal(setting: SettingDescription | None, first: str | None, second: str | None) -> bool:
-    """True for equal values, and for two spellings of no limit or of one number."""
+    """True for equal values, also if a number or no limit is written in two ways."""
     if first is None or second is None or setting is None or not setting.units:
         return first == second
     try:

@@ -35,13 +35,14 @@ from instances.topics.interfaces import TopicReport, refresh_topics, topic_repor
 from tenants.errors import Unavailable
 
 MS_PER_S = 1_000
-# Tables that a process remembers unpacked: ten thousand rows take some megabytes.
+# Decoded tables that a process caches: ten thousand rows take some megabytes.
 TABLES_DECODED_MAX = 2
 DELETE = "delete"
 
 
 class TopicRow(NamedTuple):
-    """One topic. Sizes are None if a leader did not answer, rates without a second sample, `lag` if no group has one;
+    """One topic. Sizes are None if a leader did not answer, rates without a second sample, `lag` if no group's lag is
+    known;
     `retention_ms` is None for a compacted topic without deletion, -1 without a limit.
     """
 
@@ -81,8 +82,10 @@ def topic_table(instance: Instance) -> TopicTable:
         if age_s <= TOPIC_TABLE_FRESH_S:
             return cached
         if cached.build_ms > TOPIC_TABLE_QUICK_MS and age_s <= TOPIC_TABLE_KEPT_S:
-            rest_s = cached.build_ms * TOPIC_TABLE_REFRESH_FACTOR / MS_PER_S
-            if age_s >= rest_s and cache.add(f"topics:{instance.pk}:refreshing", 1, TOPIC_TABLE_REFRESH_EVERY_S):
+            refresh_after_s = cached.build_ms * TOPIC_TABLE_REFRESH_FACTOR / MS_PER_S
+            if age_s >= refresh_after_s and cache.add(
+                f"topics:{instance.pk}:refreshing", 1, TOPIC_TABLE_REFRESH_EVERY_S
+            ):
                 refresh_topics.implementation(instance.pk)
             return cached
     return rebuild(instance.pk)
@@ -96,10 +99,10 @@ def rebuild(instance_id: str) -> TopicTable:
     if not report.brokers:
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
     traffic = rates.sample_topic_rates(instance_id, report)
-    table = build_table(report, traffic, lag_history.latest(instance_id, now_ms), at_ms=now_ms)
+    table = build_table(report, traffic, lag_history.latest_lags(instance_id, now_ms), at_ms=now_ms)
     deleted = cache.get(_deleted_key(instance_id)) or {}
     if deleted:
-        table = _without(table, deleted)
+        table = _without_deleted(table, deleted)
     build_ms = round((time.monotonic() - began_s) * MS_PER_S)
     table = TopicTable(
         rows=table.rows, at_ms=now_ms, build_ms=build_ms, rates_over_s=traffic.over_s, silent=report.silent,
@@ -110,15 +113,15 @@ def rebuild(instance_id: str) -> TopicTable:
 
 
 def build_table(
-    report: TopicReport, traffic: rates.Rates, lags: Mapping[str, lag_history.Latest], *, at_ms: int
+    report: TopicReport, traffic: rates.Rates, lags: Mapping[str, lag_history.LatestLags], *, at_ms: int
 ) -> TopicTable:
     """Returns the rows from reports of brokers and samples. Pure."""
-    lag_of: dict[str, int] = {}
-    groups_of: dict[str, int] = {}
+    lag_by_topic: dict[str, int] = {}
+    group_count_by_topic: dict[str, int] = {}
     for _, by_topic in lags.values():
         for topic, lag in by_topic.items():
-            lag_of[topic] = lag_of.get(topic, 0) + lag
-            groups_of[topic] = groups_of.get(topic, 0) + 1
+            lag_by_topic[topic] = lag_by_topic.get(topic, 0) + lag
+            group_count_by_topic[topic] = group_count_by_topic.get(topic, 0) + 1
     sums: dict[str, list[Any]] = {}
     for broker in report.brokers.values():
         for reported in broker.topics:
@@ -130,37 +133,38 @@ def build_table(
                 totals[2] += reported.size_bytes
                 totals[3] += reported.message_count
     rows = []
-    for name, (reported, led, size_bytes, message_count) in sorted(sums.items()):
-        is_whole = led >= reported.partition_count
+    for name, (reported, led_partitions, size_bytes, message_count) in sorted(sums.items()):
+        is_complete = led_partitions >= reported.partition_count
         produce_bps, consume_bps = traffic.of(name)
-        keeps_by_time = DELETE in reported.cleanup_policy
+        has_retention = DELETE in reported.cleanup_policy
         row = TopicRow(
-            name, reported.topic_id, reported.partition_count, reported.replication_factor,
-            message_count if is_whole else None, size_bytes if is_whole else None, produce_bps, consume_bps,
-            reported.retention_ms if keeps_by_time else None, groups_of.get(name, 0), lag_of.get(name),
+            name=name, topic_id=reported.topic_id, partition_count=reported.partition_count,
+            replication_factor=reported.replication_factor, message_count=message_count if is_complete else None,
+            size_bytes=size_bytes if is_complete else None, produce_bps=produce_bps, consume_bps=consume_bps,
+            retention_ms=reported.retention_ms if has_retention else None, groups=group_count_by_topic.get(name, 0),
+            lag=lag_by_topic.get(name),
         )  # fmt: skip
         rows.append(row)
-    shown = {row.name for row in rows}
-    refused = tuple(item for item in report.refused if item.name not in shown)
+    existing = {row.name for row in rows}
+    refused = tuple(topic for topic in report.refused if topic.name not in existing)
     return TopicTable(rows=tuple(rows), at_ms=at_ms, silent=report.silent, refused=refused)
 
 
 def invalidate(instance_id: str, *, deleted: Iterable[str] = (), created: Iterable[str] = ()) -> None:
-    """Drops the cached table, so that the next page shows a change through the control plane.
+    """Deletes the cached table, so that the next page shows a change that was made through the control plane.
 
     Deleted topics stay out of the table for a moment, even if a broker still reports them.
     """
-    removed = {**(cache.get(_deleted_key(instance_id)) or {})}
-    before = dict(removed)
-    removed.update(dict.fromkeys(deleted, _now_ms()))
+    deleted_at_ms_before = cache.get(_deleted_key(instance_id)) or {}
+    deleted_at_ms = {**deleted_at_ms_before, **dict.fromkeys(deleted, _now_ms())}
     for name in created:
-        removed.pop(name, None)
-    if removed != before:
-        cache.set(_deleted_key(instance_id), removed, TOPIC_TABLE_DELETED_KEPT_S)
+        deleted_at_ms.pop(name, None)
+    if deleted_at_ms != deleted_at_ms_before:
+        cache.set(_deleted_key(instance_id), deleted_at_ms, TOPIC_TABLE_DELETED_KEPT_S)
     cache.delete(_key(instance_id))
 
 
-def _without(table: TopicTable, deleted: Mapping[str, int]) -> TopicTable:
+def _without_deleted(table: TopicTable, deleted: Mapping[str, int]) -> TopicTable:
     oldest_ms = table.at_ms - TOPIC_TABLE_DELETED_KEPT_S * MS_PER_S
     removed = {name for name, at_ms in deleted.items() if at_ms >= oldest_ms}
     rows = tuple(row for row in table.rows if row.name not in removed)
@@ -172,7 +176,7 @@ def _encoded(table: TopicTable) -> str:
     body = [
         table.rows, table.at_ms, table.build_ms, table.rates_over_s,
         [(broker.broker_id, broker.reason) for broker in table.silent],
-        [(item.name, item.reason, item.last_ms) for item in table.refused],
+        [(topic.name, topic.reason, topic.last_ms) for topic in table.refused],
     ]  # fmt: skip
     return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
 

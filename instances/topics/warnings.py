@@ -1,4 +1,4 @@
-"""Warnings about settings of a topic that brokers accept although they have no or another effect. Pure."""
+"""Warnings about settings of a topic that brokers accept although they have no effect or an unintended one. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BYTE_RATES = ("penstock.produce.byte.rate", "penstock.consume.byte.rate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicWarning:
-    """One warning; `code` is stable, `detail` is for people. `wanted` is the setting, `replicas` or `batch_bytes` the
-    number that it is compared with.
+    """One warning; `code` is stable, `detail` is for people. `wanted` is the value of the setting; `replicas` or
+    `batch_bytes` is the number that it is compared with, the other one is 0.
     """
 
     code: str
@@ -34,17 +34,21 @@ def topic_warnings(config: Mapping[str, str | None], replicas: int) -> tuple[Top
 
 
 def limit_below_one_batch(name: str, value: str | None, batch_bytes: str | None) -> TopicWarning | None:
-    """Warns of a limit that one batch of the topic may exceed: the batch is accepted whole, and later ones wait."""
+    """Returns a warning if one batch of the topic may exceed the byte rate `name`: it is accepted whole, and later ones
+    wait.
+    """
     if not _is_number(value) or not _is_number(batch_bytes):
         return None
-    limit, most = int(value or 0), int(batch_bytes or 0)
-    if not 0 < limit < most:
+    limit, batch_bytes_max = int(value or 0), int(batch_bytes or 0)
+    if not 0 < limit < batch_bytes_max:
         return None
     detail = (
-        f"{name} is {limit} bytes/s, and one batch may have {most} bytes ({MAX_MESSAGE_BYTES}): it passes whole, and"
-        f" what follows waits up to {-(-most // limit)} s."
+        f"{name} is {limit} bytes/s, and one batch may have {batch_bytes_max} bytes ({MAX_MESSAGE_BYTES}): it passes"
+        f" whole, and what follows waits up to {-(-batch_bytes_max // limit)} s."
     )
-    return TopicWarning(code="limit_below_one_batch", detail=detail, setting=name, wanted=limit, batch_bytes=most)
+    return TopicWarning(
+        code="limit_below_one_batch", detail=detail, setting=name, wanted=limit, batch_bytes=batch_bytes_max
+    )
 
 
 def _is_number(value: str | None) -> bool:
@@ -52,7 +56,7 @@ def _is_number(value: str | None) -> bool:
 
 
 def min_insync_above_replicas(value: str | None, replicas: int) -> TopicWarning | None:
-    """Warns of a `min.insync.replicas` above the number of replicas, which cannot be reached."""
+    """Returns a warning if `min.insync.replicas` is above the number of replicas, and can never be reached."""
     if not _is_number(value):
         return None
     wanted = int(value or 0)

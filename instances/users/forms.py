@@ -18,7 +18,7 @@ FULL_ACCESS: Final = "full_access"
 
 
 class UserForm(forms.Form):
-    """A user to create, with its rights. Producing and consuming is selected; an open instance does not offer it."""
+    """A user to create, with its rights. By default it may produce and consume; an open instance lacks this choice."""
 
     RIGHTS = (
         (Preset.PRODUCE_CONSUME.value, _("produce and consume")),
@@ -52,8 +52,8 @@ class UserForm(forms.Form):
     @property
     def preset(self) -> Preset:
         """Access rules that the user gets."""
-        chosen = self.cleaned_data["rights"]
-        return Preset.NOTHING if chosen in ("", FULL_ACCESS) else Preset(chosen)
+        rights = self.cleaned_data["rights"]
+        return Preset.NOTHING if rights in ("", FULL_ACCESS) else Preset(rights)
 
     def clean_name(self) -> str:
         fault = name_fault(self.cleaned_data["name"])

@@ -1,4 +1,4 @@
-"""The interface to users, which are stored in ZooKeeper only; implemented by `brokers`."""
+"""Users of an instance, which are stored in ZooKeeper only, as an interface that `brokers` implements."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Presence(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserChange:
-    """A change of one user; None keeps a value. `expires_at_ms` may be `NEVER`."""
+    """A change of one user; None leaves a value unchanged. `expires_at_ms` may be `NEVER`."""
 
     name: str
     presence: Presence = Presence.REQUIRED

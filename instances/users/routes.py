@@ -1,4 +1,4 @@
-"""Routes of an instance by their need of a user."""
+"""First routes of an instance, and whether they require a user."""
 
 from __future__ import annotations
 

@@ -103,5 +103,5 @@ def etag_of(user: UserDescription) -> tuple[object, ...]:
 
 
 def instant_of(at_ms: int | None) -> datetime | None:
-    """Returns an instant as datetime, or None also beyond the range of datetime: such a user never expires."""
+    """Returns an instant as datetime; None for None, and beyond the range of datetime: such a user never expires."""
     return from_ms(at_ms)

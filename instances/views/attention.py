@@ -1,4 +1,4 @@
-"""Notices about faults and alerts of an instance: what is affected, what it means, and what to do about it.
+"""Notices about faults and alerts of an instance: the affected part, the consequence, and advice.
 
 Each cause has one `InstanceNotice`: partitions without a leader are part of the notice about their broker, and an alert
 is part of the notice about its fault.
@@ -16,7 +16,7 @@ from django.utils.translation import ngettext
 from instances import interfaces
 from instances.choices import ConditionType
 from instances.interfaces import FiringAlert
-from instances.lifecycle.conditions import STORAGE_FULL, Fault, faults_of
+from instances.lifecycle.conditions import STORAGE_FULL_PERCENT, Fault, faults_of
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.views.suspension import suspension
@@ -50,7 +50,7 @@ class InstanceNotice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderlessPartitions:
+class LeaderlessSummary:
     """Number of an instance's partitions without a leader, and the names of some."""
 
     count: int
@@ -59,11 +59,11 @@ class LeaderlessPartitions:
 
 def notices_of(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[InstanceNotice]:
     """Returns all notices about one instance, suspension and failure first. `alerts` are its firing alerts."""
-    result = [notice for notice in (_suspended(instance), _failed(instance)) if notice]
-    return result + faults(instance, alerts)
+    result = [notice for notice in (_suspension_notice(instance), _failure_notice(instance)) if notice]
+    return result + fault_notices(instance, alerts)
 
 
-def faults(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[InstanceNotice]:
+def fault_notices(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[InstanceNotice]:
     """Returns notices about faults and alerts of an instance that clients may use, one for each cause."""
     current_faults = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
     by_type = {fault.type: fault for fault in current_faults}
@@ -75,11 +75,11 @@ def faults(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[Insta
     for fault in current_faults:
         fault_alerts = tuple(alert for alert in alerts if CONDITION_OF_ALERT.get(alert.kind) == fault.type)
         included += fault_alerts
-        result.append(replace(_fault(instance, fault, leaderless), alerts=fault_alerts))
+        result.append(replace(_fault_notice(instance, fault, leaderless), alerts=fault_alerts))
     return result + [alert_notice(instance, alert) for alert in alerts if alert not in included]
 
 
-def alerts_of(alerts: Iterable[FiringAlert]) -> dict[str, list[FiringAlert]]:
+def alerts_by_instance(alerts: Iterable[FiringAlert]) -> dict[str, list[FiringAlert]]:
     """Returns alerts by the id of their instance."""
     result: dict[str, list[FiringAlert]] = {}
     for alert in alerts:
@@ -92,14 +92,14 @@ def firing_alerts_of(acting: Actor, instance: Instance) -> Sequence[FiringAlert]
     return interfaces.firing_alerts.implementation(acting, instance.pk)
 
 
-def leaderless_of(instance: Instance) -> LeaderlessPartitions | None:
+def leaderless_of(instance: Instance) -> LeaderlessSummary | None:
     """Returns the partitions without a leader, which are unavailable; None if there are none."""
     current_faults = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
     fault = next((fault for fault in current_faults if fault.type == ConditionType.PARTITIONS_LED), None)
     return (
         None
         if fault is None
-        else LeaderlessPartitions(count=int(fault.data.get("count", 0)), names=_partition_names(fault))
+        else LeaderlessSummary(count=int(fault.data.get("count", 0)), names=_partition_names(fault))
     )
 
 
@@ -116,7 +116,7 @@ def alert_notice(instance: Instance, alert: FiringAlert) -> InstanceNotice:
     )
 
 
-def _suspended(instance: Instance) -> InstanceNotice | None:
+def _suspension_notice(instance: Instance) -> InstanceNotice | None:
     suspended = suspension(instance)
     if suspended is None:
         return None
@@ -129,7 +129,7 @@ def _suspended(instance: Instance) -> InstanceNotice | None:
     )
 
 
-def _failed(instance: Instance) -> InstanceNotice | None:
+def _failure_notice(instance: Instance) -> InstanceNotice | None:
     if instance.current_phase is not Phase.FAILED:
         return None
     return InstanceNotice(
@@ -141,15 +141,15 @@ def _failed(instance: Instance) -> InstanceNotice | None:
     )
 
 
-def _fault(instance: Instance, fault: Fault, leaderless: Fault | None) -> InstanceNotice:
+def _fault_notice(instance: Instance, fault: Fault, leaderless: Fault | None) -> InstanceNotice:
     if fault.type == ConditionType.PARTITIONS_LED:
-        return _leaderless(instance, fault)
+        return _leaderless_notice(instance, fault)
     if fault.type == ConditionType.STORAGE_AVAILABLE:
-        return _storage(instance, fault)
+        return _storage_notice(instance, fault)
     if fault.type == ConditionType.RETENTION_KEPT:
-        return _shortened(instance, fault)
+        return _shortened_notice(instance, fault)
     if fault.type == ConditionType.STORAGE_GROWS:
-        return _not_growing(instance, fault)
+        return _not_growing_notice(instance, fault)
     brokers: list[int] = list(fault.data.get("brokers", ()))
     values = {"ids": ", ".join(map(str, brokers)), "of": len(instance.endpoints)}
     title = ngettext(
@@ -176,14 +176,14 @@ def _fault(instance: Instance, fault: Fault, leaderless: Fault | None) -> Instan
 def is_full(instance: Instance) -> bool:
     """True if produce is refused because the storage is full."""
     return any(
-        fault.type == ConditionType.STORAGE_AVAILABLE and fault.data.get("percent") == STORAGE_FULL
+        fault.type == ConditionType.STORAGE_AVAILABLE and fault.data.get("percent") == STORAGE_FULL_PERCENT
         for fault in faults_of(instance.conditions)
     )
 
 
-def _storage(instance: Instance, fault: Fault) -> InstanceNotice:
+def _storage_notice(instance: Instance, fault: Fault) -> InstanceNotice:
     percent = int(fault.data.get("percent", 0))
-    if percent == STORAGE_FULL:
+    if percent == STORAGE_FULL_PERCENT:
         return InstanceNotice(
             instance=instance,
             badge=_("Storage full"),
@@ -204,7 +204,7 @@ def _storage(instance: Instance, fault: Fault) -> InstanceNotice:
     )
 
 
-def _shortened(instance: Instance, fault: Fault) -> InstanceNotice:
+def _shortened_notice(instance: Instance, fault: Fault) -> InstanceNotice:
     oldest_records = [
         _("%(topic)s from %(time)s") % {"topic": name, "time": clock(from_ms(oldest_ms))}
         for name, oldest_ms in fault.data.get("topics", ())
@@ -221,7 +221,7 @@ def _shortened(instance: Instance, fault: Fault) -> InstanceNotice:
     )
 
 
-def _not_growing(instance: Instance, fault: Fault) -> InstanceNotice:
+def _not_growing_notice(instance: Instance, fault: Fault) -> InstanceNotice:
     return InstanceNotice(
         instance=instance,
         badge=_("Does not grow"),
@@ -244,7 +244,7 @@ def _leaderless_title(fault: Fault) -> str:
     return text % {"n": count, "names": _partition_names(fault)}
 
 
-def _leaderless(instance: Instance, fault: Fault) -> InstanceNotice:
+def _leaderless_notice(instance: Instance, fault: Fault) -> InstanceNotice:
     return InstanceNotice(
         instance=instance,
         badge=_("No leader"),

@@ -74,8 +74,8 @@ def close_page(request: HttpRequest, instance: Instance, connection_id: str) -> 
     acting = request.actor  # type: ignore[attr-defined]
     try:
         if request.method == "POST":
-            closed = services.close_connection(acting=acting, instance=instance, connection_id=connection_id)
-            name = closed.client_id or closed.address
+            connection = services.close_connection(acting=acting, instance=instance, connection_id=connection_id)
+            name = connection.client_id or connection.address
             messages.success(request, _("The connection of %(client)s is closed.") % {"client": name})
             return redirect("page-clients", instance.pk)
         connection = connection_detail(instance, connection_id)

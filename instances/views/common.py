@@ -25,7 +25,8 @@ REFRESH_WITH_FAULTS_MS = 2_000
 
 
 def instance_page(scope: str = Scope.INSTANCES_READ, *, locked: bool = False) -> Callable[[InstanceView], InstanceView]:
-    """Decorates a page about one instance: the view gets the `Instance`. Raises `NotFound` for another tenant's.
+    """Returns a decorator for the view of a page about one instance, which gets the `Instance`. It raises `NotFound`
+    for an instance of another tenant.
 
     With `locked` a POST runs in one transaction with the instance's row locked, which services of instances require.
     """
@@ -33,7 +34,7 @@ def instance_page(scope: str = Scope.INSTANCES_READ, *, locked: bool = False) ->
     def decorate(view: InstanceView) -> InstanceView:
         @console_page(scope)
         @wraps(view)
-        def guarded(request: HttpRequest, instance_id: str, **kwargs: Any) -> HttpResponse:
+        def wrapped_view(request: HttpRequest, instance_id: str, **kwargs: Any) -> HttpResponse:
             acting = request.actor  # type: ignore[attr-defined]
             if locked and request.method == "POST":
                 with transaction.atomic():
@@ -46,7 +47,7 @@ def instance_page(scope: str = Scope.INSTANCES_READ, *, locked: bool = False) ->
                     raise
                 return _absent_topic(request, instance, error)
 
-        return guarded
+        return wrapped_view
 
     return decorate
 
@@ -80,8 +81,8 @@ def render_instance(
     status: int = 200,
 ) -> HttpResponse:
     """Renders a page of an instance, with the instance's sections first in the side navigation."""
-    own_page = None if section == "overview" else reverse("page-instance", args=[instance.pk])
-    trail: list[Crumb] = [(_("Instances"), reverse("page-instances")), (instance.name, own_page), *crumbs]
+    instance_url = None if section == "overview" else reverse("page-instance", args=[instance.pk])
+    trail: list[Crumb] = [(_("Instances"), reverse("page-instances")), (instance.name, instance_url), *crumbs]
     values = {
         "instance": instance,
         "is_reachable": instance.current_phase in REACHABLE,

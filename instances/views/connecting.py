@@ -56,16 +56,16 @@ class QuickstartCode:
     snippets: list[Snippet]
 
 
-def quickstart_code(instance: Instance, created: Quickstart) -> QuickstartCode:
+def quickstart_code(instance: Instance, quickstart: Quickstart) -> QuickstartCode:
     """Returns the code snippets for the route, user and topic of a quickstart."""
-    address: BootstrapAddress = instance if created.route is None else created.route
-    password = created.secret.password if created.secret is not None else PLACEHOLDER_PASSWORD
-    security = client_security(created.route, Login(created.user or PLACEHOLDER_USER, password), ca_url())
+    address: BootstrapAddress = instance if quickstart.route is None else quickstart.route
+    password = quickstart.secret.password if quickstart.secret is not None else PLACEHOLDER_PASSWORD
+    security = client_security(quickstart.route, Login(quickstart.user or PLACEHOLDER_USER, password), ca_url())
     return QuickstartCode(
         bootstrap_servers=address.bootstrap_servers,
         ca_command=security.ca_command,
-        properties=properties(security) if created.secret is not None else "",
-        snippets=snippets(address, created.topic, security),
+        properties=properties(security) if quickstart.secret is not None else "",
+        snippets=snippets(address, quickstart.topic, security),
     )
 
 
@@ -76,12 +76,14 @@ def _snippet_topic(request: HttpRequest, instance: Instance) -> str | None:
     return topic_for(
         interfaces.observation.implementation.topic_sizes(instance.pk).topics,
         last_viewed=last_viewed_topic(request, instance),
-        created=selectors.topics_created(instance),
+        created=selectors.recently_created_topics(instance),
     )
 
 
 def _users(request: HttpRequest, instance: Instance, route: Route | None) -> Sequence[UserDescription] | None:
-    """Returns the first user if the route requires one; None if users may not be shown or are unknown."""
+    """Returns a list of the first user, if there is one; None if the route requires none, or users may not be shown or
+    are unknown.
+    """
     if route is None or route.security not in WITH_SASL or instance.current_phase not in REACHABLE:
         return None
     if not access.permits(request.actor, Scope.USERS_READ):  # type: ignore[attr-defined]

@@ -99,40 +99,41 @@ def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     those with the largest lags in the last sample are queried.
     """
     page = selectors.group_page(instance, page_size=GROUPS_COMPARED_MAX)
-    compared: Sequence[GroupRow] = page.rows
+    candidates: Sequence[GroupRow] = page.rows
     if page.next_token is not None:
         all_groups = selectors.group_page(instance, page_size=sum(page.counts.values()))
-        compared = selectors.largest_sampled_lags(
+        candidates = selectors.largest_sampled_lags(
             instance, all_groups.rows, GROUPS_SHOWN, now_ms=time.time_ns() // 1_000_000
         )
-    rows = selectors.with_lags(instance, compared) if compared else ()
-    worst = sorted(rows, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)[:GROUPS_SHOWN]
+    rows = selectors.with_lags(instance, candidates) if candidates else ()
+    most_lagging = sorted(rows, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)[:GROUPS_SHOWN]
     context = {
-        "rows": worst,
+        "rows": most_lagging,
         "total": sum(page.counts.values()),
         "filters": _filters(page.counts, ""),
         "silent": page.silent,
-        "biggest": max((row.lag or 0 for row in worst), default=0),
+        "biggest": max((row.lag or 0 for row in most_lagging), default=0),
         "is_part": True,
     }
     return render_instance(request, "instances/groups_part.html", instance, context, section="overview")
 
 
 def _filters(counts: Mapping[str, int], state_filter: str) -> list[tuple[str, str, int, bool]]:
-    """Returns the filters by state as `(word in the URL, label, number of groups, is chosen)`."""
+    """Returns the filters by state as `(filter word in the URL, label, number of groups, is chosen)`."""
     labels = {
         "": _("All"), "stable": _("Stable"), "rebalancing": _("Rebalancing"), "empty": _("No members"),
     }  # fmt: skip
-    counted = {name: sum(counts.get(state, 0) for state in states) for name, states in FILTERS.items()}
+    count_by_name = {name: sum(counts.get(state, 0) for state in states) for name, states in FILTERS.items()}
     return [
-        (name, label, counted.get(name, sum(counts.values())), name == state_filter) for name, label in labels.items()
+        (name, label, count_by_name.get(name, sum(counts.values())), name == state_filter)
+        for name, label in labels.items()
     ]
 
 
 def crumbs_of(instance: Instance, group: str, *more: Crumb) -> list[Crumb]:
     """Returns the breadcrumb of a group's page."""
-    own_url = group_url("page-group", instance.pk, group) if more else None
-    return [(_("Groups"), reverse("page-groups", args=[instance.pk])), (group, own_url), *more]
+    group_page_url = group_url("page-group", instance.pk, group) if more else None
+    return [(_("Groups"), reverse("page-groups", args=[instance.pk])), (group, group_page_url), *more]
 
 
 @instance_page(Scope.GROUPS_READ)
@@ -154,7 +155,7 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             "page": _partition_page(request, instance, detail),
             "members": _members(detail),
             "members_more": max(0, len(detail.description.members) - MEMBERS_SHOWN_MAX),
-            "topics": len({line.topic for line in detail.partitions}),
+            "topics": len({partition.topic for partition in detail.partitions}),
             "moved": _undoable_entry(instance, detail),
             "held": blocking_transactions.blocking_transactions(instance, detail.partitions),
             "needs": [
@@ -175,31 +176,31 @@ def _partition_page(request: HttpRequest, instance: Instance, detail: GroupDetai
     token = request.GET.get("page_token", "")
     next_token = None
     if sort == "name":
-        lines, next_token = page_of_items(
+        partitions, next_token = page_of_items(
             detail.partitions,
-            key=lambda line: f"{line.topic}/{line.partition:010}",
+            key=lambda partition: f"{partition.topic}/{partition.partition:010}",
             page_size=GROUP_PARTITIONS_PER_PAGE,
             page_token=token or None,
             binding=f"lines {instance.pk} {detail.id}",
         )
     else:
         largest_lag_first = sorted(
-            detail.partitions, key=lambda line: -1 if line.lag is None else line.lag, reverse=True
+            detail.partitions, key=lambda partition: -1 if partition.lag is None else partition.lag, reverse=True
         )
-        lines = largest_lag_first[:GROUP_PARTITIONS_PER_PAGE]
+        partitions = largest_lag_first[:GROUP_PARTITIONS_PER_PAGE]
     return PartitionLagPage(
-        partitions=tuple(lines),
+        partitions=tuple(partitions),
         sort=sort,
         next_token=next_token,
         is_first=not token,
         total=len(detail.partitions) + detail.left_out,
-        biggest=max((line.lag or 0 for line in detail.partitions), default=0),
+        biggest=max((partition.lag or 0 for partition in detail.partitions), default=0),
     )
 
 
 def _members(detail: GroupDetail) -> list[tuple[Any, list[tuple[str, str]] | None, int | None]]:
     """Returns members with their assignment by topic, written as `0-3, 7`, and their lag (None if it is unknown)."""
-    lags = {line.topic_partition: line.lag for line in detail.partitions}
+    lags = {partition.topic_partition: partition.lag for partition in detail.partitions}
     result: list[tuple[Any, list[tuple[str, str]] | None, int | None]] = []
     for member in detail.description.members[:MEMBERS_SHOWN_MAX]:
         if member.assignment is None:
@@ -231,9 +232,10 @@ def _undoable_entry(instance: Instance, detail: GroupDetail) -> AuditEntry | Non
     if entry is None or not detail.is_empty or timezone.now() - entry.time > UNDO_OFFERED_FOR:
         return None
     offsets_after = services.offsets_from_audit(entry.after)
-    now = {line.topic_partition: line.committed for line in detail.partitions}
+    current_offsets = {partition.topic_partition: partition.committed for partition in detail.partitions}
     return (
         entry
-        if offsets_after and all(now.get(partition) == offset for partition, offset in offsets_after.items())
+        if offsets_after
+        and all(current_offsets.get(partition) == offset for partition, offset in offsets_after.items())
         else None
     )

@@ -1,4 +1,4 @@
-"""The list of instances with live figures, and the menu of operations."""
+"""Page with the list of instances and their live figures, and the menu of operations."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from instances import interfaces, selectors
-from instances.lifecycle.phases import MOVING, Phase
+from instances.lifecycle.phases import WITH_PENDING_WORK, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
-from instances.views.attention import alerts_of, faults, notices_of
+from instances.views.attention import alerts_by_instance, fault_notices, notices_of
 from instances.views.common import refresh_soon
 from instances.views.figures import InstanceFigures, figures, figures_without_values
 from tenants import access
@@ -32,7 +32,7 @@ PERIOD_S_PER_ROW = 0.5
 ORDER = ("-created_at", "id")
 GROUPS = {
     "running": frozenset({Phase.RUNNING}),
-    "changing": MOVING | {Phase.DELETING},
+    "changing": WITH_PENDING_WORK | {Phase.DELETING},
     "stopped": frozenset({Phase.SUSPENDED, Phase.FAILED}),
 }
 
@@ -49,7 +49,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     rows = matching_rows = selectors.instance_list(tenant, contains=search_text)
     if group in GROUPS:
         rows = rows.filter(phase__in=[phase.value for phase in GROUPS[group]])
-    result, next_token = page_of_rows(
+    page_rows, next_token = page_of_rows(
         rows,
         order=ORDER,
         page_size=ROWS_PER_PAGE,
@@ -57,20 +57,22 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         binding=f"instances {search_text} {group}",
     )
     is_part = bool(request.headers.get("HX-Request"))
-    alerts = alerts_of(interfaces.firing_alerts.implementation(acting, ""))
-    shown = [
-        (row, figures(row) if is_part else figures_without_values(row), faults(row, alerts.get(row.pk, ())))
-        for row in result
+    alerts = alerts_by_instance(interfaces.firing_alerts.implementation(acting, ""))
+    rows_with_figures = [
+        (row, figures(row) if is_part else figures_without_values(row), fault_notices(row, alerts.get(row.pk, ())))
+        for row in page_rows
     ]
     needing_attention = selectors.needing_attention(tenant, include_ids=list(alerts))
     needing_attention_count = needing_attention.count()
     phases = Counter(selectors.instance_list(tenant).values_list("phase", flat=True))
     matching_phases = Counter(matching_rows.values_list("phase", flat=True)) if search_text else phases
     bought = selectors.purchased_totals(tenant)
-    is_whole = not (search_text or group or next_token or page_token)
+    is_complete_list = not (search_text or group or next_token or page_token)
     context = {
-        "rows": shown,
-        "sums": _sums([current for _row, current, _faults in shown if current]) if is_whole else None,
+        "rows": rows_with_figures,
+        "sums": _sums([current for _row, current, _faults in rows_with_figures if current])
+        if is_complete_list
+        else None,
         "total": phases.total(),
         "groups": _groups(matching_phases, group),
         "group": group,
@@ -91,7 +93,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         "watched_count": phases.total() - phases[Phase.DELETING.value],
         "now": timezone.now(),
         "is_part": is_part,
-        "period_s": max(PERIOD_S_MIN, len(result) * PERIOD_S_PER_ROW),
+        "period_s": max(PERIOD_S_MIN, len(page_rows) * PERIOD_S_PER_ROW),
     }
     template = "instances/rows.html" if is_part else "instances/list.html"
     response = render_page(request, template, context, section="instances", crumbs=[(_("Instances"), None)])
@@ -113,11 +115,13 @@ def _sums(figures_list: list[InstanceFigures]) -> dict[str, str]:
     }
 
 
-def _groups(phases: Counter[str], chosen: str) -> list[tuple[str, str, int, bool]]:
-    """Returns the filters by phase as `(word in the URL, label, number of instances, is chosen)`."""
+def _groups(phases: Counter[str], chosen_group: str) -> list[tuple[str, str, int, bool]]:
+    """Returns the filters by phase as `(filter word in the URL, label, number of instances, is chosen)`."""
     labels = {"": _("All"), "running": _("Running"), "changing": _("Changing"), "stopped": _("Stopped")}
-    counted = {name: sum(phases[phase.value] for phase in members) for name, members in GROUPS.items()}
-    return [(name, label, counted.get(name, phases.total()), name == chosen) for name, label in labels.items()]
+    count_by_name = {name: sum(phases[phase.value] for phase in members) for name, members in GROUPS.items()}
+    return [
+        (name, label, count_by_name.get(name, phases.total()), name == chosen_group) for name, label in labels.items()
+    ]
 
 
 @console_page(Scope.INSTANCES_READ)

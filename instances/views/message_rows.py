@@ -1,7 +1,7 @@
-"""HTML of messages on the page of a topic: a line each, and its details.
+"""HTML of messages on the page of a topic: a row for each, with its details.
 
-Rows are written in one pass without a template, and words are translated once a page: fifty renders of a template take
-longer than reading fifty messages.
+Rows are written in one pass without a template, and texts are translated once for each page, because rendering a
+template fifty times takes longer than reading fifty messages.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from instances.messages.interfaces import ABORT, ABORTED, COMMIT, COMMITTED, OPE
 from instances.messages.schemas.work import DAMAGED, TOO_LARGE
 from instances.models import Instance
 from instances.services import ShownMessage
-from instances.templatetags.messages import json_tree as folding
+from instances.templatetags.messages import json_tree as folded_json
 from instances.templatetags.messages import message_time, message_time_utc
 from instances.views.read_commands import ReadCommands
 from tenants import formatting
 from tenants.choices import Scope
 from tenants.templatetags.console import copyable, icon
 
-LINE_CHARS_MAX = 300
-KEY_CHARS_MAX = 80
+SUMMARY_VALUE_CHARS_MAX = 300
+SUMMARY_KEY_CHARS_MAX = 80
 
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """Addresses of pages that every row links to, as attributes of HTML."""
+    """URLs of pages to which every row links, escaped for HTML attributes."""
 
     send: str
     value: str
@@ -43,12 +43,12 @@ class _Links:
 
 
 class MessageRows:
-    """Writes the rows of one topic for one reader, whose language is active. `can` are the reader's permissions."""
+    """Writes the rows of one topic for one reader, whose language is active. `permissions` are the reader's scopes."""
 
-    def __init__(self, instance: Instance, topic: str, commands: ReadCommands, can: Collection[str]) -> None:
+    def __init__(self, instance: Instance, topic: str, commands: ReadCommands, permissions: Collection[str]) -> None:
         self._topic = topic
         self._commands = commands
-        self._can_send = Scope.MESSAGES_WRITE in can
+        self._can_send = Scope.MESSAGES_WRITE in permissions
         self._links = _Links(
             send=escape(reverse("page-topic-send", args=[instance.pk, topic])),
             value=escape(reverse("page-topic-messages-file", args=[instance.pk, topic, "bin"])),
@@ -57,24 +57,24 @@ class MessageRows:
         self._gettext: Callable[[str], str] = cache(gettext)
 
     def html(self, shown: ShownMessage) -> SafeString:
-        """Returns one row. Translations are HTML, as in templates; all else is escaped."""
+        """Returns one row. Translations may contain HTML, as in templates; everything else is escaped."""
         record = shown.record
         time = str(message_time(record.timestamp_ms))
-        place = f"{self._topic}/{record.partition}@{record.offset}"
+        position = f"{self._topic}/{record.partition}@{record.offset}"
         details = self._marker_details() if record.marker else self._details(shown)
         return mark_safe(  # noqa: S308  texts are escaped where they are inserted
-            f'<details class="message{" marker" if record.marker else ""}" data-place="{escape(place)}"><summary>\n'
+            f'<details class="message{" marker" if record.marker else ""}" data-place="{escape(position)}"><summary>\n'
             f'<span class="at">{time}</span><span class="right">{record.partition}</span>'
             f'<span class="right">{formatting.count(record.offset)}</span>\n'
-            f"{self._marker_line(record) if record.marker else self._line(shown)}\n"
+            f"{self._marker_summary(record) if record.marker else self._summary(shown)}\n"
             f'<span class="right record-size">{formatting.size(shown.value.bytes)}</span></summary>\n'
             f'<div class="split"><div>\n{details}</div>\n'
-            f"{self._facts(record, time, place)}\n"
-            f"{'' if record.marker else self._acts(shown)}</dl></div></details>\n"
+            f"{self._facts(record, time, position)}\n"
+            f"{'' if record.marker else self._actions(shown)}</dl></div></details>\n"
         )
 
-    def _line(self, shown: ShownMessage) -> str:
-        _, state = self._gettext, _state(shown.record)
+    def _summary(self, shown: ShownMessage) -> str:
+        _, state = self._gettext, _transaction_state(shown.record)
         tag = ""
         if state == ABORTED:
             tag = f'<span class="tag warn">{_("aborted")}</span> '
@@ -88,7 +88,7 @@ class MessageRows:
         elif not value.bytes:
             text = _muted(_("empty"))
         else:
-            text = escape(" ".join(value.data[:LINE_CHARS_MAX].split()))
+            text = escape(" ".join(value.data[:SUMMARY_VALUE_CHARS_MAX].split()))
         return (
             f'<span class="record-key mono">{self._short_key(shown.key)}</span>'
             f'<span class="record-line mono">{tag}{text}</span>'
@@ -100,10 +100,10 @@ class MessageRows:
             return _muted(_("masked"))
         if key.data is None:
             return _muted(_("none"))
-        is_short = len(key.data) <= KEY_CHARS_MAX and key.data.isascii()
-        return escape(key.data if is_short else Truncator(key.data).chars(KEY_CHARS_MAX))
+        is_short = len(key.data) <= SUMMARY_KEY_CHARS_MAX and key.data.isascii()
+        return escape(key.data if is_short else Truncator(key.data).chars(SUMMARY_KEY_CHARS_MAX))
 
-    def _marker_line(self, record: Record) -> str:
+    def _marker_summary(self, record: Record) -> str:
         _ = self._gettext
         text = {
             COMMIT: _("Marker: a transaction was committed"),
@@ -127,7 +127,7 @@ class MessageRows:
         )
 
     def _value_facts(self, value: Content) -> str:
-        """Returns the format of a value, and whatever else a reader must know of it."""
+        """Returns the format of a value, its schema, and notes about masked fields and truncation."""
         _ = self._gettext
         facts = [value.format]
         if value.schema_id is not None:
@@ -190,14 +190,14 @@ class MessageRows:
             return _muted("null")
         return escape(value.data) + (' <span class="muted">hex</span>' if value.format == content.HEX else "")
 
-    def _facts(self, record: Record, time: str, place: str) -> str:
-        """Returns the list of facts without its end: a message has its acts in it, too."""
+    def _facts(self, record: Record, time: str, position: str) -> str:
+        """Returns the list of facts without its end tag, before which a message has its actions."""
         _ = self._gettext
-        setter = _("Time (set by the broker)") if record.is_append_time else _("Time (set by the producer)")
+        time_label = _("Time (set by the broker)") if record.is_append_time else _("Time (set by the producer)")
         return (
-            f'<dl class="facts"><div><dt>{setter}</dt><dd class="num">{time}<br>'
+            f'<dl class="facts"><div><dt>{time_label}</dt><dd class="num">{time}<br>'
             f"{_muted(message_time_utc(record.timestamp_ms))}</dd></div>\n"
-            f"<div><dt>{_('Partition and offset')}</dt><dd>{copyable(place, _('Copy'))}</dd></div>\n"
+            f"<div><dt>{_('Partition and offset')}</dt><dd>{copyable(position, _('Copy'))}</dd></div>\n"
             f"{self._transaction(record)}"
         )
 
@@ -213,27 +213,27 @@ class MessageRows:
         producer = _("producer %(n)s") % {"n": record.transaction.producer_id}
         return f'<div><dt>{_("Transaction")}</dt><dd>{text}<span class="sub">{producer}</span></dd></div>'
 
-    def _acts(self, shown: ShownMessage) -> str:
+    def _actions(self, shown: ShownMessage) -> str:
         _, record, value = self._gettext, shown.record, shown.value
-        at = f"partition={record.partition}&amp;offset={record.offset}"
-        acts = []
+        position_query = f"partition={record.partition}&amp;offset={record.offset}"
+        actions = []
         if self._can_send:
-            words = f"{icon('send')}{_('Send again')}"
-            acts.append(f'<a class="button mini" href="{self._links.send}?{at}">{words}</a>')
+            label = f"{icon('send')}{_('Send again')}"
+            actions.append(f'<a class="button mini" href="{self._links.send}?{position_query}">{label}</a>')
         if value.format != content.NULL and not value.is_masked:
-            words = f"{icon('download')}{_('Download the value')}"
-            address = f"{self._links.value}?start=offset&amp;{at}"
-            acts.append(f'<a class="button mini" download href="{address}">{words}</a>')
-        acts.append(self._copy(escape(self._commands.kcat(record.partition, record.offset)), _("Copy as kcat")))
-        acts.append(self._copy(escape(self._commands.curl(record.partition, record.offset)), _("Copy as curl")))
-        return f'<div><dt>{_("This message")}</dt><dd class="message-acts">{"".join(acts)}</dd></div>'
+            label = f"{icon('download')}{_('Download the value')}"
+            url = f"{self._links.value}?start=offset&amp;{position_query}"
+            actions.append(f'<a class="button mini" download href="{url}">{label}</a>')
+        actions.append(self._copy(escape(self._commands.kcat(record.partition, record.offset)), _("Copy as kcat")))
+        actions.append(self._copy(escape(self._commands.curl(record.partition, record.offset)), _("Copy as curl")))
+        return f'<div><dt>{_("This message")}</dt><dd class="message-acts">{"".join(actions)}</dd></div>'
 
     @staticmethod
-    def _copy(escaped: str, words: str) -> str:
-        return f'<button type="button" class="button mini" data-copy="{escaped}">{icon("copy")}{words}</button>'
+    def _copy(escaped: str, label: str) -> str:
+        return f'<button type="button" class="button mini" data-copy="{escaped}">{icon("copy")}{label}</button>'
 
 
-def _state(record: Record) -> str | None:
+def _transaction_state(record: Record) -> str | None:
     return None if record.transaction is None else record.transaction.state
 
 
@@ -246,6 +246,6 @@ def _plain(escaped: str) -> str:
 
 
 def _folded(value: Content) -> str:
-    """Returns a structured value with members that fold; empty for others, and for one that is too large."""
+    """Returns a structured value as a tree that can be folded; empty for other and for too large values."""
     node = json_tree.tree(value.data or "") if value.format in content.STRUCTURED else None
-    return "" if node is None else f'<div class="json" tabindex="0">{folding(node)}</div>'
+    return "" if node is None else f'<div class="json" tabindex="0">{folded_json(node)}</div>'

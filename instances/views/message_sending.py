@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods
 
 from instances import selectors, services
 from instances.messages.drafts import KEY, MessageDraft, draft_of
-from instances.messages.forms import PlaceForm, SendForm, SendLinesForm
+from instances.messages.forms import MessagePositionForm, SendForm, SendLinesForm
 from instances.messages.interfaces import OFFSET, Start
 from instances.models import Instance
 from instances.selectors import TopicView
@@ -53,7 +53,7 @@ def send_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespon
             messages.success(request, _("The message is stored as %(place)s.") % {"place": position})
             return redirect("page-topic", instance.pk, name)
     elif not form.is_bound and request.GET:
-        context |= _filled(request, instance, topic)
+        context |= _prefilled_context(request, instance, topic)
     return render_topic(request, instance, topic, "send", context, status=422 if form.is_bound else 200)
 
 
@@ -64,9 +64,9 @@ def _send_lines(request: HttpRequest, instance: Instance, topic: TopicView) -> H
     form = SendLinesForm(request.POST)
     if form.is_valid():
         try:
-            new = messages_of(form.cleaned_data["lines"], form.cleaned_data["lines_are"])
+            new_messages = messages_of(form.cleaned_data["lines"], form.cleaned_data["lines_are"])
             results = services.send_messages(
-                acting=request.actor, instance=instance, topic=topic.name, messages=new,  # type: ignore[attr-defined]
+                acting=request.actor, instance=instance, topic=topic.name, messages=new_messages,  # type: ignore[attr-defined]
             )  # fmt: skip
         except UnusableLines as error:
             form.add_error("lines", str(error))
@@ -79,9 +79,9 @@ def _send_lines(request: HttpRequest, instance: Instance, topic: TopicView) -> H
                 messages.success(request, text)
             refused = [(number, result.error) for number, result in enumerate(results, 1) if result.error is not None]
             if refused:
-                number, first = refused[0]
+                number, first_error = refused[0]
                 text = _("%(n)s of %(all)s were not stored. Message %(number)s: %(why)s") % {
-                    "n": len(refused), "all": len(results), "number": number, "why": wording(first),
+                    "n": len(refused), "all": len(results), "number": number, "why": wording(first_error),
                 }  # fmt: skip
                 messages.error(request, text)
             return redirect("page-topic", instance.pk, topic.name)
@@ -89,14 +89,14 @@ def _send_lines(request: HttpRequest, instance: Instance, topic: TopicView) -> H
     return render_topic(request, instance, topic, "send", context, status=422)
 
 
-def _filled(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[str, Any]:
-    """Returns the context of a form filled from a stored message, with notes on what could not be copied."""
-    form = PlaceForm(request.GET, partitions=topic.partition_count)
+def _prefilled_context(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[str, Any]:
+    """Returns the context of a form that is filled from a stored message, with notes about missing parts."""
+    form = MessagePositionForm(request.GET, partitions=topic.partition_count)
     if not form.is_valid():
         return {"notes": [_("There is no such partition or offset. The form is empty.")]}
     partition, offset = form.cleaned_data["partition"], form.cleaned_data["offset"]
     read_request = services.ReadRequest(
-        start=Start(OFFSET, offset), start_words=f"{OFFSET}:{offset}", partition=partition, limit=1
+        start=Start(OFFSET, offset), start_text=f"{OFFSET}:{offset}", partition=partition, limit=1
     )  # fmt: skip
     try:
         page = services.read_messages(
@@ -104,7 +104,10 @@ def _filled(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[
         )  # fmt: skip
     except DomainError as error:
         return {"notes": [wording(error)]}
-    shown = next((sent for sent in page.messages if sent.record.offset == offset and sent.record.marker is None), None)
+    shown = next(
+        (message for message in page.messages if message.record.offset == offset and message.record.marker is None),
+        None,
+    )
     if shown is None:
         return {"notes": [_("There is no message at this place any more. The form is empty.")]}
     if _is_masked(shown):
@@ -112,7 +115,7 @@ def _filled(request: HttpRequest, instance: Instance, topic: TopicView) -> dict[
     draft = draft_of(shown.record)
     return {
         "form": SendForm(initial=draft.values, partitions=topic.partition_count),
-        "notes": list(_missing(draft)),
+        "notes": list(_notes_on_missing_parts(draft)),
         "again": f"{topic.name}/{partition}@{offset}",
     }
 
@@ -121,13 +124,13 @@ def _is_masked(shown: ShownMessage) -> bool:
     return shown.key.is_masked or shown.value.is_masked or any(value.is_masked for _name, value in shown.headers)
 
 
-def _missing(draft: MessageDraft) -> Iterator[str]:
+def _notes_on_missing_parts(draft: MessageDraft) -> Iterator[str]:
     """Yields a note for each part of the message that could not be copied."""
     for name in draft.too_large:
         yield _("The key is too large for this form.") if name == KEY else _("The value is too large for this form.")
     if draft.has_empty_key:
         yield _("The key is empty. This form sends a message without a key instead.")
-    n = draft.left_out_headers
+    n = draft.left_out_header_count
     if n:
         yield ngettext(
             "%(n)s header is left out: its value is not a single line of text.",

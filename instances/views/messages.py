@@ -1,4 +1,4 @@
-"""Pages of a topic's messages: read, follow new ones, and download a page as a file."""
+"""Pages of a topic's messages: reading them, the stream of new ones, and the download of a page as a file."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def messages_file(request: HttpRequest, instance: Instance, name: str, suffix: s
     form = _form(request, topic)
     if not form.is_valid():
         raise Invalid(_("The page that this file is of cannot be read: open it first."))
-    kind = next(kind for kind, ending in files.SUFFIXES.items() if ending == f".{suffix}")
-    return message_file(_read(request, instance, topic, form, file=kind), name, kind)
+    file_format = next(name for name, ending in files.SUFFIXES.items() if ending == f".{suffix}")
+    return message_file(_read(request, instance, topic, form, file=file_format), name, file_format)
 
 
 @instance_page(Scope.MESSAGES_READ)
@@ -82,7 +82,7 @@ def live_messages(request: HttpRequest, instance: Instance, name: str) -> HttpRe
         raise Invalid(_("These messages cannot be read: open their page first."))
     values = form.cleaned_data
     read_request = services.ReadRequest(
-        start=FROM_NEWEST, start_words=NEWEST, partition=values["partition"], filters=form.filters,
+        start=FROM_NEWEST, start_text=NEWEST, partition=values["partition"], filters=form.filters,
         decode=values["show"] or content.AUTO,
     )  # fmt: skip
     stream = services.open_stream(
@@ -111,8 +111,8 @@ def _form(request: HttpRequest, topic: TopicView) -> ReadForm:
 def _read(request: HttpRequest, instance: Instance, topic: TopicView, form: ReadForm, *, file: str = "") -> MessagePage:
     values = form.cleaned_data
     read_request = services.ReadRequest(
-        start=parse(form.start_words),
-        start_words=form.start_words,
+        start=parse(form.start_text),
+        start_text=form.start_text,
         partition=values["partition"],
         limit=1 if file == files.VALUE else limits.PAGE_MESSAGES_DEFAULT,
         filters=form.filters,
@@ -143,7 +143,7 @@ def _page_context(
         "rows": [rows.html(message) for message in shown],
         "is_first": is_first,
         "newest_first": newest_first,
-        "words": ", ".join(form.filters.given.values()),
+        "words": ", ".join(form.filters.non_empty.values()),
         "jq": values["jq"],
         "has_pattern": bool(values["re"] or values["key_re"]),
         "older": None if at_oldest else page.older_token,
@@ -168,5 +168,5 @@ def _rows(request: HttpRequest, instance: Instance, topic: str, commands: ReadCo
 
 def _query(request: HttpRequest) -> str:
     """Returns the parameters of the page without its token, for links to other pages of the same list."""
-    kept = {name: value for name, value in request.GET.items() if name != "page_token" and value}
-    return urlencode(kept)
+    parameters = {name: value for name, value in request.GET.items() if name != "page_token" and value}
+    return urlencode(parameters)

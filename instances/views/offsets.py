@@ -33,9 +33,9 @@ POINTERS = {"/topics": "topic", "/topics/0/name": "topic", "/topics/0/partitions
 @instance_page(Scope.GROUPS_WRITE)
 @require_http_methods(["GET", "POST"])
 def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Shows a form, then the plan, then applies it; a plan that changed meanwhile is shown again first."""
+    """Shows a form, then the plan, then applies it; a plan that has changed since it was shown is shown again."""
     detail = _detail(request, instance)
-    form = ResetForm(request.POST or None, topics=sorted({line.topic for line in detail.partitions}))
+    form = ResetForm(request.POST or None, topics=sorted({partition.topic for partition in detail.partitions}))
     plan: Reset | None = None
     conflict = ""
     if form.is_valid():
@@ -91,7 +91,7 @@ def undo(request: HttpRequest, instance: Instance) -> HttpResponse:
         messages.success(request, _("The earlier offsets are back."))
     except DomainError as error:
         messages.error(request, wording(error))
-        return redirect(_page_of(instance, group, _current_detail(instance, group)))
+        return redirect(_remaining_page_url(instance, group, _current_detail(instance, group)))
     return redirect(group_url("page-group", instance.pk, group))
 
 
@@ -101,7 +101,9 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Deletes a group after its name was typed, or only its offsets of one topic."""
     detail = _detail(request, instance)
     part = request.POST.get("part", "")
-    topics_with_offsets = sorted({line.topic for line in detail.partitions if line.committed is not None})
+    topics_with_offsets = sorted(
+        {partition.topic for partition in detail.partitions if partition.committed is not None}
+    )
     form = DeleteOffsetsForm(request.POST if part == "topic" else None, topics=topics_with_offsets)
     acting = request.actor  # type: ignore[attr-defined]
     try:
@@ -125,27 +127,31 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 def _redirect_after_offsets_deletion(
     request: HttpRequest, instance: Instance, group: str, topic: str, entry: AuditEntry
 ) -> HttpResponse:
-    """Redirects to what is left of the group. Offers an undo unless the group has members: brokers would refuse it."""
+    """Redirects to the group's page, or to the list if the group has ended. Offers an undo unless the group has
+    members, because brokers would refuse it.
+    """
     text = _("%(group)s has forgotten what it read of %(topic)s.") % {"group": group, "topic": topic}
     remaining = _current_detail(instance, group)
     if remaining is None or remaining.is_empty:
         _offer_undo(request, instance, group, entry.pk, text)
     else:
         messages.success(request, text)
-    return redirect(_page_of(instance, group, remaining))
+    return redirect(_remaining_page_url(instance, group, remaining))
 
 
 def _current_detail(instance: Instance, group: str) -> GroupDetail | None:
-    """Returns the current state of the group; None if it is gone or unknown."""
+    """Returns the current state of the group; None if it does not exist any more, or is unknown."""
     try:
         return selectors.group_detail(instance, group, fresh=True)
     except DomainError:
         return None
 
 
-def _page_of(instance: Instance, group: str, remaining: GroupDetail | None) -> str:
+def _remaining_page_url(instance: Instance, group: str, remaining: GroupDetail | None) -> str:
     """Returns the URL of the group's page, or of the list: brokers remove a group without members and offsets."""
-    if remaining is None or (remaining.is_empty and all(line.committed is None for line in remaining.partitions)):
+    if remaining is None or (
+        remaining.is_empty and all(partition.committed is None for partition in remaining.partitions)
+    ):
         return reverse("page-groups", args=[instance.pk])
     return group_url("page-group", instance.pk, group)
 

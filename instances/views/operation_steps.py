@@ -1,4 +1,4 @@
-"""Steps of an operation in words, for the stepper."""
+"""Texts and states of the steps of an operation, for the stepper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ MS_PER_S = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """One step. `state` is done, now, broken or waiting; `took` is the time since the request, or its progress."""
+    """One step. `state` is done, now, broken or waiting; `took` is the time from the request to its
+    end, or its progress.
+    """
 
     label: str
     state: str

@@ -14,7 +14,7 @@ from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.topics.table import topic_table
 from instances.users.routes import first_route, needs_user
-from instances.views.attention import faults, firing_alerts_of, is_full, leaderless_of
+from instances.views.attention import fault_notices, firing_alerts_of, is_full, leaderless_of
 from instances.views.common import instance_page, render_instance
 from instances.views.connecting import connect_context
 from instances.views.figures import figures
@@ -51,7 +51,7 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
         "operation": open_operations.first(),
         "suspension": suspension(instance),
         "is_open": allows_everyone(instance),
-        "needs": faults(instance, firing_alerts_of(request.actor, instance)),  # type: ignore[attr-defined]
+        "needs": fault_notices(instance, firing_alerts_of(request.actor, instance)),  # type: ignore[attr-defined]
         **connect_context(request, instance, first_route(instance), instance),
         "signs_in": needs_user(instance),
         "is_fresh": _is_fresh(instance),
@@ -87,7 +87,7 @@ def traffic(request: HttpRequest, instance: Instance) -> HttpResponse:
         "gaps": gaps,
         "partial": partial,
         "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
-        "silent": [silence.broker_id for silence in result.silent],
+        "silent": [broker.broker_id for broker in result.silent],
     })  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
         "active": [rule for rule in rules if rule.active],
         "silent": ledger.silent,
         "suspension": suspension(instance),
-        "needs": faults(instance, firing_alerts_of(request.actor, instance)),  # type: ignore[attr-defined]
+        "needs": fault_notices(instance, firing_alerts_of(request.actor, instance)),  # type: ignore[attr-defined]
         "is_full": is_full(instance),
         "leaderless": leaderless_of(instance),
     }
@@ -120,7 +120,7 @@ def _rules(instance: Instance, ledger: Throttles) -> list[Rule]:
 @require_GET
 def bandwidth_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Renders the share, use and demand of bandwidth by broker."""
-    known = selectors.bandwidth(instance).brokers
+    part_by_broker = selectors.bandwidth(instance).brokers
     rows = [
         {
             "broker_id": number,
@@ -130,11 +130,11 @@ def bandwidth_part(request: HttpRequest, instance: Instance) -> HttpResponse:
         }
         if part
         else {"broker_id": number, "part": None}
-        for number, part in sorted(known.items())
+        for number, part in sorted(part_by_broker.items())
     ]
     context = {
-        "rows": rows if any(known.values()) else [],
-        "policy": policy_text(next((part.policy for part in known.values() if part), "")),
+        "rows": rows if any(part_by_broker.values()) else [],
+        "policy": policy_text(next((part.policy for part in part_by_broker.values() if part), "")),
     }
     return render_instance(request, "instances/bandwidth_part.html", instance, context, section="overview")
 
@@ -143,14 +143,14 @@ def bandwidth_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_GET
 def topics_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Renders the largest topics and the storage gauge, which the page loads afterwards."""
-    result = topic_table(instance).rows
-    heaviest = sorted(result, key=lambda topic: -(topic.size_bytes or 0))[:TOPICS_SHOWN]
-    biggest = max((topic.size_bytes or 0 for topic in heaviest), default=0)
+    topics = topic_table(instance).rows
+    largest = sorted(topics, key=lambda topic: -(topic.size_bytes or 0))[:TOPICS_SHOWN]
+    biggest = max((topic.size_bytes or 0 for topic in largest), default=0)
     context = {
-        "topics": heaviest,
-        "total": len(result),
+        "topics": largest,
+        "total": len(topics),
         "biggest": biggest,
-        "partitions": sum(topic.partition_count for topic in result),
+        "partitions": sum(topic.partition_count for topic in topics),
         "figures": figures(instance),
     }
     return render_instance(request, "instances/topics_part.html", instance, context, section="overview")
@@ -165,7 +165,7 @@ def throttle_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "rules": _rules(instance, ledger) if ledger else [],
         "needs": [
             notice
-            for notice in faults(instance, firing_alerts_of(request.actor, instance))  # type: ignore[attr-defined]
+            for notice in fault_notices(instance, firing_alerts_of(request.actor, instance))  # type: ignore[attr-defined]
             if any(alert.kind == "throttled_share" for alert in notice.alerts)
         ],
         "rows": ledger_rows(ledger, instance.bandwidth_bytes_per_s) if ledger else [],

@@ -43,12 +43,12 @@ def page_entries(search: Search) -> Iterable[Entry]:
         return
     for instance in _instances(search):
         is_open = instance.pk == search.instance_id
-        yield from _entries_of_instance(search, instance, is_whole=is_open or bool(search.words))
-    account = (
+        yield from _entries_of_instance(search, instance, with_pages=is_open or bool(search.words))
+    common_pages = (
         (_("Instances"), _("Page"), "page-instances", Scope.INSTANCES_READ),
         (_("Create instance"), _("Action"), "page-instance-create", Scope.INSTANCES_WRITE),
     )
-    yield from permitted(acting, account)
+    yield from permitted(acting, common_pages)
 
 
 def name_entries(search: Search) -> list[Entry]:
@@ -57,18 +57,18 @@ def name_entries(search: Search) -> list[Entry]:
     if not search.words or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return []
     result: list[Entry] = []
-    is_whole = True
+    is_complete = True
     deadline_s = time.monotonic() + NAMES_TIMEOUT_S
-    reachable = [instance for instance in _queried(search) if instance.current_phase in REACHABLE]
+    reachable = [instance for instance in _queried_instances(search) if instance.current_phase in REACHABLE]
     for source, instance in [(source, instance) for instance in reachable for source in (_topics, _groups)]:
         if time.monotonic() > deadline_s:
-            is_whole = False
+            is_complete = False
             break
         try:
             result += source(search, instance)
         except DomainError:
-            is_whole = False
-    if not is_whole:
+            is_complete = False
+    if not is_complete:
         raise PartialResult(result)
     return result
 
@@ -78,24 +78,24 @@ def _instances(search: Search) -> list[Instance]:
     assert search.actor.tenant is not None
     rows = selectors.instance_list(search.actor.tenant)
     matching = reduce(Q.__or__, (Q(name__icontains=word) | Q(pk__icontains=word) for word in search.words), Q(pk=""))
-    kinds = (rows.filter(pk=search.instance_id), rows.filter(matching)[:INSTANCES_MAX], rows[:INSTANCES_MAX])
-    return list({instance.pk: instance for kind in kinds for instance in kind}.values())
+    choices = (rows.filter(pk=search.instance_id), rows.filter(matching)[:INSTANCES_MAX], rows[:INSTANCES_MAX])
+    return list({instance.pk: instance for choice in choices for instance in choice}.values())
 
 
-def _queried(search: Search) -> list[Instance]:
+def _queried_instances(search: Search) -> list[Instance]:
     """Returns the instances whose brokers are queried for names: that of the open page, else the latest few."""
     assert search.actor.tenant is not None
     rows = selectors.instance_list(search.actor.tenant)
     return list(rows.filter(pk=search.instance_id)) or list(rows[:INSTANCES_QUERIED_MAX])
 
 
-def _entries_of_instance(search: Search, instance: Instance, *, is_whole: bool) -> Iterable[Entry]:
+def _entries_of_instance(search: Search, instance: Instance, *, with_pages: bool) -> Iterable[Entry]:
     page, act = _("Page"), _("Action")
     is_reachable, is_changeable = instance.current_phase in REACHABLE, instance.current_phase in CHANGEABLE
     overview_entry = entry_of(instance.name, f"{_('Instance')} {instance.pk}", "page-instance", instance.pk)
     if overview_entry is not None:
         yield overview_entry
-    if not is_whole:
+    if not with_pages:
         return
     pages = [
         (_("Topics"), page, "page-topics", Scope.TOPICS_READ, is_reachable),

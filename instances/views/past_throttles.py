@@ -24,7 +24,7 @@ SPANS = {"hour": (3_600, 60), "day": (86_400, 900), "week": (7 * 86_400, 3_600)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseRow:
-    """A cause of throttling in a step, in words.
+    """Texts about a cause of throttling in a step. `is_first`: it is the first cause of its step.
 
     `end_ms` is the end of the one-hour view to which its start time links.
     """
@@ -65,7 +65,7 @@ def past_context(query: QueryDict, instance: Instance) -> dict[str, object]:
 
 def _rows(causes: list[PastCause], step_s: int) -> list[CauseRow]:
     result = []
-    before: datetime | None = None
+    previous_start: datetime | None = None
     for cause in causes:
         result.append(
             CauseRow(
@@ -75,10 +75,10 @@ def _rows(causes: list[PastCause], step_s: int) -> list[CauseRow]:
                 limit=limit_text(cause.kind, cause.quota) or quota_limit(cause.whole_limit_per_s, cause.quota),
                 clients=tuple(client_name(user, client_id) for user, client_id in cause.clients),
                 end_ms=_ms(cause.start + timedelta(seconds=max(step_s, SPANS["hour"][0]))),
-                is_first=cause.start != before,
+                is_first=cause.start != previous_start,
             )
         )
-        before = cause.start
+        previous_start = cause.start
     return result
 
 

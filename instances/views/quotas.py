@@ -70,7 +70,7 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             add_errors(form, error, FIELDS)
         else:
             messages.success(request, _("The quota of %(who)s is in force.") % {"who": _entity_text(user, client_id)})
-            _warn(
+            _warn_if_below_one_batch(
                 request,
                 ClientQuota(user=user, client_id=client_id, limits=unchanged | entered | _without_unset(limits)),
             )
@@ -82,8 +82,8 @@ def _without_unset(limits: dict[str, float | None]) -> dict[str, float]:
     return {key: value for key, value in limits.items() if value is not None}
 
 
-def _warn(request: HttpRequest, quota: ClientQuota) -> None:
-    """Warns of a limit that one batch may exceed."""
+def _warn_if_below_one_batch(request: HttpRequest, quota: ClientQuota) -> None:
+    """Shows a warning if one batch may exceed a limit."""
     wait_s = selectors.seconds_of_one_batch(quota)
     if wait_s:
         text = _("One batch of 1 MiB passes whole under it, and what follows waits up to %(span)s.")
@@ -224,20 +224,20 @@ def _row(quota: ClientQuota) -> dict[str, object]:
 
 def _explanations(instance: Instance, explain_form: ExplainForm) -> list[dict[str, object]]:
     user, client_id = explain_form.cleaned_data["user"] or ANONYMOUS, explain_form.cleaned_data["client_id"]
-    result = selectors.effective_quota(instance, user=user, client_id=client_id)
-    return [_explanation(effective) for effective in result]
+    effective_quotas = selectors.effective_quota(instance, user=user, client_id=client_id)
+    return [_explanation(effective) for effective in effective_quotas]
 
 
 def _explanation(effective: Effective) -> dict[str, object]:
     rows = []
-    for view in effective.levels:
+    for level in effective.levels:
         text = {
-            "applies": _("%(limit)s applies") % {"limit": quota_limit(view.limit, effective.quota)},
-            "weaker": quota_limit(view.limit, effective.quota),
+            "applies": _("%(limit)s applies") % {"limit": quota_limit(level.limit, effective.quota)},
+            "weaker": quota_limit(level.limit, effective.quota),
             "not_set": _("not set"),
             "not_asked": _("needs a client id"),
-        }[view.verdict]
+        }[level.verdict]
         rows.append(
-            {"level": view.level, "name": level_text(view.level), "value": text, "wins": view.verdict == "applies"}
+            {"level": level.level, "name": level_text(level.level), "value": text, "wins": level.verdict == "applies"}
         )
     return {"title": QUOTA_LABELS[effective.quota], "limit": effective.limit, "lines": rows}

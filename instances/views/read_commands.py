@@ -14,7 +14,7 @@ from instances.views.snippet_security import PLACEHOLDER_PASSWORD, PLACEHOLDER_U
 from tenants.api.base import API_ROOT
 from tenants.mails import public_url
 
-_MS = 1_000
+_MS_PER_S = 1_000
 
 
 class ReadCommands:
@@ -33,22 +33,22 @@ class ReadCommands:
         return f"{self._kcat} -p {partition} -o {offset} -c 1 -e -f '%T %p@%o %k %h %s\\n'"
 
     def curl(self, partition: int, offset: int) -> str:
-        return self._get({"start": f"{OFFSET}:{offset}", "partition": partition, "limit": 1})
+        return self._curl_command({"start": f"{OFFSET}:{offset}", "partition": partition, "limit": 1})
 
     def kcat_of_page(self, form: ReadForm) -> str:
-        """Returns the command that reads from the start of a page on, without its filters."""
+        """Returns the command that reads all messages from the start of a page, without its filters."""
         values = form.cleaned_data
         kind = values["start"] or NEWEST
         start = {NEWEST: f"-{limits.PAGE_MESSAGES_DEFAULT}", OFFSET: str(values["offset"])}.get(kind, "beginning")
         if values["time"] is not None and kind == TIME:
-            start = f"s@{int(values['time'].timestamp() * _MS)}"
+            start = f"s@{int(values['time'].timestamp() * _MS_PER_S)}"
         partition = "" if values["partition"] is None else f" -p {values['partition']}"
         return f"{self._kcat}{partition} -o {start} -e -f '%T %p@%o %k %s\\n'"
 
     def curl_of_page(self, form: ReadForm) -> str:
-        start = {"start": form.start_words, "partition": form.cleaned_data["partition"]}
-        return self._get({**start, **form.filters.given})
+        start = {"start": form.start_text, "partition": form.cleaned_data["partition"]}
+        return self._curl_command({**start, **form.filters.non_empty})
 
-    def _get(self, query: dict[str, object]) -> str:
+    def _curl_command(self, query: dict[str, object]) -> str:
         query_string = urlencode({name: value for name, value in query.items() if value is not None})
         return f'curl -H "Authorization: Bearer $TOKEN" {shlex.quote(f"{self._url}?{query_string}")}'

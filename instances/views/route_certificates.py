@@ -20,7 +20,7 @@ from tenants.views.base import add_errors, wording
 DATETIME_FACTS: Final = ("not_before", "not_after", "this_update", "next_update")
 
 
-class Part(NamedTuple):
+class CertificatePart(NamedTuple):
     """A part of a route that is set and removed as a whole. `attribute` of the route is its public summary; `setter`
     and `remover` are names of services.
     """
@@ -32,12 +32,12 @@ class Part(NamedTuple):
     securities: frozenset[str]
 
 
-PARTS: Final = {
-    "client_ca": Part("client_ca", ClientCaForm, "set_client_ca", "remove_client_ca", frozenset({MTLS})),
-    "revocation_list": Part(
+CERTIFICATE_PARTS: Final = {
+    "client_ca": CertificatePart("client_ca", ClientCaForm, "set_client_ca", "remove_client_ca", frozenset({MTLS})),
+    "revocation_list": CertificatePart(
         "revocation", RevocationListForm, "set_revocation_list", "remove_revocation_list", frozenset({MTLS})
     ),
-    "certificate": Part("certificate", CertificateForm, "set_certificate", "remove_certificate", WITH_TLS),
+    "certificate": CertificatePart("certificate", CertificateForm, "set_certificate", "remove_certificate", WITH_TLS),
 }
 REMOVE: Final = "remove_"
 
@@ -50,7 +50,7 @@ def change_certificates(
     Raises `NotFound` for an unknown part.
     """
     name = action.removeprefix(REMOVE)
-    part = PARTS.get(name)
+    part = CERTIFICATE_PARTS.get(name)
     if part is None:
         raise NotFound
     target = {"acting": request.actor, "instance": instance, "route": route}  # type: ignore[attr-defined]
@@ -82,7 +82,7 @@ def certificate_context(route: Route, invalid_forms: dict[str, forms.Form]) -> d
             "form": invalid_forms.get(name) or part.form(auto_id=f"{name}-%s"),
             "is_wrong": name in invalid_forms,
         }
-        for name, part in PARTS.items()
+        for name, part in CERTIFICATE_PARTS.items()
         if route.security in part.securities
     }
     return {"parts": parts}

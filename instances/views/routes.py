@@ -132,8 +132,8 @@ def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
 
 
 def _crumbs(instance: Instance, route: Route, *more: Crumb) -> list[Crumb]:
-    own_url = reverse("page-route", args=[instance.pk, route.name]) if more else None
-    return [(_("Routes"), reverse("page-routes", args=[instance.pk])), (route.name, own_url), *more]
+    route_page_url = reverse("page-route", args=[instance.pk, route.name]) if more else None
+    return [(_("Routes"), reverse("page-routes", args=[instance.pk])), (route.name, route_page_url), *more]
 
 
 def _route_context(route: Route) -> dict[str, Any]:

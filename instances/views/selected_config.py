@@ -1,4 +1,4 @@
-"""Settings of several topics at once: checked for each of them, shown, and applied after a confirmation."""
+"""Change of settings of several topics at once: validated for each, shown, and applied after a confirmation."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def selected_config_page(request: HttpRequest, instance: Instance, names: Sequen
         config = form.config
         refusals = _refusals(request, instance, names, config) if config else []
     refused = {name for name, _reason in refusals}
-    accepting = [name for name in names if name not in refused]
+    accepting_names = [name for name in names if name not in refused]
     context = {
-        "form": form, "groups": list(form.groups()), "names": names, "taking": accepting, "refusals": refusals,
+        "form": form, "groups": list(form.groups()), "names": names, "taking": accepting_names, "refusals": refusals,
         "changes": form.changes if config else (), "agreed": json.dumps(config),
         "note": _("Nothing is changed.") if form.is_bound and not form.errors and not config else "",
     }  # fmt: skip

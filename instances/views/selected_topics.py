@@ -1,4 +1,4 @@
-"""One action on several topics that were selected in the list: shown, confirmed once, and done one by one."""
+"""Action on several topics that were selected in the list: shown, confirmed once, and applied to each of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PURGE, DELETE, CONFIG = "purge", "delete", "config"
 
 @dataclass(frozen=True, slots=True)
 class SelectedTopic:
-    """A topic with the effect of the action, or the reason why it is left out. None is unknown."""
+    """A topic with the messages and bytes that the action deletes (None: unknown), or the reason why it is left out."""
 
     name: str
     message_count: int | None
@@ -52,7 +52,7 @@ def selected_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     if act == CONFIG:
         return selected_config_page(request, instance, names)
     if request.POST.get("typed") == instance.name:
-        return _carry_out(request, instance, act, names)
+        return _apply(request, instance, act, names)
     rows = {row.name: row for row in topic_table(instance).rows}
     topics = [_selected(request, instance, act, name, rows.get(name)) for name in names]
     accepting = [topic for topic in topics if not topic.refusal]
@@ -80,7 +80,7 @@ def _selected(request: HttpRequest, instance: Instance, act: str, name: str, row
     return SelectedTopic(name, purge.messages, row.size_bytes)
 
 
-def _carry_out(request: HttpRequest, instance: Instance, act: str, names: Sequence[str]) -> HttpResponse:
+def _apply(request: HttpRequest, instance: Instance, act: str, names: Sequence[str]) -> HttpResponse:
     """Does the action on each topic with an audit row of its own; a refusal does not stop the others."""
     apply = _purge if act == PURGE else _delete
     refusals: list[str] = []

@@ -35,13 +35,13 @@ Setting = tuple[str, str]
 
 class SnippetLines(NamedTuple):
     """Lines that security adds to a snippet: `settings` of the client, and in some languages `imports`, lines `before`
-    the client, and settings `of_consumers` if these differ.
+    the client, and `consumer_settings` if consumers need other settings.
     """
 
     settings: str = ""
     imports: tuple[str, ...] = ()
     before: str = ""
-    of_consumers: str = ""
+    consumer_settings: str = ""
 
 
 class Login(NamedTuple):
@@ -95,20 +95,22 @@ class ClientSecurity(NamedTuple):
 
     def lines(self, choice: str) -> SnippetLines:
         """Returns the lines that security adds to the snippet `choice`; none for a client without security."""
-        return SnippetLines() if self == OPEN else LINES[choice](self)
+        return SnippetLines() if self == NO_SECURITY else SNIPPET_WRITERS[choice](self)
 
 
-class Writer(Protocol):
+class SnippetWriter(Protocol):
+    """Function that returns the lines for the snippet in one language."""
+
     def __call__(self, security: ClientSecurity) -> SnippetLines: ...
 
 
-OPEN: Final = ClientSecurity()
+NO_SECURITY: Final = ClientSecurity()
 
 
 def client_security(route: Route | None, login: Login, ca_url: str) -> ClientSecurity:
     """Returns the security settings for a route, with `login` if it requires a user; none without a route."""
     if route is None:
-        return OPEN
+        return NO_SECURITY
     tls = None
     if route.security in WITH_TLS:
         has_own_certificate = bool(getattr(route, "certificate", None))
@@ -168,7 +170,7 @@ def _java(security: ClientSecurity) -> SnippetLines:
 
 
 def _go(security: ClientSecurity) -> SnippetLines:
-    options, before, of_tls = "", "", []
+    options, before, tls_fields = "", "", []
     imports: list[str] = []
     if security.login is not None:
         auth = f"scram.Auth{{User: {_quoted(security.login.username)}, Pass: {_quoted(security.login.password)}}}"
@@ -177,13 +179,13 @@ def _go(security: ClientSecurity) -> SnippetLines:
     if security.has_ca:
         before += _go_call("ca", f'os.ReadFile("{CA_FILE}")')
         before += "\ttrusted := x509.NewCertPool()\n\ttrusted.AppendCertsFromPEM(ca)\n"
-        of_tls.append("RootCAs: trusted")
+        tls_fields.append("RootCAs: trusted")
         imports += ["crypto/x509", "os"]
     if security.has_client_certificate:
         before += _go_call("own", f'tls.LoadX509KeyPair("{CLIENT_CERTIFICATE_FILE}", "{CLIENT_KEY_FILE}")')
-        of_tls.append("Certificates: []tls.Certificate{own}")
+        tls_fields.append("Certificates: []tls.Certificate{own}")
     if security.tls is not None:
-        options += f",\n\t\tkgo.DialTLSConfig(&tls.Config{{{', '.join(of_tls)}}})"
+        options += f",\n\t\tkgo.DialTLSConfig(&tls.Config{{{', '.join(tls_fields)}}})"
         imports.append("crypto/tls")
     return SnippetLines(options, tuple(imports), before)
 
@@ -235,10 +237,10 @@ def _shell(security: ClientSecurity) -> SnippetLines:
     settings = [shlex.quote(f"{name}={value}") for name, value in _java_settings(security)]
     producer = "".join(f" \\\n  --producer-property {setting}" for setting in settings)
     consumer = "".join(f" \\\n  --consumer-property {setting}" for setting in settings)
-    return SnippetLines(producer, of_consumers=consumer)
+    return SnippetLines(producer, consumer_settings=consumer)
 
 
-LINES: Final[dict[str, Writer]] = {
+SNIPPET_WRITERS: Final[dict[str, SnippetWriter]] = {
     "python": _python,
     "java": _java,
     "go": _go,

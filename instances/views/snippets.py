@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
-from instances.views.snippet_security import OPEN, ClientSecurity
+from instances.views.snippet_security import NO_SECURITY, ClientSecurity
 
 DEFAULT_TOPIC = "orders"
 
@@ -207,27 +207,27 @@ def topic_for(existing: Collection[str], *, last_viewed: str, created: Iterable[
     return min(existing, default=None)
 
 
-def snippets(address: BootstrapAddress, topic: str | None, security: ClientSecurity = OPEN) -> list[Snippet]:
+def snippets(address: BootstrapAddress, topic: str | None, security: ClientSecurity = NO_SECURITY) -> list[Snippet]:
     """Returns the snippets in all languages for one address; without a topic, with the default name."""
     servers = address.bootstrap_servers
-    quoted = ", ".join(f'"{address}"' for address in servers.split(","))
+    quoted_servers = ", ".join(f'"{server}"' for server in servers.split(","))
 
     def fill_in(choice: str, text: str) -> str:
         lines = security.lines(choice)
-        text = text.replace("<quoted servers>", quoted).replace("<servers>", servers)
+        text = text.replace("<quoted servers>", quoted_servers).replace("<servers>", servers)
         text = text.replace("<topic>", topic or DEFAULT_TOPIC).replace("<imports>", _imports(lines.imports))
         text = text.replace("<before>", lines.before)
         # Last, and by splitting: a password may contain the placeholders of this module.
         pieces = re.split("(<security>|<security of consumers>)", text)
-        settings = {"<security>": lines.settings, "<security of consumers>": lines.of_consumers}
+        settings = {"<security>": lines.settings, "<security of consumers>": lines.consumer_settings}
         return "".join(settings.get(piece, piece) for piece in pieces)
 
     return [Snippet(choice, label, install, fill_in(choice, code)) for choice, label, install, code in TEMPLATES]
 
 
-def _imports(more: Iterable[str]) -> str:
+def _imports(additional: Iterable[str]) -> str:
     """Returns the imports of the Go snippet in gofmt's order: the standard library first."""
-    paths = sorted({"context", "fmt", "log", "time", "github.com/twmb/franz-go/pkg/kgo", *more})
+    paths = sorted({"context", "fmt", "log", "time", "github.com/twmb/franz-go/pkg/kgo", *additional})
     standard, third_party = (
         [f'\t"{path}"' for path in paths if ("." in path) is has_host] for has_host in (False, True)
     )

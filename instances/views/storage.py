@@ -15,7 +15,7 @@ from instances.limits import STORAGE_TOPICS_PER_PAGE
 from instances.metrics.forecast import FillState, Forecast
 from instances.metrics.storage import storage_of, topic_page
 from instances.models import Instance
-from instances.views.attention import InstanceNotice, faults, firing_alerts_of
+from instances.views.attention import InstanceNotice, fault_notices, firing_alerts_of
 from instances.views.common import instance_page, render_instance
 from tenants.choices import Scope
 from tenants.formatting import size, size_use
@@ -32,20 +32,20 @@ def storage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     form = AuditFilterForm(request.GET)
     search_text, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
     alerts = firing_alerts_of(request.actor, instance)  # type: ignore[attr-defined]
-    needs = [notice for notice in faults(instance, alerts) if notice.is_storage or _is_storage_alert(notice)]
+    needs = [notice for notice in fault_notices(instance, alerts) if notice.is_storage or _is_storage_alert(notice)]
     context: dict[str, Any] = {"words": search_text, "is_first": not page_token, "needs": needs}
     if instance.current_phase in REACHABLE:
-        result = storage_of(instance)
+        storage = storage_of(instance)
         topics, next_token = topic_page(
-            instance, result, contains=search_text, page_token=page_token or None, page_size=STORAGE_TOPICS_PER_PAGE
+            instance, storage, contains=search_text, page_token=page_token or None, page_size=STORAGE_TOPICS_PER_PAGE
         )
         context |= {
-            "storage": result,
-            "use": size_use(result.used_bytes, result.bought_bytes),
+            "storage": storage,
+            "use": size_use(storage.used_bytes, storage.bought_bytes),
             "topics": topics,
             "next_token": next_token,
-            "biggest": max((topic.stored_bytes for topic in result.topics), default=0),
-            "forecast": forecast_text(result.forecast),
+            "biggest": max((topic.stored_bytes for topic in storage.topics), default=0),
+            "forecast": forecast_text(storage.forecast),
             "when_full": full_storage_text(instance),
         }
     return render_instance(
@@ -82,13 +82,13 @@ def approximate_duration(duration_s: int) -> str:
 
 def full_storage_text(instance: Instance) -> str:
     """Returns the effect of the settings when the storage is full, in words."""
-    chosen = instance.settings_in_force
-    if chosen["storage_when_full"] == StorageWhenFull.SHRINK_RETENTION:
+    settings = instance.settings_in_force
+    if settings["storage_when_full"] == StorageWhenFull.SHRINK_RETENTION:
         text = _("When it is nearly full, the oldest records go; none younger than %(n)d min.")
-        result = text % {"n": chosen["storage_retention_minutes_min"]}
+        result = text % {"n": settings["storage_retention_minutes_min"]}
     else:
         result = _("When it is full, produce is refused.")
-    if chosen["storage_grow_step_gb"] and chosen["storage_grow_max_gb"]:
-        numbers = {"step": f"{chosen['storage_grow_step_gb']:,}", "most": f"{chosen['storage_grow_max_gb']:,}"}
+    if settings["storage_grow_step_gb"] and settings["storage_grow_max_gb"]:
+        numbers = {"step": f"{settings['storage_grow_step_gb']:,}", "most": f"{settings['storage_grow_max_gb']:,}"}
         result += " " + _("From 90 %% on it grows by %(step)s GB, up to %(most)s GB.") % numbers
     return result

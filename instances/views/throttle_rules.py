@@ -1,4 +1,4 @@
-"""Context of "Why am I slow?": the throttles grouped by rule, in words. Pure."""
+"""Context of "Why am I slow?": the throttles grouped by rule, as texts. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tenants.formatting import quota_limit
 ENDED_SHOWN_MS = 60_000
 # Delays that are further apart are two bursts, as in a broker's throttle ledger.
 BURST_GAP_MS = 10_000
-# Shares that were reported further apart are of different allocations: they do not add up to the limit.
+# Shares that were reported further apart belong to different allocations, and do not add up to the limit.
 SAME_ALLOCATION_MS = 2_000
 WAITERS_SHOWN_MAX = 3
 QUOTA_KINDS = ("client_quota", "topic_quota")
@@ -31,7 +31,7 @@ REFUSING_KINDS = ("capacity", "frozen")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule that delays clients or did a moment ago, summed over brokers and clients.
+    """A rule that delays clients or did within the last minute, summed over brokers and clients.
 
     `limit` is the bought or set limit in words; `brokers` has the share of each broker.
     """
@@ -79,13 +79,13 @@ def ledger_rows(ledger: Throttles, bandwidth_bytes_per_s: int) -> list[LedgerRow
 
 def _row(entry: Throttle, bandwidth_bytes_per_s: int) -> LedgerRow:
     is_bandwidth = entry.kind == "instance_bandwidth"
-    whole = float(bandwidth_bytes_per_s) if is_bandwidth else entry.whole_limit_per_s
-    is_shared = entry.limit_per_s is not None and entry.limit_per_s != whole
+    whole_limit = float(bandwidth_bytes_per_s) if is_bandwidth else entry.whole_limit_per_s
+    is_shared = entry.limit_per_s is not None and entry.limit_per_s != whole_limit
     return LedgerRow(
         entry=entry,
         title=rule_title(entry.kind, entry.quota, entry.entity),
         level=scope_text(entry.kind, entry.quota, entry.level),
-        limit=limit_text(entry.kind, entry.quota) or quota_limit(whole, entry.quota),
+        limit=limit_text(entry.kind, entry.quota) or quota_limit(whole_limit, entry.quota),
         share=quota_limit(entry.limit_per_s, entry.quota) if is_shared else "",
     )
 
@@ -106,14 +106,14 @@ def rules_now(ledger: Throttles, bandwidth_bytes_per_s: int, shares: Bandwidth |
 
 
 def _mean(entries: Iterable[Throttle]) -> float:
-    waits = [(entry.delay_ms_mean, entry.count) for entry in entries]
-    total = sum(count for _delay, count in waits)
-    return sum(wait * count for wait, count in waits) / total if total else 0.0
+    delays_and_counts = [(entry.delay_ms_mean, entry.count) for entry in entries]
+    total = sum(count for _delay_ms, count in delays_and_counts)
+    return sum(delay_ms * count for delay_ms, count in delays_and_counts) / total if total else 0.0
 
 
-def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, current: Bandwidth | None) -> Rule:
-    first = entries[0]
-    kind, quota = first.kind, first.quota
+def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, current_shares: Bandwidth | None) -> Rule:
+    first_entry = entries[0]
+    kind, quota = first_entry.kind, first_entry.quota
     by_broker: dict[int, list[Throttle]] = {}
     for entry in entries:
         by_broker.setdefault(entry.broker_id, []).append(entry)
@@ -123,12 +123,14 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, curr
     mean_ms, count = _mean(entries), sum(entry.count for entry in entries)
     latest = max(entries, key=lambda entry: entry.last_ms)
     is_bandwidth = kind == "instance_bandwidth"
-    whole = float(bandwidth_bytes_per_s) if is_bandwidth else latest.whole_limit_per_s
+    whole_limit = float(bandwidth_bytes_per_s) if is_bandwidth else latest.whole_limit_per_s
     shares = (
-        _bandwidth_shares(sorted(by_broker), quota, whole, current) if is_bandwidth else _quota_shares(by_broker, whole)
+        _bandwidth_shares(sorted(by_broker), quota, whole_limit, current_shares)
+        if is_bandwidth
+        else _quota_shares(by_broker, whole_limit)
     )
     if is_bandwidth:
-        is_shared = any(entry.limit_per_s is not None and entry.limit_per_s < (whole or 0) for entry in entries)
+        is_shared = any(entry.limit_per_s is not None and entry.limit_per_s < (whole_limit or 0) for entry in entries)
         sentence = bandwidth_sentence(quota, mean_ms, float(bandwidth_bytes_per_s), shares, is_shared=is_shared)
     elif kind in QUOTA_KINDS:
         sentence = quota_sentence(latest, mean_ms, sorted(by_broker))
@@ -137,16 +139,20 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, curr
     else:
         sentence = broker_sentence(kind, quota, mean_ms, sorted(by_broker))
     return Rule(
-        title=rule_title(kind, quota, first.entity),
+        title=rule_title(kind, quota, first_entry.entity),
         sentence=sentence,
-        level=scope_text(kind, quota, first.level),
-        limit=limit_text(kind, quota) or quota_limit(whole, quota),
+        level=scope_text(kind, quota, first_entry.level),
+        limit=limit_text(kind, quota) or quota_limit(whole_limit, quota),
         delay_ms=mean_ms,
         p95_ms=max(entry.delay_ms_p95 for entry in entries),
         waiters=tuple(names[:WAITERS_SHOWN_MAX]),
         waiters_more=max(0, len(names) - WAITERS_SHOWN_MAX),
         brokers=tuple(
-            (broker, _mean(by_broker[broker]), "" if share is None or share == whole else quota_limit(share, quota))
+            (
+                broker,
+                _mean(by_broker[broker]),
+                "" if share is None or share == whole_limit else quota_limit(share, quota),
+            )
             for broker, share in shares.items()
         ),
         since_ms=since_ms,
@@ -158,8 +164,8 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, curr
         is_bandwidth=is_bandwidth,
         is_refusal=kind in REFUSING_KINDS,
         count=count,
-        user=first.entity.get("user"),
-        client_id=first.entity.get("client_id"),
+        user=first_entry.entity.get("user"),
+        client_id=first_entry.entity.get("client_id"),
     )
 
 
@@ -177,21 +183,21 @@ def _latest_burst(entries: Iterable[Throttle], now_ms: int) -> tuple[int, int]:
 
 
 def _bandwidth_shares(
-    brokers: Iterable[int], quota: str, whole: float | None, current: Bandwidth | None
+    brokers: Iterable[int], quota: str, whole_limit: float | None, current_shares: Bandwidth | None
 ) -> dict[int, float | None]:
     """Returns the current share of each broker; None for all if it is unknown."""
-    known = current.brokers if current is not None else {}
+    part_by_broker = current_shares.brokers if current_shares is not None else {}
     share_by_broker = {
         number: float((part.produce if is_produce(quota) else part.consume).share_bytes_per_s)
         for number in brokers
-        if (part := known.get(number)) is not None
+        if (part := part_by_broker.get(number)) is not None
     }
-    return _unless_inconsistent({number: share_by_broker.get(number) for number in brokers}, whole)
+    return _unless_inconsistent({number: share_by_broker.get(number) for number in brokers}, whole_limit)
 
 
-def _quota_shares(by_broker: Mapping[int, list[Throttle]], whole: float | None) -> dict[int, float | None]:
-    """Returns the share that each broker had of a quota when it last delayed a client; None if that was too long before
-    the latest of them.
+def _quota_shares(by_broker: Mapping[int, list[Throttle]], whole_limit: float | None) -> dict[int, float | None]:
+    """Returns the share that each broker had of a quota when it last delayed a client; None if that was more than
+    `SAME_ALLOCATION_MS` before the last delay on any broker.
     """
     latest = {number: max(entries, key=lambda entry: entry.last_ms) for number, entries in sorted(by_broker.items())}
     newest_ms = max(entry.last_ms for entry in latest.values())
@@ -199,15 +205,15 @@ def _quota_shares(by_broker: Mapping[int, list[Throttle]], whole: float | None) 
         number: entry.limit_per_s if newest_ms - entry.last_ms <= SAME_ALLOCATION_MS else None
         for number, entry in latest.items()
     }
-    if all(share == whole for share in shares.values()):
+    if all(share == whole_limit for share in shares.values()):
         return shares  # a quota that holds on each broker
-    return _unless_inconsistent(shares, whole)
+    return _unless_inconsistent(shares, whole_limit)
 
 
-def _unless_inconsistent(shares: Mapping[int, float | None], whole: float | None) -> dict[int, float | None]:
+def _unless_inconsistent(shares: Mapping[int, float | None], whole_limit: float | None) -> dict[int, float | None]:
     """Returns the shares, or None for each if they add up to more than the limit, because they are of different
     moments.
     """
     total = sum(share for share in shares.values() if share is not None)
-    is_too_much = whole is not None and total > whole
+    is_too_much = whole_limit is not None and total > whole_limit
     return dict.fromkeys(shares) if is_too_much else dict(shares)

@@ -1,4 +1,4 @@
-"""Words of "Why am I slow?": names, levels and limits of rules, and sentences about their effect."""
+"""Texts of "Why am I slow?": names, levels and limits of rules, and sentences about their effect."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def share_reason_text(reason: str) -> str:
 def bandwidth_sentence(
     quota: str, mean_ms: float, limit: float, shares: Mapping[int, float | None], *, is_shared: bool
 ) -> str:
-    """Returns a sentence about an instance's bandwidth. `is_shared`: a delaying broker had less than all of it."""
+    """Returns a sentence about an instance's bandwidth. `is_shared`: a broker that delays has less than all of it."""
     values = {"limit": rate_limit(limit), "delay": delay(mean_ms), "brokers": _broker_shares_text(shares)}
     if not is_shared:
         if is_produce(quota):

@@ -14,7 +14,7 @@ from instances import selectors, services
 from instances.models import Instance
 from instances.services import Purge
 from instances.topics.forms import ConfirmedOffsetsForm, PurgeForm
-from instances.topics.purging import PurgeTarget
+from instances.topics.purging import PartitionPurge, PurgeTarget
 from instances.views.common import instance_page
 from instances.views.topics import render_topic
 from tenants.choices import Scope
@@ -22,7 +22,7 @@ from tenants.errors import DomainError
 from tenants.formatting import count
 from tenants.views.base import add_errors, wording
 
-LINES_SHOWN_MAX = 100
+PARTITIONS_SHOWN_MAX = 100
 
 
 @instance_page(Scope.TOPICS_WRITE)
@@ -43,10 +43,14 @@ def purge_page(request: HttpRequest, instance: Instance, name: str) -> HttpRespo
             error_message = _error_text(form, error)
     context = {
         "form": form, "purge": purge, "note": error_message,
-        "lines": [] if purge is None else sorted(purge.purged, key=lambda line: -line.messages)[:LINES_SHOWN_MAX],
+        "lines": [] if purge is None else _largest_first(purge)[:PARTITIONS_SHOWN_MAX],
         "offsets": "" if purge is None else json.dumps(purge.offsets),
     }  # fmt: skip
     return render_topic(request, instance, topic, "purge", context, status=422 if form.errors or error_message else 200)
+
+
+def _largest_first(purge: Purge) -> list[PartitionPurge]:
+    return sorted(purge.purged, key=lambda partition: -partition.messages)
 
 
 def _error_text(form: PurgeForm, error: DomainError) -> str:

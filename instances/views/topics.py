@@ -50,7 +50,7 @@ def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "worst": max((topic.row.lag or 0 for topic in page.items), default=0),
         "deleted": deleted_topics_with_bytes(instance),
         "copies": list(services.topic_copies(instance)),
-        "refused": [{"name": item.name, "reason": localized(item.reason)} for item in page.table.refused],
+        "refused": [{"name": topic.name, "reason": localized(topic.reason)} for topic in page.table.refused],
     }  # fmt: skip
     template = "instances/topic_rows.html" if request.headers.get("HX-Request") else "instances/topics.html"
     return render_instance(request, template, instance, context, section="topics", crumbs=[(_("Topics"), None)])
@@ -149,7 +149,7 @@ def partitions_tab(request: HttpRequest, instance: Instance, name: str) -> HttpR
             )
             return redirect("page-topic-partitions", instance.pk, name)
     sizes = interfaces.observation.implementation.topic_sizes(instance.pk, name)
-    partition_reports, unresponsive = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
+    partition_reports, unresponsive = sizes.partitions.get(name, {}), {broker.broker_id for broker in sizes.silent}
     rows = [(partition, partition_reports.get(partition.index)) for partition in topic.partitions]
     biggest = max((summary["size_bytes"] for _partition, summary in rows if summary), default=0)
     # Reports of brokers are up to a second old: they may lack a new partition, though its leader answers.

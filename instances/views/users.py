@@ -225,15 +225,15 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 
 def _crumbs(instance: Instance, name: str, *more: Crumb) -> list[Crumb]:
-    own_url = user_url("page-user", instance.pk, name) if more else None
-    return [(_("Users"), reverse("page-users", args=[instance.pk])), (name, own_url), *more]
+    user_page_url = user_url("page-user", instance.pk, name) if more else None
+    return [(_("Users"), reverse("page-users", args=[instance.pk])), (name, user_page_url), *more]
 
 
 def _new_password_context(instance: Instance, name: str, secret: NewSecret) -> dict[str, Any]:
     """Returns the context of a new password, with snippets for the first route with SASL."""
     route = sasl_route(instance)
     security = client_security(route, Login(name, secret.password), ca_url())
-    topics = selectors.topics_created(instance)
+    topics = selectors.recently_created_topics(instance)
     return {
         "made": name,
         "password": secret.password,

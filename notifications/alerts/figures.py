@@ -16,7 +16,7 @@ from brokers.models import Broker, Cluster, Placement
 from brokers.monitoring import cluster_overview, delays
 from brokers.monitoring.cluster_overview import ClusterMap
 from instances.groups import lag_history
-from instances.groups.lag_history import Latest
+from instances.groups.lag_history import LatestLags
 from instances.lifecycle.phases import REACHABLE
 from instances.metrics import storage_history
 from instances.metrics.storage_use import used_percent
@@ -51,7 +51,7 @@ class Figures:
     instances: Mapping[str, Instance] = field(default_factory=dict)
     cluster_of: Mapping[str, str] = field(default_factory=dict)
     used_bytes: Mapping[str, int] = field(default_factory=dict)
-    lags: Mapping[str, Mapping[str, Latest]] = field(default_factory=dict)
+    lags: Mapping[str, Mapping[str, LatestLags]] = field(default_factory=dict)
     # By instance id and length of the window in minutes.
     delayed_minutes: Mapping[tuple[str, int], int] = field(default_factory=dict)
     delays_known: Mapping[str, datetime] = field(default_factory=dict)
@@ -139,12 +139,12 @@ def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
 
 def _used_bytes(instance_ids: set[str], now_ms: int) -> dict[str, int]:
     oldest_ms = now_ms - int(STORAGE_KNOWN_FOR.total_seconds()) * MS_PER_S
-    samples = storage_history.latest_of(instance_ids) if instance_ids else {}
+    samples = storage_history.latest_samples(instance_ids) if instance_ids else {}
     return {instance_id: used for instance_id, (at_ms, used) in samples.items() if at_ms >= oldest_ms}
 
 
-def _lags(instance_ids: set[str], now_ms: int) -> dict[str, dict[str, Latest]]:
-    return lag_history.latest_of(instance_ids, now_ms) if instance_ids else {}
+def _lags(instance_ids: set[str], now_ms: int) -> dict[str, dict[str, LatestLags]]:
+    return lag_history.latest_lags_by_instance(instance_ids, now_ms) if instance_ids else {}
 
 
 def _delays_known(cluster_ids: set[str], now: datetime) -> dict[str, datetime]:

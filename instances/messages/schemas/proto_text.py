@@ -1,7 +1,7 @@
-"""Parser of `.proto` files (proto2, proto3), as far as decoding needs them: options and services are passed over. Pure.
+"""Parser of the parts of `.proto` files (proto2, proto3) that decoding needs; it skips options and services. Pure.
 
-It is linear in the text. Imports are those of `google/protobuf/` that Penstock knows by heart; other files are pasted
-into one, or given as a descriptor set.
+Its time is linear in the text. Only the imports from `google/protobuf/` in `WELL_KNOWN` are supported; a schema of
+several files is pasted into one file, or uploaded as a descriptor set.
 """
 
 from __future__ import annotations
@@ -45,24 +45,25 @@ message Value {
   }
 }
 """
-_KNOWN_FILES: Final = ("timestamp", "duration", "any", "empty", "field_mask", "wrappers", "struct")
-_KNOWN_IMPORTS: Final = frozenset(f"google/protobuf/{name}.proto" for name in _KNOWN_FILES)
+_WELL_KNOWN_FILES: Final = ("timestamp", "duration", "any", "empty", "field_mask", "wrappers", "struct")
+_WELL_KNOWN_IMPORTS: Final = frozenset(f"google/protobuf/{name}.proto" for name in _WELL_KNOWN_FILES)
 
 
 def parse(text: str) -> Types:
     """Returns the types of a file. Raises `WrongSchema`."""
     types = Types()
-    known = _Parser(WELL_KNOWN, types)
-    known.file()
-    types.top.clear()
+    _Parser(WELL_KNOWN, types).file()
+    types.top_level.clear()
     _Parser(text, types).file()
     types.resolve()
-    if not types.top:
+    if not types.top_level:
         raise WrongSchema("The file declares no message.")
     return types
 
 
 class _Parser:
+    """Recursive-descent parser that adds the declarations of one file to `types`."""
+
     def __init__(self, text: str, types: Types) -> None:
         self._tokens = _tokens(text)
         self._at = 0
@@ -72,7 +73,7 @@ class _Parser:
     def file(self) -> None:
         while (word := self._peek()) is not None:
             if word == "message":
-                self._types.top.append(self._message(self._package, 0))
+                self._types.top_level.append(self._message(self._package, 0))
             elif word == "enum":
                 self._enum(self._package)
             elif word == "package":
@@ -92,7 +93,7 @@ class _Parser:
             self._next()
         name = self._next()[1:-1]
         self._expect(";")
-        if name not in _KNOWN_IMPORTS:
+        if name not in _WELL_KNOWN_IMPORTS:
             raise WrongSchema(
                 f"{name[:100]} cannot be imported: paste what is used of it, or upload a descriptor set."
             )  # fmt: skip
@@ -107,7 +108,7 @@ class _Parser:
         return message
 
     def _body(self, message: MessageType, depth: int) -> None:
-        """Reads declarations up to the closing brace; those of a oneof belong to the message around it."""
+        """Reads declarations up to the closing brace; those of a oneof are added to the enclosing message."""
         while (word := self._peek()) != "}":
             if word is None:
                 raise self._error()
@@ -138,10 +139,10 @@ class _Parser:
         if kind == "group":
             raise WrongSchema("Groups are not decoded; write a message instead.")
         name = self._name()
-        self._types.add_field(message, _field(name, self._number_of_field(), kind, is_repeated))
+        self._types.add_field(message, _field(name, self._field_number(), kind, is_repeated))
 
     def _map(self, message: MessageType) -> None:
-        """A map is a repeated message with the fields key and value."""
+        """Reads a map field, which is a repeated message with the fields key and value."""
         self._next()
         self._expect("<")
         key = self._name()
@@ -149,7 +150,7 @@ class _Parser:
         value = self._name()
         self._expect(">")
         name = self._name()
-        number = self._number_of_field()
+        number = self._field_number()
         if key not in _MAP_KEYS:
             raise WrongSchema(f"Field {name}: {key[:100]} is no key of a map.")
         entry = self._types.add_message(f"{message.name}.{name}.entry", is_map_entry=True)
@@ -157,7 +158,7 @@ class _Parser:
         self._types.add_field(entry, _field("value", 2, value, False))
         self._types.add_field(message, Field(name, number, "", f".{entry.name}", True))
 
-    def _number_of_field(self) -> int:
+    def _field_number(self) -> int:
         self._expect("=")
         number = self._integer()
         if self._peek() == "[":
@@ -183,7 +184,7 @@ class _Parser:
         self._next()
 
     def _skip_statement(self) -> None:
-        """Passes over everything up to a semicolon, or to the end of a block."""
+        """Skips everything up to a semicolon, or to the end of a block."""
         while (word := self._next()) != ";":
             if word in _CLOSING:
                 self._at -= 1
@@ -192,14 +193,14 @@ class _Parser:
                     return
 
     def _skip_group(self) -> None:
-        """Passes over brackets and what is inside."""
-        open_groups = [_CLOSING[self._next()]]
-        while open_groups:
+        """Skips a bracket, its content and the closing bracket."""
+        expected_closings = [_CLOSING[self._next()]]
+        while expected_closings:
             word = self._next()
-            if word == open_groups[-1]:
-                open_groups.pop()
+            if word == expected_closings[-1]:
+                expected_closings.pop()
             elif word in _CLOSING:
-                open_groups.append(_CLOSING[word])
+                expected_closings.append(_CLOSING[word])
 
     def _peek(self, ahead: int = 0) -> str | None:
         at = self._at + ahead
@@ -250,7 +251,7 @@ def _joined(scope: str, name: str) -> str:
 
 
 def _tokens(text: str) -> Sequence[str]:
-    found: list[str] = []
+    tokens: list[str] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -258,5 +259,5 @@ def _tokens(text: str) -> Sequence[str]:
             raise WrongSchema(f'Not understood: "{text[at : at + 20]}"')
         at = match.end()
         if match["skipped"] is None:
-            found.append(match[0])
-    return found
+            tokens.append(match[0])
+    return tokens

@@ -30,28 +30,33 @@ message EnumDescriptorProto { optional string name = 1; repeated EnumValueDescri
 message EnumValueDescriptorProto { optional string name = 1; optional int32 number = 2; }
 message MessageOptions { optional bool map_entry = 7; }
 """)
-_KINDS: Final = {
+# Scalar types by their number in `FieldDescriptorProto.type`.
+_SCALAR_BY_TYPE_NUMBER: Final = {
     1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32", 8: "bool", 9: "string",
     12: "bytes", 13: "uint32", 15: "sfixed32", 16: "sfixed64", 17: "sint32", 18: "sint64",
 }  # fmt: skip
 _GROUP: Final = "10"
 _REPEATED: Final = "3"
-_FIRST: Final = (0,)
+_FIRST_MESSAGE: Final = (0,)
 
 
 class ProtobufSchema:
-    """Decodes messages of one file. `message` is the one that unframed values have."""
+    """Decodes messages of one file. Values without Confluent's header are of the type `message`, or of the first type
+    if it is empty.
+    """
 
     def __init__(self, types: Types, message: str) -> None:
         self._types = types
-        found = types.named(message) if message else types.message(_FIRST)
-        if found is None:
+        message_type = types.message_by_name(message) if message else types.message_at(_FIRST_MESSAGE)
+        if message_type is None:
             raise WrongSchema(f"The file has no message {message[:100]}, or several.")
-        self._message = found
+        self._plain_message = message_type
 
     def decode(self, payload: bytes, indexes: tuple[int, ...] | None = None) -> Any:
-        """Returns a message as parsed JSON; `indexes` name it where a value is framed. Raises `Undecodable`."""
-        message = self._message if indexes is None else self._types.message(indexes)
+        """Returns a message as parsed JSON. `indexes` are the message indexes of a framed value, None for a plain one.
+        Raises `Undecodable`.
+        """
+        message = self._plain_message if indexes is None else self._types.message_at(indexes)
         if message is None:
             raise Undecodable(NO_SCHEMA)
         return protobuf_values.decode(self._types, message, payload)
@@ -67,7 +72,7 @@ def parse(text: str, message: str) -> ProtobufSchema:
 
 
 def _descriptor_set(text: str) -> bytes | None:
-    """The bytes of a descriptor set; None for a text that is not base64, as no `.proto` file is."""
+    """Returns the bytes of a descriptor set; None for a text that is not base64. No `.proto` file is base64."""
     try:
         return base64.b64decode("".join(text.split()), validate=True) or None
     except (binascii.Error, ValueError):
@@ -76,22 +81,22 @@ def _descriptor_set(text: str) -> bytes | None:
 
 def _types(raw: bytes) -> Types:
     root = _DESCRIPTOR.messages["google.descriptor.FileDescriptorSet"]
-    work = DecodeBudget(limits.SCHEMA_TYPES_MAX * 8, limits.SCHEMA_CHARS_MAX * 8)
+    budget = DecodeBudget(limits.SCHEMA_TYPES_MAX * 8, limits.SCHEMA_CHARS_MAX * 8)
     try:
-        files = dict(protobuf_values.decode(_DESCRIPTOR, root, raw, work)).get("file", [])
+        files = dict(protobuf_values.decode(_DESCRIPTOR, root, raw, budget)).get("file", [])
     except Undecodable:
         raise WrongSchema("This is neither a .proto file nor a descriptor set in base64.") from None
     types = Types()
     for file in files:
         values = dict(file)
-        # The file itself is the last one: what it imports stands before it.
-        types.top = [
+        # The last file of the set is the schema itself; the files that it imports come before it.
+        types.top_level = [
             _message(types, dict(entry), values.get("package", "")) for entry in values.get("message_type", [])
         ]
         for entry in values.get("enum_type", []):
             _enum(types, dict(entry), values.get("package", ""))
     types.resolve()
-    if not types.top:
+    if not types.top_level:
         raise WrongSchema("The last file of the descriptor set declares no message.")
     return types
 
@@ -117,7 +122,7 @@ def _field(values: dict[str, Any]) -> Field:
         raise WrongSchema("Groups are not decoded; write a message instead.")
     number = int(values.get("number", 0))
     is_repeated = str(values.get("label", "")) == _REPEATED
-    scalar = _KINDS.get(int(kind or 0))
+    scalar = _SCALAR_BY_TYPE_NUMBER.get(int(kind or 0))
     if scalar is not None:
         return Field(name, number, scalar, is_repeated=is_repeated)
     return Field(name, number, "", str(values.get("type_name", "")), is_repeated)
@@ -127,5 +132,5 @@ def _enum(types: Types, values: dict[str, Any], scope: str) -> None:
     names = types.add_enum(".".join(part for part in (scope, str(values.get("name", ""))) if part))
     for entry in values.get("value", []):
         types.count()
-        given = dict(entry)
-        names.setdefault(int(given.get("number", 0)), str(given.get("name", "")))
+        enum_value = dict(entry)
+        names.setdefault(int(enum_value.get("number", 0)), str(enum_value.get("name", "")))

@@ -39,12 +39,14 @@ class MessageType:
 
 
 class Types:
-    """Messages and enumerations of a file and of what it imports. `top` are the messages of the file itself."""
+    """Messages and enumerations of a file and of its imports. `top_level` has the outermost messages of the file
+    itself.
+    """
 
     def __init__(self) -> None:
         self.messages: dict[str, MessageType] = {}
         self.enums: dict[str, dict[int, str]] = {}
-        self.top: list[MessageType] = []
+        self.top_level: list[MessageType] = []
         self._count = 0
 
     def count(self) -> None:
@@ -63,42 +65,42 @@ class Types:
         self.enums[name] = {}
         return self.enums[name]
 
-    def add_field(self, message: MessageType, found: Field) -> None:
+    def add_field(self, message: MessageType, new_field: Field) -> None:
         self.count()
-        if not 0 < found.number <= FIELD_NUMBER_MAX:
-            raise WrongSchema(f"Field {found.name}: {found.number} is no number of a field.")
-        if found.number in message.fields:
-            raise WrongSchema(f"{message.name} has two fields with the number {found.number}.")
-        message.fields[found.number] = found
+        if not 0 < new_field.number <= FIELD_NUMBER_MAX:
+            raise WrongSchema(f"Field {new_field.name}: {new_field.number} is no number of a field.")
+        if new_field.number in message.fields:
+            raise WrongSchema(f"{message.name} has two fields with the number {new_field.number}.")
+        message.fields[new_field.number] = new_field
 
     def resolve(self) -> None:
         """Replaces names of types by full names, looked up from the innermost scope outwards."""
         for message in self.messages.values():
-            for found in message.fields.values():
-                if found.kind not in SCALARS:
-                    found.type_name = self._full_name(found.type_name, message.name)
-                    found.kind = ENUM if found.type_name in self.enums else MESSAGE
+            for message_field in message.fields.values():
+                if message_field.kind not in SCALARS:
+                    message_field.type_name = self._full_name(message_field.type_name, message.name)
+                    message_field.kind = ENUM if message_field.type_name in self.enums else MESSAGE
 
-    def message(self, indexes: tuple[int, ...]) -> MessageType | None:
-        """Returns the message at these positions, from outside inwards."""
-        level, found = self.top, None
+    def message_at(self, indexes: tuple[int, ...]) -> MessageType | None:
+        """Returns the message at these positions, each inside the one before; None if there is none."""
+        level, message = self.top_level, None
         for index in indexes:
             if not 0 <= index < len(level):
                 return None
-            found = level[index]
-            level = found.nested
-        return found
+            message = level[index]
+            level = message.nested
+        return message
 
-    def named(self, name: str) -> MessageType | None:
-        """Returns a message by its full name, or by its last part if only one of the file has it."""
+    def message_by_name(self, name: str) -> MessageType | None:
+        """Returns a message by its full name, or by the last part of the name if it is unique; else None."""
         if name in self.messages:
             return self.messages[name]
-        fitting = [
+        matches = [
             message
             for full_name, message in self.messages.items()
             if full_name.endswith(f".{name}") and not message.is_map_entry and not full_name.startswith(WELL_KNOWN)
         ]
-        return fitting[0] if len(fitting) == 1 else None
+        return matches[0] if len(matches) == 1 else None
 
     def _full_name(self, name: str, scope: str) -> str:
         if name.startswith("."):

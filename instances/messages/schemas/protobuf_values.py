@@ -24,28 +24,29 @@ from instances.messages.schemas.protobuf_types import (
 from instances.messages.schemas.wire_format import varint, zigzag
 from instances.messages.schemas.work import DAMAGED, TOO_LARGE, DecodeBudget, Undecodable
 
+# Wire types.
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
-_FORMS: Final = {
+_STRUCTS: Final = {
     "fixed32": struct.Struct("<I"), "sfixed32": struct.Struct("<i"), "float": struct.Struct("<f"),
     "fixed64": struct.Struct("<Q"), "sfixed64": struct.Struct("<q"), "double": struct.Struct("<d"),
 }  # fmt: skip
 _UNPACKED_KINDS: Final = ("string", "bytes", MESSAGE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WRAPPED: Final = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-_WRAPPERS: Final = frozenset(f"{WELL_KNOWN}{name}Value" for name in _WRAPPED)
-# Fields of the entries of a map; the value of a wrapper has the first number, too.
+_WRAPPED_TYPES: Final = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+_WRAPPERS: Final = frozenset(f"{WELL_KNOWN}{name}Value" for name in _WRAPPED_TYPES)
+# Field numbers of the entries of a map. The only field of a wrapper has the number of KEY, too.
 KEY, MAP_VALUE = 1, 2
 NANOS_PER_S: Final = 1_000_000_000
 
 
-def decode(types: Types, message: MessageType, payload: bytes, work: DecodeBudget | None = None) -> Members:
+def decode(types: Types, message: MessageType, payload: bytes, budget: DecodeBudget | None = None) -> Members:
     """Returns the message as parsed JSON. Raises `Undecodable`.
 
-    Bytes of which no field of the message is known are not of this schema.
+    Bytes without any known field are not of this schema, and raise it, too.
     """
     if len(payload) > limits.DECODED_BYTES_MAX:
         raise Undecodable(TOO_LARGE)
-    decoder = _Decoder(types, work or DecodeBudget())
+    decoder = _Decoder(types, budget or DecodeBudget())
     result = decoder.message(message, payload, 0)
     if payload and not result:
         raise Undecodable(DAMAGED)
@@ -53,50 +54,55 @@ def decode(types: Types, message: MessageType, payload: bytes, work: DecodeBudge
 
 
 class _Decoder:
-    def __init__(self, types: Types, work: DecodeBudget) -> None:
+    def __init__(self, types: Types, budget: DecodeBudget) -> None:
         self._types = types
-        self._work = work
+        self._budget = budget
 
     def message(self, message: MessageType, data: bytes, depth: int) -> Members:
-        self._work.spend(1, depth)
-        found: dict[int, list[Any]] = {}
+        self._budget.spend(1, depth)
+        values_by_number: dict[int, list[Any]] = {}
         at = 0
         while at < len(data):
             tag, at = varint(data, at)
             field = message.fields.get(tag >> 3)
             if field is None:
-                self._work.spend(0, depth)
+                self._budget.spend(0, depth)
                 at = _skip(data, at, tag)
                 continue
             values, at = self._values(field, tag & 7, data, at, depth)
-            kept = found.setdefault(field.number, [])
+            earlier = values_by_number.setdefault(field.number, [])
             if not field.is_repeated and field.kind != MESSAGE:
-                kept.clear()
-            kept += values
+                earlier.clear()
+            earlier += values
         members = Members()
-        for number in sorted(found):
+        for number in sorted(values_by_number):
             field = message.fields[number]
-            self._work.spend(len(field.name), depth)
-            members.append((field.name, self._shown(field, found[number], depth)))
+            self._budget.spend(len(field.name), depth)
+            members.append((field.name, self._field_value(field, values_by_number[number], depth)))
         return members
 
-    def _shown(self, field: Field, values: list[Any], depth: int) -> Any:
-        """The values of one field. Parts of one message that come separately are one message, as the format says."""
+    def _field_value(self, field: Field, values: list[Any], depth: int) -> Any:
+        """Returns the value of one field. Several parts of a message field that is not repeated are merged, as the
+        format demands.
+        """
         if field.kind != MESSAGE:
             return values if field.is_repeated else values[-1]
         message = self._types.messages[field.type_name]
         if not field.is_repeated:
-            return self._special(message, self.message(message, b"".join(values), depth + 1))
+            return self._well_known_value(message, self.message(message, b"".join(values), depth + 1))
         if message.is_map_entry:
             entries = [dict(self.message(message, part, depth + 1)) for part in values]
             key, value = message.fields[KEY], message.fields[MAP_VALUE]
             return Members(
-                (_map_key(entry.get("key", _empty(key))), entry.get("value", _empty(value))) for entry in entries
+                (_map_key(entry.get("key", _default_value(key))), entry.get("value", _default_value(value)))
+                for entry in entries
             )
-        return [self._special(message, self.message(message, part, depth + 1)) for part in values]
+        return [self._well_known_value(message, self.message(message, part, depth + 1)) for part in values]
 
     def _values(self, field: Field, wire: int, data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
-        """Returns one value, or those of a packed list. A field with another wire type than its own is damaged."""
+        """Returns the values, one or those of a packed list, and the position behind them. Raises `Undecodable` for a
+        wire type that the field cannot have.
+        """
         if wire == BYTES:
             length, at = varint(data, at)
             end = at + length
@@ -120,9 +126,9 @@ class _Decoder:
 
     def _bytes(self, field: Field, part: bytes, depth: int) -> Any:
         if field.kind == MESSAGE:
-            self._work.spend(0, depth)
+            self._budget.spend(0, depth)
             return part
-        self._work.spend(len(part), depth)
+        self._budget.spend(len(part), depth)
         if field.kind == "bytes":
             return base64.b64encode(part).decode()
         try:
@@ -131,33 +137,35 @@ class _Decoder:
             raise Undecodable(DAMAGED) from None
 
     def _scalar(self, field: Field, wire: int, data: bytes, at: int, depth: int) -> tuple[Any, int]:
-        self._work.spend(1, depth)
+        self._budget.spend(1, depth)
         if wire == VARINT and (field.kind in _FROM_VARINT or field.kind == ENUM):
             value, at = varint(data, at)
             if field.kind == ENUM:
                 return self._enum(field, value, depth), at
             return _FROM_VARINT[field.kind](value), at
-        form = _FORMS.get(field.kind)
-        if form is None or wire != (FIXED32 if form.size == 4 else FIXED64) or at + form.size > len(data):
+        struct_ = _STRUCTS.get(field.kind)
+        if struct_ is None or wire != (FIXED32 if struct_.size == 4 else FIXED64) or at + struct_.size > len(data):
             raise Undecodable(DAMAGED)
-        (value,) = form.unpack_from(data, at)
-        return _number(field.kind, value), at + form.size
+        (value,) = struct_.unpack_from(data, at)
+        return _number(field.kind, value), at + struct_.size
 
     def _enum(self, field: Field, value: int, depth: int) -> Any:
         number = _signed(value, 32)
         name = self._types.enums[field.type_name].get(number)
         if name is None:
             return ExactNumber(str(number))
-        self._work.spend(len(name), depth)
+        self._budget.spend(len(name), depth)
         return name
 
-    def _special(self, message: MessageType, members: Members) -> Any:
-        """Times, durations and wrapped values as JSON of Protocol Buffers writes them."""
+    def _well_known_value(self, message: MessageType, members: Members) -> Any:
+        """Returns timestamps, durations and wrapped values as the JSON mapping of Protocol Buffers writes them, and
+        other messages unchanged.
+        """
         if not message.name.startswith(WELL_KNOWN):
             return members
         values = dict(members)
         if message.name in _WRAPPERS:
-            return values.get("value", _empty(message.fields[KEY]))
+            return values.get("value", _default_value(message.fields[KEY]))
         seconds, nanos = int(values.get("seconds", 0)), int(values.get("nanos", 0))
         if message.name == f"{WELL_KNOWN}Timestamp":
             return _timestamp(seconds, nanos) or members
@@ -206,13 +214,15 @@ def _number(kind: str, value: Any) -> Any:
         return str(value)
     if kind == "double":
         return ExactNumber(repr(value))
-    form = _FORMS["float"]
+    struct_ = _STRUCTS["float"]
     texts = (f"{value:.{digits}g}" for digits in range(6, 10))
-    return ExactNumber(next((text for text in texts if form.unpack(form.pack(float(text)))[0] == value), repr(value)))
+    return ExactNumber(
+        next((text for text in texts if struct_.unpack(struct_.pack(float(text)))[0] == value), repr(value))
+    )
 
 
-def _empty(field: Field) -> Any:
-    """The value of a field that is not written, where it has to be shown all the same."""
+def _default_value(field: Field) -> Any:
+    """Returns the default of a field, which is shown if a map entry or a wrapper does not contain it."""
     if field.kind in ("string", "bytes"):
         return ""
     if field.kind == MESSAGE:
@@ -221,7 +231,7 @@ def _empty(field: Field) -> Any:
 
 
 def _map_key(key: Any) -> str:
-    """Keys of objects are texts."""
+    """Returns a map key as text, since member names of JSON objects are texts."""
     if isinstance(key, bool):
         return "true" if key else "false"
     return str(key)
@@ -229,9 +239,9 @@ def _map_key(key: Any) -> str:
 
 def _timestamp(seconds: int, nanos: int) -> str | None:
     try:
-        moment = _EPOCH + timedelta(seconds=seconds)
+        instant = _EPOCH + timedelta(seconds=seconds)
     except OverflowError:
         return None
-    if moment.year < 1000 or not 0 <= nanos < NANOS_PER_S:
+    if instant.year < 1000 or not 0 <= nanos < NANOS_PER_S:
         return None
-    return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{nanos:09}Z" if nanos else "Z")
+    return f"{instant:%Y-%m-%dT%H:%M:%S}" + (f".{nanos:09}Z" if nanos else "Z")

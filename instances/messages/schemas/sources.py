@@ -1,7 +1,7 @@
-"""Schemas of one topic, and the choice of the one that a key or value is decoded by. Pure.
+"""Schemas of one topic, and the choice of the schema by which a key or value is decoded. Pure.
 
-A `SchemaSource` provides the schemas. The only source are rows of the topic (`instances.services.topic_schemas`); a
-schema registry would be another one, queried by the ids that values carry.
+A `SchemaSource` provides the schemas. The only source is the database (`instances.services.topic_schemas`); a schema
+registry would be another one, queried by the ids in the headers of values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCHEMA_ID_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSchema:
-    """Text of a schema. A framed schema applies to values that carry its `schema_id`, or without one to all ids."""
+    """Text of a schema. A framed schema applies to values with its `schema_id`; None applies to all ids."""
 
     format: str
     framing: str
@@ -35,11 +35,11 @@ class SchemaSource(Protocol):
     """Schemas of the keys or of the values of one topic."""
 
     def plain(self, part: str) -> Sequence[StoredSchema]:
-        """Returns the schemas of values without a header."""
+        """Returns the schemas of the keys or values (`part`) without a header."""
         ...
 
     def framed(self, part: str, schema_id: int) -> Sequence[StoredSchema]:
-        """Returns the schemas of framed values with this id, the best first."""
+        """Returns the schemas of framed keys or values (`part`) with this id, the most specific first."""
         ...
 
 
@@ -55,7 +55,7 @@ class NoSchemas:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded key or value as parsed JSON; `schema_id` is that of its header."""
+    """A decoded key or value as parsed JSON; `schema_id` is the id in its header, None without one."""
 
     format: str
     value: Any
@@ -64,7 +64,7 @@ class Decoded:
 
 def decode(source: SchemaSource, part: str, raw: bytes, formats: Sequence[str] = FORMATS) -> Decoded:
     """Returns a key or value decoded by the first schema that fits. Raises `Undecodable`."""
-    trouble = Undecodable(NO_SCHEMA)
+    last_error = Undecodable(NO_SCHEMA)
     framed = wire_format.split(raw)
     if framed is not None:
         for stored in source.framed(part, framed.schema_id):
@@ -72,14 +72,14 @@ def decode(source: SchemaSource, part: str, raw: bytes, formats: Sequence[str] =
                 try:
                     return Decoded(stored.format, _framed_value(stored, framed.payload), framed.schema_id)
                 except Undecodable as error:
-                    trouble = error
+                    last_error = error
     for stored in source.plain(part):
         if stored.format in formats:
             try:
                 return Decoded(stored.format, _parsed(stored).decode(raw))
             except Undecodable as error:
-                trouble = error
-    raise trouble
+                last_error = error
+    raise last_error
 
 
 def check(stored: StoredSchema) -> None:

@@ -16,7 +16,7 @@ VARINT_BYTES_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """Value behind a header that names its schema."""
+    """Schema id in the header of a value, and the bytes behind the header."""
 
     schema_id: int
     payload: bytes
@@ -31,9 +31,10 @@ def split(raw: bytes) -> Framed | None:
 
 
 def message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Returns which message of a Protobuf file it is, from outside inwards, and the message. Raises `Undecodable`.
+    """Returns the position of a message's type in the Protobuf file, each index inside the message before, and the
+    bytes of the message. Raises `Undecodable`.
 
-    A single zero stands for the first message.
+    A single zero byte stands for the first type of the file.
     """
     count, at = _zigzag(payload, 0)
     if count == 0:
@@ -62,6 +63,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def zigzag(value: int) -> int:
+    """Returns the signed number that a varint in ZigZag encoding stands for."""
     return (value >> 1) ^ -(value & 1)
 
 

@@ -1,4 +1,4 @@
-"""Bounded work of decoding one key or value. Pure."""
+"""Budget and errors of decoding one key or value. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROBLEMS: Final = (TOO_LARGE, DAMAGED, NO_SCHEMA)
 
 
 class Undecodable(ValueError):
-    """The bytes are not shown by a schema; `problem` is one of `PROBLEMS`. It never has contents of a message."""
+    """No schema decodes the bytes; `problem` is one of `PROBLEMS`. The error never contains parts of a message."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -19,17 +19,17 @@ class Undecodable(ValueError):
 
 
 class WrongSchema(ValueError):
-    """The text is no schema. The message is for its writer."""
+    """The text is not a valid schema. The message is for its author."""
 
 
 class DecodeBudget:
-    """Values and characters that decoding has produced. Raises `Undecodable(TOO_LARGE)` beyond the limits."""
+    """Number of values and characters that decoding may still produce. Raises `Undecodable(TOO_LARGE)` beyond it."""
 
     def __init__(self, values_max: int = limits.DECODED_VALUES_MAX, chars_max: int = limits.DECODED_CHARS_MAX) -> None:
         self._values_left, self._chars_left = values_max, chars_max
 
     def spend(self, chars: int, depth: int) -> None:
-        """Counts one value with the characters that it adds, at its depth."""
+        """Subtracts one value at this depth, and the characters that it adds to the text."""
         self._values_left -= 1
         self._chars_left -= chars
         if self._values_left < 0 or self._chars_left < 0 or depth > limits.DECODED_DEPTH_MAX:

@@ -58,7 +58,7 @@ def _fresh_cache() -> None:
 
 
 def latest(instance_id: str) -> dict[str, dict[str, int]]:
-    return {group: by_topic for group, (_, by_topic) in lag_history.latest(instance_id, NOW_MS).items()}
+    return {group: by_topic for group, (_, by_topic) in lag_history.latest_lags(instance_id, NOW_MS).items()}
 
 
 def test_lags_are_kept_by_instance_under_the_names_that_tenants_know() -> None:

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from instances import services
-from instances.lifecycle.conditions import Leaderless, Observation, StorageUsed
+from instances.lifecycle.conditions import LeaderlessPartitions, Observation, StorageUsed
 from instances.models import Instance
 from tenants.actors import system_actor
 from tenants.models import AuditEntry, User
@@ -27,7 +27,7 @@ def note(
     instance: Instance,
     *,
     silent: set[int] | None = None,
-    leaderless: Leaderless | None = None,
+    leaderless: LeaderlessPartitions | None = None,
     storage: StorageUsed | None = None,
 ) -> None:
     seen = Observation(silent=frozenset(silent or ()), leaderless=leaderless, storage=storage, at=timezone.now())
@@ -46,7 +46,7 @@ def test_a_silent_broker_and_what_to_do_stand_on_the_list_and_the_page(ida: Clie
 
 
 def test_partitions_without_a_leader_are_named(ida: Client, instance: Instance) -> None:
-    note(instance, leaderless=Leaderless(count=7, names=("orders.created/0", "orders.created/1")))
+    note(instance, leaderless=LeaderlessPartitions(count=7, names=("orders.created/0", "orders.created/1")))
     page = read(ida, reverse("page-why", args=[instance.pk]))
     assert "7 partitions have no leader: orders.created/0, orders.created/1 …" in page
     assert "No leader" in page

@@ -15,7 +15,7 @@ from django.utils import timezone
 from instances import services
 from instances.groups import lag_history
 from instances.interfaces import BrokerUnresponsive
-from instances.lifecycle.conditions import Leaderless, Observation, StorageUsed
+from instances.lifecycle.conditions import LeaderlessPartitions, Observation, StorageUsed
 from instances.models import Instance
 from instances.templatetags.groups import group_url, transaction_url
 from notifications.alerts import firings
@@ -60,7 +60,7 @@ def fire(owner: Member, instance: Instance, kind: str, **terms: Any) -> None:
 
 
 def test_partitions_without_a_leader_are_the_answer_to_why_a_client_is_slow(ida: Client, instance: Instance) -> None:
-    note(instance, leaderless=Leaderless(count=2, names=("orders.created/0", "orders.created/2")))
+    note(instance, leaderless=LeaderlessPartitions(count=2, names=("orders.created/0", "orders.created/2")))
     panel = why(ida, instance).partition("<template")[0]
     assert "No client waits" not in panel
     assert "Clients of 2 partitions wait until they time out" in panel
@@ -77,7 +77,7 @@ def test_a_broker_that_does_not_answer_is_named_at_the_first_look(
 
 
 def test_one_cause_has_one_banner(ida: Client, instance: Instance) -> None:
-    note(instance, silent={2}, leaderless=Leaderless(count=1, names=("orders.created/1",)))
+    note(instance, silent={2}, leaderless=LeaderlessPartitions(count=1, names=("orders.created/1",)))
     page = why(ida, instance)
     assert page.count(BANNER) == 1
     assert page.count('class="note warn') == 1

@@ -311,7 +311,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     def noting(name: str) -> Callable[..., None]:
         return lambda *, acting, instance, route, **given: asked.append((name, given))
 
-    for part in route_certificates.PARTS.values():
+    for part in route_certificates.CERTIFICATE_PARTS.values():
         for name in (part.setter, part.remover):
             monkeypatch.setattr(services, name, noting(name))
     return asked
@@ -344,7 +344,7 @@ def test_a_route_has_the_forms_of_what_its_security_knows(
     second.security = "mtls"
     second.save()
     shown = text_of(ida.get(at(instance, "outside")))
-    for part in route_certificates.PARTS:
+    for part in route_certificates.CERTIFICATE_PARTS:
         assert f'id="{part}"' in shown
     assert "Nobody comes in by this route yet" in shown
     assert 'id="certificate"' not in text_of(ida.get(at(instance, "default")))

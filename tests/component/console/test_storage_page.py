@@ -13,7 +13,7 @@ from django.utils import timezone
 from instances import services
 from instances.choices import ConditionType
 from instances.interfaces import BrokerUnresponsive
-from instances.lifecycle.conditions import Observation, Shortened, growth_refused
+from instances.lifecycle.conditions import Observation, ShortenedRetention, after_growth_refused
 from instances.limits import STORAGE_SAMPLE_EVERY_S, STORAGE_TOPICS_PER_PAGE
 from instances.metrics import storage_history
 from instances.models import Instance
@@ -122,19 +122,19 @@ def test_refusal_stands_beside_its_field_in_the_readers_language(
 
 
 def test_shortened_retention_names_topics_and_what_is_kept(ida: Client, instance: Instance) -> None:
-    shortened = Shortened(topics=(("orders.created", 1_790_000_000_000),))
+    shortened = ShortenedRetention(topics=(("orders.created", 1_790_000_000_000),))
     services.record_health(instance.pk, Observation(shortened=shortened, at=timezone.now()))
 
     page = html.unescape(ida.get(reverse("page-why", args=[instance.pk])).content.decode())
 
     assert "Oldest records were deleted before their time" in page
     assert "orders.created from" in page
-    services.record_health(instance.pk, Observation(shortened=Shortened(), at=timezone.now()))
+    services.record_health(instance.pk, Observation(shortened=ShortenedRetention(), at=timezone.now()))
     assert "before their time" not in ida.get(reverse("page-why", args=[instance.pk])).content.decode()
 
 
 def test_growth_that_was_refused_says_why(ida: Client, instance: Instance) -> None:
-    instance.conditions = growth_refused([], "no_room", "No plan on sale is that large.", timezone.now())
+    instance.conditions = after_growth_refused([], "no_room", "No plan on sale is that large.", timezone.now())
     assert instance.conditions[0]["type"] == ConditionType.STORAGE_GROWS
     Instance.objects.filter(pk=instance.pk).update(conditions=instance.conditions)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instances.groups import lag_history
-from instances.groups.lag_history import Ends, TimeLag, has_grown
+from instances.groups.lag_history import LogEnds, TimeLag, has_grown
 from instances.limits import LAG_SAMPLE_EVERY_S
 
 NOW_MS = 1_790_000_000_000
@@ -33,7 +33,7 @@ def test_a_lag_has_grown_when_it_did_so_for_a_minute(lags: tuple[int, ...], grow
     assert has_grown(samples(*lags)) is grown
 
 
-def ends(*values: int) -> list[Ends]:
+def ends(*values: int) -> list[LogEnds]:
     return [(at_ms, {PLACE: end}) for at_ms, end in samples(*values)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from instances.messages import limits, turns
+from instances.messages import limiters, limits
 from instances.models import Instance
 from instances.topic_models import TopicMask
 from tenants import sessions
@@ -38,9 +38,9 @@ def at(instance: Instance, kept_messages: FakeMessages) -> str:
 
 @pytest.fixture(autouse=True)
 def _all_places_are_given_back() -> Iterator[None]:
-    before = len(turns.stream_places)
+    before = len(limiters.stream_limiter)
     yield
-    assert len(turns.stream_places) == before
+    assert len(limiters.stream_limiter) == before
 
 
 def step(answer: Any) -> list[tuple[str, str, Any]]:

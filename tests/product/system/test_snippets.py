@@ -27,7 +27,7 @@ from instances.views.snippet_security import (
     CLIENT_KEY_FILE,
     CLIENT_KEYSTORE_FILE,
     MECHANISM,
-    OPEN,
+    NO_SECURITY,
     ClientSecurity,
     Login,
     Tls,
@@ -133,7 +133,7 @@ RUNNERS: dict[str, tuple[str, Runner]] = {
 EXTRAS = ("node", "go", "java", "rust", "csharp")
 
 
-def shown_code(bootstrap: str, language: str, security: ClientSecurity = OPEN) -> str:
+def shown_code(bootstrap: str, language: str, security: ClientSecurity = NO_SECURITY) -> str:
     place = SimpleNamespace(bootstrap_servers=bootstrap)
     return next(snippet.code for snippet in snippets(place, "orders", security) if snippet.choice == language)
 

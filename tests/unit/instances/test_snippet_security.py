@@ -11,8 +11,8 @@ import pytest
 
 from instances.routes.kinds import SECURITIES
 from instances.views.snippet_security import (
-    LINES,
-    OPEN,
+    NO_SECURITY,
+    SNIPPET_WRITERS,
     ClientSecurity,
     Login,
     Tls,
@@ -32,10 +32,10 @@ def shown(security: ClientSecurity) -> dict[str, str]:
 
 
 def test_every_snippet_knows_how_to_come_in() -> None:
-    assert {choice for choice, *_ in TEMPLATES} == LINES.keys()
+    assert {choice for choice, *_ in TEMPLATES} == SNIPPET_WRITERS.keys()
 
 
-@pytest.mark.parametrize("choice", LINES)
+@pytest.mark.parametrize("choice", SNIPPET_WRITERS)
 def test_a_hostile_name_stays_inside_its_quotes(choice: str) -> None:
     said = ClientSecurity(HOSTILE).lines(choice).settings
     if choice in ("kcat", "shell"):
@@ -49,12 +49,12 @@ def test_a_hostile_name_stays_inside_its_quotes(choice: str) -> None:
 
 
 def test_an_open_route_asks_for_nothing_more() -> None:
-    for code in shown(OPEN).values():
+    for code in shown(NO_SECURITY).values():
         for word in ("sasl", "security", "ssl", "tls", "<servers", "<security", "<imports", "<before"):
             assert word not in code.lower(), word
 
 
-@pytest.mark.parametrize("choice", LINES)
+@pytest.mark.parametrize("choice", SNIPPET_WRITERS)
 def test_every_client_of_an_encrypted_route_names_the_file_of_the_authority(choice: str) -> None:
     for security in ("tls", "sasl_tls", "mtls"):
         known = client_security(SimpleNamespace(security=security), ETL, CA_URL)
@@ -88,10 +88,10 @@ def test_users_are_said_where_the_route_asks_for_them_alone() -> None:
     }  # fmt: skip
     assert [kind for kind, found in by_security.items() if found.login] == ["sasl_plaintext", "sasl_tls"]
     assert [kind for kind, found in by_security.items() if found.has_client_certificate] == ["mtls"]
-    assert client_security(None, ETL, CA_URL) == OPEN
+    assert client_security(None, ETL, CA_URL) == NO_SECURITY
 
 
-@pytest.mark.parametrize("choice", LINES)
+@pytest.mark.parametrize("choice", SNIPPET_WRITERS)
 def test_a_certificate_of_the_clients_own_is_named(choice: str) -> None:
     code = shown(ClientSecurity(None, Tls(CA_URL, has_client_certificate=True)))[choice]
     assert ("client-with-key.pem" if choice in ("java", "shell") else "client.key") in code

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instances.messages import content
-from instances.messages.content import AUTO, BASE64, HEX, JSON, NOTHING, NULL, TEXT, Unwritable, show, to_bytes
+from instances.messages.content import AUTO, BASE64, HEX, JSON, NULL, NULL_CONTENT, TEXT, Unwritable, show, to_bytes
 
 MANY = 1_000_000
 
@@ -82,8 +82,8 @@ def test_the_format_says_what_the_bytes_are(raw: bytes, how: str, expected: str)
 
 
 def test_no_bytes_are_not_empty_bytes() -> None:
-    assert show(None, AUTO, 10) == NOTHING
-    assert (NOTHING.format, NOTHING.data, NOTHING.bytes) == (NULL, None, 0)
+    assert show(None, AUTO, 10) == NULL_CONTENT
+    assert (NULL_CONTENT.format, NULL_CONTENT.data, NULL_CONTENT.bytes) == (NULL, None, 0)
     assert show(b"", AUTO, 10).data == ""
     assert to_bytes(None, JSON) is None
 

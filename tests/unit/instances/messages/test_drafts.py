@@ -40,7 +40,7 @@ def test_a_message_sent_again_has_the_same_bytes(
     assert draft.has_empty_key is (key == b"")
     assert draft.too_large == ()
     kept = [(name.encode(), text) for name, text in sent.headers]
-    assert len(kept) + draft.left_out_headers == len(headers)
+    assert len(kept) + draft.left_out_header_count == len(headers)
     left = iter(headers)
     assert all(header in left for header in kept), "the headers that are kept, in their order"
 
@@ -57,4 +57,4 @@ def test_the_form_names_parts_that_are_too_large_for_it() -> None:
     )  # fmt: skip
     draft = draft_of(record)
     assert draft.too_large == ("key", "value")
-    assert draft.left_out_headers == 150
+    assert draft.left_out_header_count == 150

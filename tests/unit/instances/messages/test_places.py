@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from instances.messages import limits, page_token
 from instances.messages.interfaces import NEWER, OFFSET, OLDER, TIME, Positions, Start
+from instances.messages.limiters import ReadLimiter
 from instances.messages.start import OFFSET_MAX, WrongStart, parse
-from instances.messages.turns import ReadTurns
 from tenants.errors import DomainError, Unavailable
 from tenants.limits import PAGE_TOKEN_CHARS_MAX
 
@@ -64,29 +64,29 @@ def test_a_token_of_another_list_or_a_forged_one_is_refused(change) -> None:  # 
 
 
 def test_a_tenant_that_reads_keeps_its_own_others_waiting_and_leaves_turns_to_neighbours() -> None:
-    turns = ReadTurns(at_once=2, per_tenant=1, wait_s_max=0.01)
-    with turns.turn("greedy"):
-        with pytest.raises(Unavailable), turns.turn("greedy"):
+    limiter = ReadLimiter(at_once=2, per_tenant=1, wait_s_max=0.01)
+    with limiter.slot("greedy"):
+        with pytest.raises(Unavailable), limiter.slot("greedy"):
             pass
-        with turns.turn("neighbour"), pytest.raises(Unavailable), turns.turn("third"):
+        with limiter.slot("neighbour"), pytest.raises(Unavailable), limiter.slot("third"):
             pass
-        with turns.turn("third"):
+        with limiter.slot("third"):
             pass
-    with turns.turn("greedy"):
+    with limiter.slot("greedy"):
         pass
 
 
 def test_a_waiting_reader_has_its_turn_when_the_one_before_is_done() -> None:
-    turns = ReadTurns(at_once=1, per_tenant=1, wait_s_max=10)
+    limiter = ReadLimiter(at_once=1, per_tenant=1, wait_s_max=10)
     began, done, waited = threading.Event(), threading.Event(), threading.Event()
 
     def hold() -> None:
-        with turns.turn("first"):
+        with limiter.slot("first"):
             began.set()
             done.wait(10)
 
     def wait() -> None:
-        with turns.turn("second"):
+        with limiter.slot("second"):
             waited.set()
 
     threads = [threading.Thread(target=hold), threading.Thread(target=wait)]

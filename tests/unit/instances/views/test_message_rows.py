@@ -72,7 +72,7 @@ def rows(can: frozenset[str] = frozenset({Scope.MESSAGES_WRITE})) -> MessageRows
     return MessageRows(Instance(pk="ins-aaaaaaaa"), "orders.created", commands, can)
 
 
-def message(value: Content, key: Content = content.NOTHING, **changes: Any) -> ShownMessage:
+def message(value: Content, key: Content = content.NULL_CONTENT, **changes: Any) -> ShownMessage:
     headers = changes.pop("headers", [])
     fields: dict[str, Any] = {
         "partition": 3, "offset": 12_345, "timestamp_ms": 1_790_000_000_123, "is_append_time": False, "key": None,

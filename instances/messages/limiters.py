@@ -1,6 +1,7 @@
-"""Reads and streams of messages at once in one web process.
+"""Limits of concurrent reads and open streams of messages in one web process.
 
-Each read may hold tens of megabytes and the interpreter for a while. A stream holds a connection, and reads in turns.
+A read may use tens of megabytes of memory and block the interpreter for a while. A stream occupies a connection, and
+reads from time to time.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from instances.messages import limits
 from tenants.errors import Unavailable
 
 
-class ReadTurns:
-    """At most `at_once` readers in all and `per_tenant` of one tenant; others wait up to `wait_s_max`."""
+class ReadLimiter:
+    """Admits `at_once` reads in all and `per_tenant` of one tenant; further reads wait up to `wait_s_max`."""
 
     def __init__(
         self, *, at_once: int, per_tenant: int, wait_s_max: float, now_s: Callable[[], float] = time.monotonic
@@ -27,12 +28,12 @@ class ReadTurns:
         self._changed = threading.Condition()
 
     @contextmanager
-    def turn(self, tenant_id: str) -> Iterator[None]:
-        """Raises `Unavailable` where no turn comes in time."""
-        ends_s = self._now_s() + self._wait_s_max
+    def slot(self, tenant_id: str) -> Iterator[None]:
+        """Runs the block as one of the admitted reads. Raises `Unavailable` if none ends within `wait_s_max`."""
+        deadline_s = self._now_s() + self._wait_s_max
         with self._changed:
-            while not self._is_free(tenant_id):
-                left_s = ends_s - self._now_s()
+            while not self._has_slot(tenant_id):
+                left_s = deadline_s - self._now_s()
                 if left_s <= 0:
                     raise Unavailable(
                         "Other pages of messages are being read. Try again in a second.", code="busy", retry_after_s=1
@@ -48,12 +49,12 @@ class ReadTurns:
                     del self._running[tenant_id]
                 self._changed.notify_all()
 
-    def _is_free(self, tenant_id: str) -> bool:
+    def _has_slot(self, tenant_id: str) -> bool:
         return self._running.total() < self._at_once and self._running[tenant_id] < self._per_tenant
 
 
-class StreamPlaces:
-    """Number of open streams: at most `total` of them, `per_tenant` and `per_instance`. Others are refused at once."""
+class StreamLimiter:
+    """Counts open streams: at most `total` in all, `per_tenant` and `per_instance`. Further ones are refused."""
 
     def __init__(self, *, total: int, per_tenant: int, per_instance: int) -> None:
         self._total, self._per_tenant, self._per_instance = total, per_tenant, per_instance
@@ -64,8 +65,8 @@ class StreamPlaces:
     def __len__(self) -> int:
         return self._by_tenant.total()
 
-    def take(self, tenant_id: str, instance_id: str) -> None:
-        """Raises `Unavailable` where there is no place."""
+    def acquire(self, tenant_id: str, instance_id: str) -> None:
+        """Counts a stream. Raises `Unavailable` if one of the limits is reached."""
         with self._lock:
             if (
                 self._by_tenant.total() >= self._total
@@ -88,17 +89,17 @@ class StreamPlaces:
                     del counts[name]
 
 
-stream_places = StreamPlaces(
+stream_limiter = StreamLimiter(
     total=limits.STREAMS_MAX,
     per_tenant=limits.STREAMS_PER_TENANT_MAX,
     per_instance=limits.STREAMS_PER_INSTANCE_MAX,
 )
-stream_turns = ReadTurns(
+stream_read_limiter = ReadLimiter(
     at_once=limits.STREAM_READS_AT_ONCE_MAX,
     per_tenant=limits.READS_AT_ONCE_PER_TENANT_MAX,
     wait_s_max=limits.READ_WAIT_S_MAX,
 )
-read_turns = ReadTurns(
+read_limiter = ReadLimiter(
     at_once=limits.READS_AT_ONCE_MAX,
     per_tenant=limits.READS_AT_ONCE_PER_TENANT_MAX,
     wait_s_max=limits.READ_WAIT_S_MAX,
