@@ -107,17 +107,17 @@ class Tally:
         self._reach(now_s)
 
     def summary(self) -> dict[str, Any]:
-        ordered = sorted(self.throttles_ms) or [0]
+        delays_ms = sorted(self.throttles_ms) or [0]
         return {
             "slots": self.slots,
             "answers": self.answers,
             "lost": self.lost,
             "errors": {str(code): times for code, times in sorted(self.errors.items())},
             "throttled": len(self.throttles_ms),
-            "throttle_ms_mean": round(statistics.fmean(ordered), 1),
-            "throttle_ms_p50": ordered[len(ordered) // 2],
-            "throttle_ms_p99": ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
-            "throttle_ms_max": ordered[-1],
+            "throttle_ms_mean": round(statistics.fmean(delays_ms), 1),
+            "throttle_ms_p50": delays_ms[len(delays_ms) // 2],
+            "throttle_ms_p99": delays_ms[min(len(delays_ms) - 1, int(len(delays_ms) * 0.99))],
+            "throttle_ms_max": delays_ms[-1],
         }
 
 
@@ -302,7 +302,7 @@ def begin(
     bootstrap: str, kind: str, client_id: str, *, seconds: float, module: str = "benchmarks.flood", **more: Any
 ) -> subprocess.Popen[bytes]:
     """Starts a flood, or the load of another module with the same arguments, in a process of its own; see `finish`."""
-    words = [
+    options = [
         word
         for name, value in more.items()
         if value is not None
@@ -311,7 +311,7 @@ def begin(
     return subprocess.Popen(
         [
             sys.executable, "-m", module, "--bootstrap", bootstrap, "--kind", kind,
-            "--client-id", client_id, "--seconds", str(seconds), *words,
+            "--client-id", client_id, "--seconds", str(seconds), *options,
         ],
         stdout=subprocess.PIPE, cwd=CLONE,
     )  # fmt: skip

@@ -302,9 +302,9 @@ def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dic
 def summary(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the median run of a load, with the least and the greatest cost of its runs."""
     key = cost_key(name)
-    ordered = sorted(runs, key=lambda figures: figures[key])
-    costs = {f"{key}_least": ordered[0][key], f"{key}_most": ordered[-1][key]}
-    return {"load": name, **ordered[len(ordered) // 2], **costs}
+    runs_by_cost = sorted(runs, key=lambda figures: figures[key])
+    costs = {f"{key}_least": runs_by_cost[0][key], f"{key}_most": runs_by_cost[-1][key]}
+    return {"load": name, **runs_by_cost[len(runs_by_cost) // 2], **costs}
 
 
 def cost_key(name: str) -> str:
