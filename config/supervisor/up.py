@@ -23,7 +23,7 @@ from config.supervisor.watchdog import SupervisorWatchdog
 
 PROGRAM_START_TIMEOUT_S = 60.0
 RUN_NAME_BYTES = 8
-LEFTOVERS_PATIENCE_S = 5.0
+LEFTOVERS_GRACE_PERIOD_S = 5.0
 # Name of this machine in the table of hosts.
 HOST_NAME = "local"
 
@@ -63,7 +63,7 @@ class Supervisor:
         self._lock = self.state.lock()
         self.state.require_whole()
         self._forget_ready_file()
-        leftovers = self.state.run_processes().end(patience_s=LEFTOVERS_PATIENCE_S)
+        leftovers = self.state.run_processes().end(grace_period_s=LEFTOVERS_GRACE_PERIOD_S)
         if leftovers:
             self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
         self._keep_addresses()
@@ -106,7 +106,7 @@ class Supervisor:
         if self._lock is None:
             return []
         killed = self.watch.stop()
-        killed += self.state.run_processes().end(patience_s=0)
+        killed += self.state.run_processes().end(grace_period_s=0)
         if self._watchdog is not None:
             self._watchdog.dismiss()
         if self.options.ready_file is not None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from config.web.lanes import LANES, LIVE, Lane, LaneQueue, Waiting, lane_of
+from config.web.lanes import LANES, LIVE, Lane, LaneQueue, WaitingRequest, lane_of
 
 Item = TypeVar("Item")
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class _LaneThreads(Generic[Item]):
         self._started = 0
         self._is_closed = False
 
-    def submit(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
+    def submit(self, waiting: WaitingRequest[Item]) -> WaitingRequest[Item] | None:
         with self.lock:
             refused = self.queue.put(waiting)
             if refused is waiting:
@@ -101,7 +101,7 @@ class LaneThreads(Generic[Item]):
             for lane in LANES
         }
 
-    def submit(self, path: str, waiting: Waiting[Item]) -> Waiting[Item] | None:
+    def submit(self, path: str, waiting: WaitingRequest[Item]) -> WaitingRequest[Item] | None:
         """Enqueues a request. Returns the request that must be refused for it, None if there is room."""
         lane = lane_of(path)
         if lane.is_preferred:
@@ -111,13 +111,13 @@ class LaneThreads(Generic[Item]):
             self._finish_preferred()
         return refused
 
-    def submit_live(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
+    def submit_live(self, waiting: WaitingRequest[Item]) -> WaitingRequest[Item] | None:
         """Enqueues the next step of a live response. Returns the step that it displaces, None if there is room."""
         return self._lanes[LIVE.name].submit(waiting)
 
-    def pop_expired(self, now_s: float) -> list[Waiting[Item]]:
+    def pop_expired(self, now_s: float) -> list[WaitingRequest[Item]]:
         """Removes and returns requests that waited too long."""
-        result: list[Waiting[Item]] = []
+        result: list[WaitingRequest[Item]] = []
         for lane in self._lanes.values():
             with lane.lock:
                 expired = list(lane.queue.pop_expired(now_s))

@@ -22,7 +22,7 @@ from config.web.answering import execute, finish_live, send_live_part
 from config.web.connection import WebConnection
 from config.web.connections import Connections
 from config.web.deadlines import ConnectionPhase
-from config.web.lanes import Waiting
+from config.web.lanes import WaitingRequest
 from config.web.limits import (
     BUFFERED_BYTES_MAX,
     CONNECTIONS_MAX,
@@ -160,7 +160,7 @@ class Worker(BaseWorker):
             return
         self._wait_for(connection, 0 if connection.outgoing.is_empty else WRITE)
         connection.enter(ConnectionPhase.WORK, now_s)
-        refused = self.threads.submit_live(Waiting(connection.live.owner, now_s, connection))
+        refused = self.threads.submit_live(WaitingRequest(connection.live.owner, now_s, connection))
         if refused is not None:
             self._refuse_queued(refused.item)
 
@@ -310,7 +310,7 @@ class Worker(BaseWorker):
             self._wait_for(connection, 0)
             connection.enter(ConnectionPhase.WORK, time.monotonic())
             assert connection.request is not None
-            waiting = Waiting(connection.client_of(self.trusted), connection.since_s, connection)
+            waiting = WaitingRequest(connection.client_of(self.trusted), connection.since_s, connection)
             refused = self.threads.submit(connection.request.path, waiting)
             if refused is not None:
                 self._refuse_queued(refused.item)
