@@ -1,4 +1,4 @@
-"""Pages of single sign-on: finding the tenant, the way to its provider and back, and the tenant's settings."""
+"""Pages of single sign-on: search for the tenant, redirects to its provider and back, and the tenant's settings."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def limited(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Decorates a page that looks up a tenant by its short name: limits its requests per client network and minute."""
 
     @wraps(view)
-    def counted(request: HttpRequest, **kwargs: str) -> HttpResponse:
+    def limited_view(request: HttpRequest, **kwargs: str) -> HttpResponse:
         rate = f"{SSO_STARTS_PER_ADDRESS_AND_MINUTE_MAX}/m"
-        is_asked = bool(kwargs) or "tenant" in request.GET
-        if is_asked and counting.count(request, "sso", rate, counting.network_of(request)) is None:
+        names_tenant = bool(kwargs) or "tenant" in request.GET
+        if names_tenant and counting.count(request, "sso", rate, counting.network_of(request)) is None:
             return _uncached(render_page(request, "console/too_many.html", status=429))
         return view(request, **kwargs)
 
-    return counted
+    return limited_view
 
 
 @require_GET
