@@ -42,10 +42,10 @@ instances = [Instance(tenant=tenant, name="closing", plan="closing", bandwidth_m
 Instance.objects.bulk_create(instances, batch_size=1000)
 Instance.objects.filter(name="closing").update(created_at=start)
 Operation.objects.bulk_create(
-    [Operation(tenant=each.tenant, instance=each, type="instance.create", state="succeeded", generation=1,
+    [Operation(tenant=instance.tenant, instance=instance, type="instance.create", state="succeeded", generation=1,
                plan="closing", bandwidth_mb_s=20, storage_gb=100, is_suspended=False, asked_by="bench",
                created_at=start, finished_at=start)
-     for each in instances], batch_size=1000)
+     for instance in instances], batch_size=1000)
 began = time.monotonic()
 with connection.cursor() as cursor:
     cursor.execute('''

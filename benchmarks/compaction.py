@@ -272,18 +272,18 @@ def summary(cleaners: list[dict[str, Any]], results: list[dict[str, list[Any]]])
     spans = {state: [span for by_state in results for span in by_state[state]] for state in STATES}
     if not all(spans.values()):
         raise SystemExit("the cleaning was too short: clean more records")
-    seen = {state: {"spans": len(figures), **medians(figures)} for state, figures in spans.items()}
-    alone = seen["alone"]["p99_ms"]
+    percentiles = {state: {"spans": len(figures), **medians(figures)} for state, figures in spans.items()}
+    alone = percentiles["alone"]["p99_ms"]
     return {
-        **seen,
-        "p99_while_cleaning_over_alone": round(seen["while_cleaning"]["p99_ms"] / alone, 2),
-        "p99_busy_core_over_alone": round(seen["beside_a_busy_core"]["p99_ms"] / alone, 2),
+        **percentiles,
+        "p99_while_cleaning_over_alone": round(percentiles["while_cleaning"]["p99_ms"] / alone, 2),
+        "p99_busy_core_over_alone": round(percentiles["beside_a_busy_core"]["p99_ms"] / alone, 2),
         "cleaner": medians(cleaners),
     }
 
 
-def medians(lines: list[dict[str, float]]) -> dict[str, float]:
-    return {key: round(statistics.median(line[key] for line in lines), 2) for key in lines[0]}
+def medians(rows: list[dict[str, float]]) -> dict[str, float]:
+    return {key: round(statistics.median(row[key] for row in rows), 2) for key in rows[0]}
 
 
 def main() -> None:

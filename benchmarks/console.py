@@ -144,10 +144,10 @@ def _signed_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
     root = product.ready["console_url"].rstrip("/")
     page = opener.open(f"{root}/accounts/login/").read().decode()
-    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
-    assert found is not None, "the login page has no form"
+    token_match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+    assert token_match is not None, "the login page has no form"
     owner = product.ready["tenant"]
-    body = {"csrfmiddlewaretoken": found[1], "login": owner["username"], "password": owner["password"]}
+    body = {"csrfmiddlewaretoken": token_match[1], "login": owner["username"], "password": owner["password"]}
     opener.open(f"{root}/accounts/login/", urllib.parse.urlencode(body).encode())
     return opener, root
 
@@ -185,9 +185,9 @@ def _messages(
     web = web_processes(product.supervisor)
     yield {"benchmark": f"newest page of {count} messages, console",
            **_timed(opener, f"{root}/instances/{instance_id}/topics/t/{topic}/", web)}  # fmt: skip
-    rest = urllib.request.build_opener()
-    rest.addheaders = [("Authorization", f"Bearer {token}")]
-    yield {"benchmark": "newest page, REST", **_timed(rest, f"{api}{at}?limit=50", web)}
+    rest_opener = urllib.request.build_opener()
+    rest_opener.addheaders = [("Authorization", f"Bearer {token}")]
+    yield {"benchmark": "newest page, REST", **_timed(rest_opener, f"{api}{at}?limit=50", web)}
     for name, words in SCAN_FILTERS.items():
         before = processor_time(web)
         scan = _scan(api, token, f"{at}?start=oldest&{words}", SCAN_S)

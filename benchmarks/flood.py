@@ -59,7 +59,7 @@ PACE_S: Final = 0.01
 FIRST_ANSWER_S: Final = 30
 
 
-class Question(NamedTuple):
+class PreparedRequest(NamedTuple):
     """A request to send: its frame, and the bytes or the number that its response counts for (`weight`).
 
     `read` returns the error code and the throttle time in ms of its response.
@@ -70,12 +70,14 @@ class Question(NamedTuple):
     read: Callable[[bytes], tuple[int, int]]
 
 
-Ask = Callable[[], Question]
+NextRequest = Callable[[], PreparedRequest]
 
 
 @dataclass
 class Tally:
-    """Counts of responses. `slots` has the weight of the responses in each slot since the first one, at `began_s`."""
+    """Counts of responses. `slots` has the weight of the responses in each slot since the first one, at `began_s`
+    on the clock of the event loop.
+    """
 
     began_s: float | None = None
     slots: list[int] = field(default_factory=list)
@@ -107,28 +109,28 @@ class Tally:
         self._reach(now_s)
 
     def summary(self) -> dict[str, Any]:
-        ordered = sorted(self.throttles_ms) or [0]
+        delays_ms = sorted(self.throttles_ms) or [0]
         return {
             "slots": self.slots,
             "answers": self.answers,
             "lost": self.lost,
             "errors": {str(code): times for code, times in sorted(self.errors.items())},
             "throttled": len(self.throttles_ms),
-            "throttle_ms_mean": round(statistics.fmean(ordered), 1),
-            "throttle_ms_p50": ordered[len(ordered) // 2],
-            "throttle_ms_p99": ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
-            "throttle_ms_max": ordered[-1],
+            "throttle_ms_mean": round(statistics.fmean(delays_ms), 1),
+            "throttle_ms_p50": delays_ms[len(delays_ms) // 2],
+            "throttle_ms_p99": delays_ms[min(len(delays_ms) - 1, int(len(delays_ms) * 0.99))],
+            "throttle_ms_max": delays_ms[-1],
         }
 
 
-class Link(asyncio.Protocol):
+class FloodConnection(asyncio.Protocol):
     """One connection. Responses arrive in the order of the requests."""
 
-    def __init__(self, flood: Flood, ask: Ask, partition: int) -> None:
+    def __init__(self, flood: Flood, next_request: NextRequest, partition: int) -> None:
         self.partition = partition
         self._flood = flood
-        self._ask = ask
-        self._asked: list[Question] = []
+        self._next_request = next_request
+        self._in_flight: list[PreparedRequest] = []
         self._received = bytearray()
         self._transport: asyncio.WriteTransport | None = None
 
@@ -139,30 +141,30 @@ class Link(asyncio.Protocol):
     def fill(self) -> None:
         """Sends requests up to the window, if it is this connection's turn and the flood is not paced."""
         if not self._flood.is_paced and self._flood.is_turn_of(self.partition):
-            self.send(WINDOW - len(self._asked))
+            self.send(WINDOW - len(self._in_flight))
 
     def send(self, wanted: int) -> None:
         """Sends `wanted` requests, but has at most `PACED_WINDOW` of them in flight."""
         if self._transport is None or self._transport.is_closing():
             return
-        questions = [self._ask() for _ in range(max(0, min(wanted, PACED_WINDOW - len(self._asked))))]
-        self._asked += questions
-        if questions:
-            self._transport.write(b"".join(question.frame for question in questions))
+        requests = [self._next_request() for _ in range(max(0, min(wanted, PACED_WINDOW - len(self._in_flight))))]
+        self._in_flight += requests
+        if requests:
+            self._transport.write(b"".join(request.frame for request in requests))
 
     def data_received(self, data: bytes) -> None:
         received, answered = self._received, 0
         received += data
         while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4], "big")):
-            question = self._asked[answered]
+            request = self._in_flight[answered]
             answered += 1
-            self._flood.note(question.weight, *question.read(bytes(received[4:end])))
+            self._flood.note(request.weight, *request.read(bytes(received[4:end])))
             del received[:end]
-        del self._asked[:answered]
+        del self._in_flight[:answered]
         self.fill()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self._flood.is_over:
+        if not self._flood.has_ended:
             self._flood.tally.lost += 1
 
     def close(self) -> None:
@@ -173,12 +175,12 @@ class Link(asyncio.Protocol):
 class Flood:
     """All connections of one kind, and their tally."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        self.given = given
-        self.is_paced = given.kind == "requests"
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.is_paced = args.kind == "requests"
         self.tally = Tally()
-        self.is_over = False
-        self._links: list[Link] = []
+        self.has_ended = False
+        self._connections: list[FloodConnection] = []
         self._partitions = 1
         self._has_begun = asyncio.Event()
 
@@ -192,9 +194,9 @@ class Flood:
 
     def is_turn_of(self, partition: int) -> bool:
         """True if connections of this partition may send now; with a move interval, of one partition at a time."""
-        if self.is_over:
+        if self.has_ended:
             return False
-        every_s, began_s = self.given.move_interval_s, self.tally.began_s
+        every_s, began_s = self.args.move_interval_s, self.tally.began_s
         if not every_s:
             return True
         moved = 0 if began_s is None else int((self.now_s() - began_s) / every_s)
@@ -202,75 +204,78 @@ class Flood:
 
     async def run(self) -> Tally:
         """Runs until the time is over or SIGTERM ends the flood; returns the counts."""
-        if self.given.kind == "connections":
-            work = [asyncio.create_task(self._open_and_close()) for _ in range(self.given.clients)]
+        if self.args.kind == "connections":
+            work = [asyncio.create_task(self._open_and_close()) for _ in range(self.args.clients)]
         else:
-            work = [asyncio.create_task(self._keep_asking())]
+            work = [asyncio.create_task(self._drive_connections())]
             await self._connect()
-        await self._until_over()
-        self.is_over = True
+        await self._wait_for_end()
+        self.has_ended = True
         self.tally.end(self.now_s())
         for task in work:
             task.cancel()
         await asyncio.gather(*work, return_exceptions=True)
-        for link in self._links:
-            link.close()
+        for connection in self._connections:
+            connection.close()
         return self.tally
 
-    async def _until_over(self) -> None:
+    async def _wait_for_end(self) -> None:
         async with asyncio.timeout(FIRST_ANSWER_S):
             await self._has_begun.wait()
         ended = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.given.seconds):
+            async with asyncio.timeout(self.args.seconds):
                 await ended.wait()
 
     async def _connect(self) -> None:
-        loop, given = asyncio.get_running_loop(), self.given
-        places = self._places()
-        for _ in range(given.clients):
-            for partition, (target, ask) in enumerate(places):
-                link = Link(self, ask(), partition)
-                self._links.append(link)
-                await loop.create_connection(lambda link=link: link, *target)  # type: ignore[misc]
+        loop, args = asyncio.get_running_loop(), self.args
+        sources = self._request_sources()
+        for _ in range(args.clients):
+            for partition, (target, new_source) in enumerate(sources):
+                connection = FloodConnection(self, new_source(), partition)
+                self._connections.append(connection)
+                await loop.create_connection(lambda connection=connection: connection, *target)  # type: ignore[misc]
 
-    def _places(self) -> list[tuple[Target, Callable[[], Ask]]]:
-        """Returns the address to which each client connects, and the source of its requests."""
-        given, client_id = self.given, self.given.client_id
-        host, _, port = given.bootstrap.split(",")[0].rpartition(":")
+    def _request_sources(self) -> list[tuple[Target, Callable[[], NextRequest]]]:
+        """Returns for each partition the address to which a client connects, and a factory of its source of requests.
+
+        Requests of other kinds than produces count as those of one partition.
+        """
+        args, client_id = self.args, self.args.client_id
+        host, _, port = args.bootstrap.split(",")[0].rpartition(":")
         first: Target = host, int(port)
-        if given.kind == "produce":
-            leaders = leaders_of(first, given.topic)
+        if args.kind == "produce":
+            leaders = leaders_of(first, args.topic)
             self._partitions = len(leaders)
-            read = read_produced(given.topic)
-            frames = [produce(client_id, given.topic, index, given.batch_bytes) for index in range(len(leaders))]
+            read = read_produced(args.topic)
+            frames = [produce(client_id, args.topic, index, args.batch_bytes) for index in range(len(leaders))]
             weighed = zip(leaders, frames, strict=True)
-            return [(target, _same(frame, read, len(frame) - 4)) for target, frame in weighed]
-        if given.kind == "mutations":
+            return [(target, _repeated(frame, read, len(frame) - 4)) for target, frame in weighed]
+        if args.kind == "mutations":
             run, numbers = time.time_ns(), count()
             return [(first, lambda: _mutations(client_id, f"flood-{run}-{next(numbers)}"))]
-        if given.kind == "metadata":
-            return [(first, _same(metadata(client_id), read_throttled))]
-        return [(first, _same(API_VERSIONS, read_api_versions))]
+        if args.kind == "metadata":
+            return [(first, _repeated(metadata(client_id), read_throttled))]
+        return [(first, _repeated(API_VERSIONS, read_api_versions))]
 
-    async def _keep_asking(self) -> None:
+    async def _drive_connections(self) -> None:
         """Sends paced requests, and wakes connections whose turn begins."""
         due_s, sent = self.now_s(), 0.0
         while True:
             await asyncio.sleep(PACE_S)
-            if self.is_paced and self._links:
+            if self.is_paced and self._connections:
                 wanted = (self.now_s() - due_s) * REQUESTS_PER_S - sent
                 sent += wanted
-                for link in self._links:
-                    link.send(round(wanted / len(self._links)))
-            elif self.given.move_interval_s:
-                for link in self._links:
-                    link.fill()
+                for connection in self._connections:
+                    connection.send(round(wanted / len(self._connections)))
+            elif self.args.move_interval_s:
+                for connection in self._connections:
+                    connection.fill()
 
     async def _open_and_close(self) -> None:
-        host, _, port = self.given.bootstrap.split(",")[0].rpartition(":")
-        while not self.is_over:
+        host, _, port = self.args.bootstrap.split(",")[0].rpartition(":")
+        while not self.has_ended:
             try:
                 reader, writer = await asyncio.open_connection(host, int(port))
                 writer.write(API_VERSIONS)
@@ -282,27 +287,27 @@ class Flood:
                 await asyncio.sleep(PACE_S)
 
 
-def _same(frame: bytes, read: Callable[[bytes], tuple[int, int]], weight: int = 1) -> Callable[[], Ask]:
-    """Returns a source of the same request. The weight of a produce is its size, which is what quotas count."""
-    question = Question(frame, weight, read)
-    return lambda: lambda: question
+def _repeated(frame: bytes, read: Callable[[bytes], tuple[int, int]], weight: int = 1) -> Callable[[], NextRequest]:
+    """Returns a factory of sources that repeat one request. The weight of a produce is the size that quotas count."""
+    request = PreparedRequest(frame, weight, read)
+    return lambda: lambda: request
 
 
-def _mutations(client_id: str, prefix: str) -> Ask:
-    def questions() -> Iterator[Question]:
+def _mutations(client_id: str, prefix: str) -> NextRequest:
+    def requests() -> Iterator[PreparedRequest]:
         for number in count():
             name = f"{prefix}-{number}"
-            yield Question(create_topic(client_id, name), 1, read_mutation)
-            yield Question(delete_topic(client_id, name), 1, read_mutation)
+            yield PreparedRequest(create_topic(client_id, name), 1, read_mutation)
+            yield PreparedRequest(delete_topic(client_id, name), 1, read_mutation)
 
-    return questions().__next__
+    return requests().__next__
 
 
 def begin(
     bootstrap: str, kind: str, client_id: str, *, seconds: float, module: str = "benchmarks.flood", **more: Any
 ) -> subprocess.Popen[bytes]:
     """Starts a flood, or the load of another module with the same arguments, in a process of its own; see `finish`."""
-    words = [
+    options = [
         word
         for name, value in more.items()
         if value is not None
@@ -311,7 +316,7 @@ def begin(
     return subprocess.Popen(
         [
             sys.executable, "-m", module, "--bootstrap", bootstrap, "--kind", kind,
-            "--client-id", client_id, "--seconds", str(seconds), *words,
+            "--client-id", client_id, "--seconds", str(seconds), *options,
         ],
         stdout=subprocess.PIPE, cwd=CLONE,
     )  # fmt: skip

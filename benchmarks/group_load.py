@@ -94,7 +94,7 @@ class Bench:
     def ask(self, operation: Callable[[GroupMachine, Now, Ticket], Any]) -> Any:
         """Performs an operation on the group and returns its reply."""
         reply = self.runtime.perform(GROUP, operation, Ticket(lambda code: code, lambda _: None))
-        assert reply is not REPLY_PENDING, "nobody follows: what is appended is committed"
+        assert reply is not REPLY_PENDING, "no followers: a record is committed once it is appended"
         return reply
 
     def commit(self, commits: list[Commit]) -> None:

@@ -37,10 +37,10 @@ Instance.objects.bulk_create(instances, batch_size=1000)
 # Their creation is the time of the row, whatever it is given.
 Instance.objects.filter(name="bench").update(created_at=month.start)
 Operation.objects.bulk_create(
-    [Operation(tenant=each.tenant, instance=each, type="instance.create", state="succeeded", generation=1, plan="river",
-               bandwidth_mb_s=80, storage_gb=600, is_suspended=False, asked_by="bench",
+    [Operation(tenant=instance.tenant, instance=instance, type="instance.create", state="succeeded", generation=1,
+               plan="river", bandwidth_mb_s=80, storage_gb=600, is_suspended=False, asked_by="bench",
                created_at=month.start, finished_at=month.start)
-     for each in instances], batch_size=1000)
+     for instance in instances], batch_size=1000)
 began = time.monotonic()
 with connection.cursor() as cursor:
     cursor.execute('''

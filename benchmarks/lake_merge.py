@@ -45,16 +45,16 @@ def write_files(lake: Lake, rows: int, count: int, instances: int) -> list[Any]:
         instance = pc.divide(counter, COUNTERS)
         topic = pc.subtract(counter, pc.multiply(instance, COUNTERS))
         sequence = pc.add(report, number * reports + 1)
-        one = pa.repeat(pa.scalar(1, pa.int64()), len(index))
+        ones = pa.repeat(pa.scalar(1, pa.int64()), len(index))
         names = pa.array([f"ins-{number:08d}" for number in range(instances)])
         topics = pa.array([f"topic-{number}" for number in range(COUNTERS)])
         columns = {
-            "broker_id": one.cast(pa.int32()), "broker_epoch": one, "instance_id": names.take(instance),
+            "broker_id": ones.cast(pa.int32()), "broker_epoch": ones, "instance_id": names.take(instance),
             "topic": topics.take(topic), "user": pa.repeat("application", len(index)),
             "client_id": pa.repeat("a-client-of-it", len(index)), "direction": pa.repeat("produce", len(index)),
             "sequence": sequence, "at_ms": pc.add(pc.multiply(sequence, 1_000), DAY_BEGINS_MS),
-            "bytes": pc.multiply(sequence, 4_096), "requests": sequence, "added_bytes": pc.multiply(one, 4_096),
-            "added_requests": one,
+            "bytes": pc.multiply(sequence, 4_096), "requests": sequence, "added_bytes": pc.multiply(ones, 4_096),
+            "added_requests": ones,
         }  # fmt: skip
         table = pa.table({name: columns[name] for name in files.COLUMNS})
         written = files.write(lake, "clu-bench", {0: (number, number + 1)}, table)

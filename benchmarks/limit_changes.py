@@ -83,10 +83,10 @@ def _until_everywhere(brokers: list[_Broker], limit: int, change: Callable[[int]
 
 
 def _percentiles(taken_ms: list[float]) -> dict[str, Any]:
-    ordered = sorted(taken_ms)
+    sorted_ms = sorted(taken_ms)
     return {
-        "changes": len(ordered),
-        "p50_ms": round(ordered[len(ordered) // 2], 1),
-        "p99_ms": round(ordered[int(len(ordered) * 0.99) - 1], 1),
-        "longest_ms": round(ordered[-1], 1),
+        "changes": len(sorted_ms),
+        "p50_ms": round(sorted_ms[len(sorted_ms) // 2], 1),
+        "p99_ms": round(sorted_ms[int(len(sorted_ms) * 0.99) - 1], 1),
+        "longest_ms": round(sorted_ms[-1], 1),
     }

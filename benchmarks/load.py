@@ -109,8 +109,8 @@ class Bench:
         """Creates a topic and waits until each of its partitions has a leader."""
         topic = f"bench-{name}-{time.time_ns()}"
         admin = AdminClient(self.conf)
-        made = admin.create_topics([NewTopic(topic, PARTITIONS, self.replication_factor)])
-        made[topic].result(30)
+        futures = admin.create_topics([NewTopic(topic, PARTITIONS, self.replication_factor)])
+        futures[topic].result(30)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
@@ -179,22 +179,22 @@ class Bench:
                 if message.error():
                     raise KafkaException(message.error())
                 read += 1
-        took = time.monotonic() - started_s
+        took_s = time.monotonic() - started_s
         consumer.close()
-        return read, took
+        return read, took_s
 
     def measure(self, work: Callable[[], tuple[int, float]], record_bytes: int) -> dict[str, Any]:
         """Runs `work` once; returns its figures with the server's CPU time."""
         user_before, system_before = self.server.cpu_s()
-        records, took = work()
+        records, took_s = work()
         time.sleep(0.3)  # later work of the server for these records (acks, ticks) belongs to them
         user, system = self.server.cpu_s()
         payload_gb = records * record_bytes / 1e9
         cpu_s = user - user_before + system - system_before
         return {
             "records": records,
-            "mb_s": round(payload_gb * 1e3 / took, 1),
-            "krec_s": round(records / took / 1e3, 1),
+            "mb_s": round(payload_gb * 1e3 / took_s, 1),
+            "krec_s": round(records / took_s / 1e3, 1),
             "cpu_s_per_gb": round(cpu_s / payload_gb, 3),
             "of_it_user": round((user - user_before) / payload_gb, 3),
             "cpu_us_per_record": round(cpu_s / records * 1e6, 2),
@@ -302,9 +302,9 @@ def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dic
 def summary(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the median run of a load, with the least and the greatest cost of its runs."""
     key = cost_key(name)
-    ordered = sorted(runs, key=lambda figures: figures[key])
-    costs = {f"{key}_least": ordered[0][key], f"{key}_most": ordered[-1][key]}
-    return {"load": name, **ordered[len(ordered) // 2], **costs}
+    runs_by_cost = sorted(runs, key=lambda figures: figures[key])
+    costs = {f"{key}_least": runs_by_cost[0][key], f"{key}_most": runs_by_cost[-1][key]}
+    return {"load": name, **runs_by_cost[len(runs_by_cost) // 2], **costs}
 
 
 def cost_key(name: str) -> str:

@@ -6,7 +6,7 @@ Compiled modules are measured if they exist (`make native`); PENSTOCK_NATIVE=0 m
 does not yield: its cost is the time for which one batch blocks the broker's loop.
 
 Every row appends one kind of batch repeatedly through `Partition.append` and reports the least CPU time of several
-rounds. "write" is the bare `os.write` of the same bytes, measured the same way: the difference is the cost of our code.
+rounds. "write" is a plain `os.write` of the same bytes, measured the same way: the difference is the cost of our code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROUNDS = 12
 ROUND_SECONDS = 0.02
 CALLS_PER_CLOCK_READ = 8
 NOW_MS = 1_700_000_000_000
-CLIENT_OFFSET = bytes(8)  # a client always sends base offset 0; an append overwrites it with the real one
+CLIENT_OFFSET = bytes(8)  # a client always sends base offset 0; an append overwrites it with the assigned offset
 
 
 def least_us(action: Callable[[], object]) -> float:
@@ -59,22 +59,25 @@ def batch_of(count: int, value_bytes: int, *, codec: int = 0, spread: bool = Fal
     return build_batch(records, codec=codec, **fields)
 
 
-def bench_append(partition: Partition, label: str, batch: bytearray, payload_bytes: int, bare_fd: int) -> None:
-    """Prints the cost of an append of this batch, and of the bare write of its bytes to the descriptor `bare_fd`."""
+def bench_append(partition: Partition, label: str, batch: bytearray, payload_bytes: int, plain_fd: int) -> None:
+    """Prints the cost of an append of this batch, and of a plain write of its bytes to `plain_fd`."""
     buffer = memoryview(batch)
 
-    def once() -> None:
+    def append() -> None:
         buffer[:8] = CLIENT_OFFSET
         result = partition.append(buffer, NOW_MS, acks=1, produce_version=9)
         assert result.error_code == 0, result
 
     def write() -> None:
-        os.write(bare_fd, buffer)
+        os.write(plain_fd, buffer)
 
-    total, raw = least_us(once), least_us(write)
-    os.ftruncate(bare_fd, 0)
-    per_gb = total / payload_bytes * 1e3
-    print(f"append {label:36} {total:9.2f} us   write {raw:8.2f}   ours {total - raw:8.2f}   {per_gb:6.3f} CPU-s/GB")
+    append_us, write_us = least_us(append), least_us(write)
+    os.ftruncate(plain_fd, 0)
+    cpu_s_per_gb = append_us / payload_bytes * 1e3
+    print(
+        f"append {label:36} {append_us:9.2f} us   write {write_us:8.2f}   ours {append_us - write_us:8.2f}   "
+        f"{cpu_s_per_gb:6.3f} CPU-s/GB"
+    )
 
 
 def bench_idempotent(partition: Partition, batch: bytearray) -> None:
@@ -94,13 +97,14 @@ def bench_idempotent(partition: Partition, batch: bytearray) -> None:
         write_crc(buffer)
         sequence = (sequence + count) % 2**31
 
-    def once() -> None:
+    def append() -> None:
         prepare()
         result = partition.append(buffer, NOW_MS, acks=1, produce_version=9)
         assert result.error_code == 0, result
 
-    total = least_us(once)
-    print(f"append {'1 x 100 B, idempotent':34} {total - least_us(prepare):9.2f} us   (without the client's CRC)")
+    append_and_prepare_us = least_us(append)
+    append_us = append_and_prepare_us - least_us(prepare)
+    print(f"append {'1 x 100 B, idempotent':34} {append_us:9.2f} us   (without the client's CRC)")
 
 
 def bench_reads(partition: Partition) -> None:
@@ -108,22 +112,23 @@ def bench_reads(partition: Partition) -> None:
     end = partition.log_end_offset
     source = random.Random(1)
 
-    def tail() -> None:
+    def read_tail() -> None:
         result = partition.read(end - 1, 1 << 20, min_one_batch=True)
         assert result.slice is not None
         result.slice.release()
 
-    def anywhere() -> None:
+    def read_random_offset() -> None:
         result = partition.read(source.randrange(end), 1 << 20, min_one_batch=True)
         assert result.slice is not None
         result.slice.release()
 
-    print(f"read   tail {least_us(tail):8.2f} us   random offset, cut at 1 MB {least_us(anywhere):8.2f} us")
+    tail_us, random_us = least_us(read_tail), least_us(read_random_offset)
+    print(f"read   tail {tail_us:8.2f} us   random offset, cut at 1 MB {random_us:8.2f} us")
 
 
 def skip_one_by_one(data: bytes, count: int) -> None:
     """Steps over the records one by one, without the shortcut for runs of equal lengths: the reference cost."""
-    position = seen = 0
+    position = skipped_count = 0
     end = len(data)
     while position < end:
         first = data[position]
@@ -131,9 +136,9 @@ def skip_one_by_one(data: bytes, count: int) -> None:
             position += (first >> 1) + 1
         else:
             position += ((first & 0x7F | data[position + 1] << 7) >> 1) + 2
-        seen += 1
+        skipped_count += 1
     assert position == end
-    assert seen == count
+    assert skipped_count == count
 
 
 def bench_walks() -> None:
@@ -148,12 +153,12 @@ def bench_walks() -> None:
     ):
         block = bytes(batch[61:])
         count = int.from_bytes(batch[57:61], "big")
-        skipped = least_us(lambda block=block, count=count: check_lengths(block, count)) * 1e3 / count
-        stepped = least_us(lambda block=block, count=count: skip_one_by_one(block, count)) * 1e3 / count
-        checked = least_us(lambda block=block, count=count: check_fields(block, count)) * 1e3 / count
+        lengths_ns = least_us(lambda block=block, count=count: check_lengths(block, count)) * 1e3 / count
+        one_by_one_ns = least_us(lambda block=block, count=count: skip_one_by_one(block, count)) * 1e3 / count
+        fields_ns = least_us(lambda block=block, count=count: check_fields(block, count)) * 1e3 / count
         print(
-            f"walk   {label:34} lengths {skipped:7.1f} ns/record   one by one {stepped:7.1f}   "
-            f"all fields {checked:7.1f}"
+            f"walk   {label:34} lengths {lengths_ns:7.1f} ns/record   one by one {one_by_one_ns:7.1f}   "
+            f"all fields {fields_ns:7.1f}"
         )
 
 
@@ -164,20 +169,23 @@ def bench_idle(table: PartitionTable, partitions: int) -> None:
     before = tracemalloc.get_traced_memory()[0]
     for number in range(partitions):
         table.become_leader(f"ins-{number:08d}.orders", 0, bytes(16), 0, {}, now_ms=NOW_MS)
-    kept = (tracemalloc.get_traced_memory()[0] - before) / partitions
+    partition_bytes = (tracemalloc.get_traced_memory()[0] - before) / partitions
     tracemalloc.stop()
     started = time.perf_counter()
     for number in range(partitions):
         table.become_leader(f"ins-{number:08d}.other", 0, bytes(16), 0, {}, now_ms=NOW_MS)
-    each_us = (time.perf_counter() - started) / partitions * 1e6
-    print(f"idle   {kept / 1024:6.2f} KB a partition, {len(table.files)} descriptors, {each_us:7.1f} us to create one")
+    creation_us = (time.perf_counter() - started) / partitions * 1e6
+    print(
+        f"idle   {partition_bytes / 1024:6.2f} KB a partition, {len(table.files)} descriptors, "
+        f"{creation_us:7.1f} us to create one"
+    )
 
 
 def main(directory: Path) -> None:
     print(f"{MODULES} modules, python {sys.version.split()[0]}, {os.cpu_count()} cores, CPU time, best of {ROUNDS}")
     table = PartitionTable(StorageSettings(roots=(directory,), broker_id=0, cluster_id="benchmark"))
     table.recover(NOW_MS)
-    bare_fd = os.open(directory / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    plain_fd = os.open(directory / "plain", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     cases = [
         ("1 x 100 B", batch_of(1, 100), 100),
         ("140 x 100 B (16 KB)", batch_of(140, 100), 14_000),
@@ -196,7 +204,7 @@ def main(directory: Path) -> None:
     for number, (label, batch, payload) in enumerate(cases):
         config = every_field if "every field" in label else {}
         partition = table.become_leader("bench", number, bytes(16), 0, config, now_ms=NOW_MS)
-        bench_append(partition, label, batch, payload, bare_fd)
+        bench_append(partition, label, batch, payload, plain_fd)
         if number == 1:
             bench_reads(partition)
         table.delete("bench", number, now_ms=NOW_MS - 10**9)
@@ -205,7 +213,7 @@ def main(directory: Path) -> None:
     bench_idempotent(table.become_leader("bench", 99, bytes(16), 0, {}, now_ms=NOW_MS), batch_of(1, 100, **fields))
     bench_walks()
     bench_idle(table, 1_000)
-    os.close(bare_fd)
+    os.close(plain_fd)
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ now = datetime.now(UTC)
 tenants = [Tenant(slug=f"money-{{n}}", name=f"Money {{n}} GmbH") for n in range({tenants})]
 Tenant.objects.bulk_create(tenants, batch_size=1000)
 cluster = Cluster.objects.order_by("pk").first()
-instances = [Instance(tenant=each, name="money", plan="river", bandwidth_mb_s=80, storage_gb=600, partitions_max=600,
-                      phase="failed") for each in tenants]
+instances = [Instance(tenant=tenant, name="money", plan="river", bandwidth_mb_s=80, storage_gb=600, partitions_max=600,
+                      phase="failed") for tenant in tenants]
 Instance.objects.bulk_create(instances, batch_size=1000)
-Placement.objects.bulk_create([Placement(instance=each, cluster=cluster, bandwidth_mb_s=80, storage_gb=600)
-                               for each in instances], batch_size=1000)
+Placement.objects.bulk_create([Placement(instance=instance, cluster=cluster, bandwidth_mb_s=80, storage_gb=600)
+                               for instance in instances], batch_size=1000)
 month, made, lines = month_before(month_of(now)), [], []
 for age in range(12):
     for number, instance in enumerate(instances):
@@ -99,9 +99,9 @@ def _signed_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
     root = product.ready["console_url"].rstrip("/")
     page = opener.open(f"{root}/operator/login/").read().decode()
-    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
-    assert found is not None, "the login page has no form"
-    body = {"csrfmiddlewaretoken": found[1], **product.ready["operator"], "next": "/operator/"}
+    token_match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+    assert token_match is not None, "the login page has no form"
+    body = {"csrfmiddlewaretoken": token_match[1], **product.ready["operator"], "next": "/operator/"}
     answer = opener.open(f"{root}/operator/login/", urllib.parse.urlencode(body).encode())
     assert answer.url.endswith("/operator/"), f"not signed in: {answer.url}"
     return opener, root

@@ -144,9 +144,9 @@ def measure(args: argparse.Namespace, home: Path) -> None:
 
 def spread_of(ratios: list[float]) -> dict[str, float]:
     """Returns the median and range of the cost ratios of the rounds."""
-    ordered = sorted(ratios)
-    spread = {"median": statistics.median(ordered), "least": ordered[0], "most": ordered[-1]}
-    return {"rounds": len(ordered), **{name: round(ratio, 3) for name, ratio in spread.items()}}
+    sorted_ratios = sorted(ratios)
+    spread = {"median": statistics.median(sorted_ratios), "least": sorted_ratios[0], "most": sorted_ratios[-1]}
+    return {"rounds": len(sorted_ratios), **{name: round(ratio, 3) for name, ratio in spread.items()}}
 
 
 def run_alternately(benches: dict[str, load.Bench], names: list[str], rounds: int) -> dict[str, load.Rounds]:

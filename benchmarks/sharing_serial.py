@@ -92,9 +92,9 @@ def measure() -> Iterator[dict[str, Any] | str]:
     outcomes = [run(*case) for case in cases()]
     lines = ["| one request at a time | least of the limit | most in 10 s, small requests |", "|---|---|---|"]
     for shape in SHAPES:
-        own = [outcome for outcome in outcomes if outcome.shape == shape]
-        small = [outcome for outcome in own if outcome.size_bytes * 100 <= outcome.limit_bps]
-        fitting = [outcome for outcome in own if outcome.size_bytes <= outcome.limit_bps]
+        outcomes_of_shape = [outcome for outcome in outcomes if outcome.shape == shape]
+        small = [outcome for outcome in outcomes_of_shape if outcome.size_bytes * 100 <= outcome.limit_bps]
+        fitting = [outcome for outcome in outcomes_of_shape if outcome.size_bytes <= outcome.limit_bps]
         least, most = min(outcome.got for outcome in fitting), max(outcome.most for outcome in small)
         yield {"benchmark": "sharing, one request at a time", "shape": shape, "least": least, "most": most}
         lines.append(f"| {shape} | {least:.1%} | {most:.1%} |")

@@ -58,12 +58,12 @@ os.environ["JAVA_HOME"] = str(find_java(settings.STATE_DIR / "java").spark_home)
 found_rounds = []
 
 def cpu_s():
-    own = psutil.Process()
-    found = 0.0
-    for process in (own, *own.children(recursive=True)):
+    this_process = psutil.Process()
+    total_s = 0.0
+    for process in (this_process, *this_process.children(recursive=True)):
         times = process.cpu_times()
-        found += times.user + times.system + times.children_user + times.children_system
-    return found
+        total_s += times.user + times.system + times.children_user + times.children_system
+    return total_s
 
 began = time.monotonic()
 if {spark_from_records} <= {records}:
@@ -83,11 +83,11 @@ for number in range({rounds}):
             if report.caught_up:
                 break
     took_s = time.monotonic() - began
-    found = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] - instances_before
+    recorded_bytes = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] - instances_before
     found_rounds.append({{
         "benchmark": "usage records", "round": number, "records": records, "runs": runs, "seconds": round(took_s, 2),
         "records_s": round(records / took_s), "cpu_s": round(cpu_s() - cpu, 2),
-        "cpu_us_a_record": round((cpu_s() - cpu) * 1e6 / records, 2), "exact": found == {expected},
+        "cpu_us_a_record": round((cpu_s() - cpu) * 1e6 / records, 2), "exact": recorded_bytes == {expected},
         "spark_started_s": round(started_s, 1),
     }})
 print(json.dumps({{"rounds": found_rounds}}))

@@ -42,22 +42,22 @@ from django.db.models import Sum
 os.environ["JAVA_HOME"] = str(find_java(settings.STATE_DIR / "java").spark_home)
 cluster = UsageSource(cluster_id="bench", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
 reports = Reports(cluster.bootstrap, cluster.login, version={record_version})
-own = psutil.Process()
+this_process = psutil.Process()
 found_rounds = []
 
 def cpu_s():
-    found = 0.0
-    for process in (own, *own.children(recursive=True)):
+    total_s = 0.0
+    for process in (this_process, *this_process.children(recursive=True)):
         times = process.cpu_times()
-        found += times.user + times.system + times.children_user + times.children_system
-    return found
+        total_s += times.user + times.system + times.children_user + times.children_system
+    return total_s
 
-def counted():
+def recorded_bytes():
     return UsageHour.objects.filter(instance_id__startswith="ins-0").aggregate(sum=Sum("bytes"))["sum"] or 0
 
 def round_of(size):
     expected = reports.write(size)
-    before, records, runs = counted(), 0, 0
+    before, records, runs = recorded_bytes(), 0, 0
     cpu, began = cpu_s(), time.monotonic()
     lake = open_lake(settings.LAKE_URL)
     with job.Runs(usage_backlog.spark_session, cluster, dsn.conninfo(), lake=lake) as work:
@@ -69,8 +69,8 @@ def round_of(size):
     return {{
         "benchmark": "usage round", "new": size, "records": records, "runs": runs,
         "seconds": round(time.monotonic() - began, 3), "cpu_s": round(cpu_s() - cpu, 3),
-        "has_java": any(each.name() == "java" for each in own.children(recursive=True)),
-        "exact": counted() - before == expected,
+        "has_java": any(process.name() == "java" for process in this_process.children(recursive=True)),
+        "exact": recorded_bytes() - before == expected,
     }}
 
 if {warm_spark}:

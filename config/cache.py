@@ -3,7 +3,7 @@
 Values are JSON, never pickle, so that write access to Redis does not allow code execution. Keys and values have a
 maximum size, regardless of tenants' names and documents.
 
-It holds sign-in limits and cached pages. Losing them degrades the service; failing pages would be worse.
+The cache contains sign-in limits and pages. Their loss degrades the service; pages that fail would be worse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tenants import cached_values
 
 logger = logging.getLogger(__name__)
 
-REST_S = 5.0  # pause after a failure: an outage costs one timeout, not one per call
+# Time after a failure in which Redis is not called: an outage costs one timeout, not one per call.
+FAILURE_PAUSE_S = 5.0
 
 KEY_CHARS_MAX = 250
 
@@ -52,14 +53,14 @@ def bounded_key(key: str, key_prefix: str, version: int) -> str:
 class ForgivingRedisCache(RedisCache):
     """Django's Redis cache that reports a miss if Redis does not answer or returns an unreadable value."""
 
-    _resting_until_s = 0.0
+    _paused_until_s = 0.0
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params)
         self._options: dict[str, Any] = {**params.get("OPTIONS", {}), "serializer": JsonSerializer}
 
     def _forgiving(self, name: str, fallback: Any, *args: Any, **options: Any) -> Any:
-        if time.monotonic() < ForgivingRedisCache._resting_until_s:
+        if time.monotonic() < ForgivingRedisCache._paused_until_s:
             return fallback
         try:
             return getattr(super(), name)(*args, **options)
@@ -67,7 +68,7 @@ class ForgivingRedisCache(RedisCache):
             logger.warning("the cache does not hold a value: %s: %s", type(error).__name__, error)
             return fallback
         except (RedisError, OSError):
-            ForgivingRedisCache._resting_until_s = time.monotonic() + REST_S
+            ForgivingRedisCache._paused_until_s = time.monotonic() + FAILURE_PAUSE_S
             logger.warning("the cache is off: redis does not answer")
             return fallback
 
@@ -81,7 +82,7 @@ class ForgivingRedisCache(RedisCache):
         return bool(self._forgiving("has_key", False, key, version))
 
     def add(self, key: str, value: Any, *args: Any, **options: Any) -> bool:
-        """Returns True without Redis: `add` is used as a lock, and a lock that nobody else can hold is free."""
+        """Returns True without Redis: `add` is used as a lock, which no other process can acquire either."""
         return bool(self._forgiving("add", True, key, value, *args, **options))
 
     def set(self, key: str, value: Any, *args: Any, **options: Any) -> None:

@@ -57,14 +57,14 @@ class SessionStore(DatabaseSessions):
             return
         values = {"session_data": self.encode(data), "user_id": user_id}
         if user_id is not None and (self.row is None or self.row.user_id != user_id):
-            values |= _beginning(is_signed_in=True)
+            values |= _session_times(is_signed_in=True)
         if not self.model.objects.filter(session_key=self.session_key).update(**values):
             raise UpdateError
 
     def _insert(self, data: dict[str, Any], user_id: str | None) -> None:
         row = self.get_model_class()(
             session_key=self.session_key, session_data=self.encode(data), user_id=user_id,
-            **_beginning(is_signed_in=user_id is not None),
+            **_session_times(is_signed_in=user_id is not None),
         )  # fmt: skip
         try:
             with transaction.atomic():
@@ -74,7 +74,7 @@ class SessionStore(DatabaseSessions):
         self.row = row
 
 
-def _beginning(*, is_signed_in: bool) -> dict[str, Any]:
+def _session_times(*, is_signed_in: bool) -> dict[str, Any]:
     """Returns the start and the absolute end of a session."""
     now = timezone.now()
     hours = settings.SESSION_DAYS_MAX * 24 if is_signed_in else ANONYMOUS_SESSION_HOURS_MAX

@@ -19,24 +19,24 @@ from tenants.models import ApiToken, Invitation, Member, Tenant
 
 Row = TypeVar("Row", bound=Model)
 
-_READS = frozenset(scope.value for scope in Scope if scope.value.endswith(":read"))
-_EVERYTHING = frozenset(scope.value for scope in Scope if scope is not Scope.OPERATOR)
-_WORK = frozenset(
+_READ_SCOPES = frozenset(scope.value for scope in Scope if scope.value.endswith(":read"))
+_ALL_TENANT_SCOPES = frozenset(scope.value for scope in Scope if scope is not Scope.OPERATOR)
+_DEVELOPER_WRITE_SCOPES = frozenset(
     {Scope.INSTANCES_WRITE, Scope.TOPICS_WRITE, Scope.MESSAGES_WRITE, Scope.USERS_WRITE, Scope.ACLS_WRITE,
      Scope.QUOTAS_WRITE, Scope.GROUPS_WRITE, Scope.CLIENTS_WRITE, Scope.TOKENS_WRITE, Scope.ARCHIVES_WRITE}
 )  # fmt: skip
-_MONEY = frozenset(
+_FINANCE_SCOPES = frozenset(
     {Scope.TENANT_READ, Scope.MEMBERS_READ, Scope.INSTANCES_READ, Scope.USAGE_READ, Scope.BILLING_READ,
      Scope.BILLING_WRITE, Scope.AUDIT_READ}
 )  # fmt: skip
-_ONLY_SEEING = _READS - {Scope.MESSAGES_READ, Scope.TOKENS_READ, Scope.AUDIT_READ, Scope.BILLING_READ}
+_VIEWER_SCOPES = _READ_SCOPES - {Scope.MESSAGES_READ, Scope.TOKENS_READ, Scope.AUDIT_READ, Scope.BILLING_READ}
 
 ROLE_SCOPES: dict[Role, frozenset[str]] = {
-    Role.OWNER: _EVERYTHING,
-    Role.ADMIN: _EVERYTHING - {Scope.BILLING_WRITE},
-    Role.DEVELOPER: (_READS - {Scope.BILLING_READ}) | _WORK,
-    Role.FINANCE: _MONEY,
-    Role.VIEWER: _ONLY_SEEING,
+    Role.OWNER: _ALL_TENANT_SCOPES,
+    Role.ADMIN: _ALL_TENANT_SCOPES - {Scope.BILLING_WRITE},
+    Role.DEVELOPER: (_READ_SCOPES - {Scope.BILLING_READ}) | _DEVELOPER_WRITE_SCOPES,
+    Role.FINANCE: _FINANCE_SCOPES,
+    Role.VIEWER: _VIEWER_SCOPES,
 }
 
 # Scopes that a token may have: each is required by a route of the API (tests/component/api/test_routes.py).
@@ -162,8 +162,8 @@ def tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
     if actor.kind is ActorKind.TOKEN or actor.is_confined:
         rows = rows.filter(pk=tenant_of(actor).pk)
     else:
-        mine = Member.objects.filter(user=actor.user, removed_at=None).values("tenant")
-        rows = rows.filter(pk__in=mine)
+        own_tenants = Member.objects.filter(user=actor.user, removed_at=None).values("tenant")
+        rows = rows.filter(pk__in=own_tenants)
     return fetch(rows, lock=lock, pk=tenant_id)
 
 

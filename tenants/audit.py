@@ -74,9 +74,9 @@ def delete_expired_client_entries(now: datetime) -> int:
     expired = AuditEntry.objects.filter(
         actor_kind=ActorKind.CLIENT, time__lt=now - timedelta(days=AUDIT_CLIENT_ROWS_KEPT_DAYS)
     )
-    oldest = list(expired.order_by("time").values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
+    oldest_ids = list(expired.order_by("time").values_list("pk", flat=True)[:DELETE_BATCH_SIZE])
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM tenants_auditentry WHERE id = ANY(%s)", [oldest])
+        cursor.execute("DELETE FROM tenants_auditentry WHERE id = ANY(%s)", [oldest_ids])
         return cursor.rowcount
 
 
@@ -102,7 +102,9 @@ def record_unknown_outcome(error: OutcomeUnknown) -> None:
 
 
 def atomic(service: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a service that changes state outside the database with `transaction.atomic`: see `in_doubt`."""
+    """Decorates a service that changes state outside the database: runs it in a transaction, and keeps the entries of
+    `in_doubt` if the transaction is rolled back.
+    """
 
     @functools.wraps(service)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -117,7 +119,7 @@ def atomic(service: Callable[P, T]) -> Callable[P, T]:
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the differing parts of both, for `record(..., before, after)`."""
+    """Returns the entries of `before` and of `after` that differ, for `record(..., before, after)`."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return {n: before[n] for n in names if n in before}, {n: after[n] for n in names if n in after}
 
@@ -131,9 +133,9 @@ def _plain(values: Mapping[str, Any] | None) -> Any:
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
-            name: HIDDEN if any(word in str(name).lower() for word in SECRET_WORDS) else _without_secrets(inner)
-            for name, inner in value.items()
+            name: HIDDEN if any(word in str(name).lower() for word in SECRET_WORDS) else _without_secrets(child)
+            for name, child in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_without_secrets(inner) for inner in value]
+        return [_without_secrets(child) for child in value]
     return value

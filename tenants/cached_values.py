@@ -18,8 +18,8 @@ from tenants.errors import Message
 
 # Limit of one value. A group of 10,000 partitions takes a sixth of it.
 CACHED_VALUE_BYTES_MAX: Final = 4_194_304
-MARK: Final = "~"
-TUPLE, FROZEN_SET, INSTANT, MAPPING, OBJECT, MESSAGE = (MARK + letter for letter in "tsdmog")
+TYPE_KEY_PREFIX: Final = "~"
+TUPLE, FROZEN_SET, INSTANT, MAPPING, OBJECT, MESSAGE = (TYPE_KEY_PREFIX + letter for letter in "tsdmog")
 
 Declared = TypeVar("Declared", bound=type)
 _declared: dict[str, type] = {}
@@ -79,26 +79,26 @@ def _plain(value: Any) -> Any:
         return value
     kind = type(value)
     if kind is list:
-        return [_plain(item) for item in value]
+        return [_plain(element) for element in value]
     if kind is tuple:
-        return {TUPLE: [_plain(item) for item in value]}
+        return {TUPLE: [_plain(element) for element in value]}
     if kind is frozenset:
-        return {FROZEN_SET: [_plain(item) for item in value]}
+        return {FROZEN_SET: [_plain(element) for element in value]}
     if isinstance(value, Mapping):
         return _plain_mapping(value)
     if kind is datetime:
         return {INSTANT: value.isoformat()}
     if _declared.get(kind.__name__) is kind:
-        return {OBJECT: [kind.__name__, *(_plain(getattr(value, item.name)) for item in fields(kind))]}
+        return {OBJECT: [kind.__name__, *(_plain(getattr(value, field.name)) for field in fields(kind))]}
     if isinstance(value, Promise):
         return str(value)
     raise NotCacheable(f"{kind.__module__}.{kind.__qualname__} cannot be kept in the cache; see tenants.cached_values")
 
 
 def _plain_mapping(value: Mapping[Any, Any]) -> Any:
-    if all(type(key) is str and not key.startswith(MARK) for key in value):
-        return {key: _plain(item) for key, item in value.items()}
-    return {MAPPING: [[_plain(key), _plain(item)] for key, item in value.items()]}
+    if all(type(key) is str and not key.startswith(TYPE_KEY_PREFIX) for key in value):
+        return {key: _plain(element) for key, element in value.items()}
+    return {MAPPING: [[_plain(key), _plain(element)] for key, element in value.items()]}
 
 
 def _restored(body: dict[str, Any]) -> Any:
@@ -111,7 +111,7 @@ def _restored(body: dict[str, Any]) -> Any:
 
 def _object(parts: list[Any]) -> Any:
     cls = _declared[parts[0]]
-    return cls(**dict(zip((item.name for item in fields(cls)), parts[1:], strict=True)))
+    return cls(**dict(zip((field.name for field in fields(cls)), parts[1:], strict=True)))
 
 
 _RESTORED: Final[dict[str, Callable[[Any], Any]]] = {

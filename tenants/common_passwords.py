@@ -25,9 +25,9 @@ def candidates(password: str) -> set[str]:
     Characters before and after the letters are removed, and digits and signs are replaced by similar letters.
     """
     lowered = password.lower().strip()
-    bare = _ENDS.sub("", lowered)
-    plain = {bare, bare.translate(_LETTERS), _ENDS.sub("", lowered.translate(_LETTERS)), lowered.translate(_LETTERS)}
-    return {lowered} | {word for word in plain if len(word) >= WORD_CHARS_MIN}
+    core = _ENDS.sub("", lowered)
+    variants = {core, core.translate(_LETTERS), _ENDS.sub("", lowered.translate(_LETTERS)), lowered.translate(_LETTERS)}
+    return {lowered} | {word for word in variants if len(word) >= WORD_CHARS_MIN}
 
 
 def is_repeated(password: str) -> bool:

@@ -50,7 +50,7 @@ def _decimals(amount: float) -> int:
 
 
 def size(value_bytes: float | None) -> str:
-    """Formats bytes with the unit that gives three digits: `3.82 TB`, `18.9 GB`, `512 B`."""
+    """Formats bytes in the largest unit that gives at least 1: `3.82 TB`, `18.9 GB`, `512 B`."""
     if value_bytes is None:
         return UNKNOWN
     name, unit = _unit_for(value_bytes)
@@ -119,15 +119,15 @@ def span(seconds: float | None) -> str:
         return UNKNOWN
     if seconds < MINUTE_S:
         return _("%(s)s s") % {"s": f"{seconds:.1f}".removesuffix(".0") if seconds < 10 else f"{seconds:.0f}"}
-    whole = int(seconds)
-    if whole < HOUR_S:
-        minutes, rest = divmod(whole, MINUTE_S)
-        return _("%(m)d min %(s)d s") % {"m": minutes, "s": rest} if rest else _("%(m)d min") % {"m": minutes}
-    if whole < 2 * DAY_S:
-        hours, rest = divmod(whole, HOUR_S)
-        minutes = rest // MINUTE_S
+    whole_s = int(seconds)
+    if whole_s < HOUR_S:
+        minutes, left_s = divmod(whole_s, MINUTE_S)
+        return _("%(m)d min %(s)d s") % {"m": minutes, "s": left_s} if left_s else _("%(m)d min") % {"m": minutes}
+    if whole_s < 2 * DAY_S:
+        hours, left_s = divmod(whole_s, HOUR_S)
+        minutes = left_s // MINUTE_S
         return _("%(h)d h %(m)d min") % {"h": hours, "m": minutes} if minutes else _("%(h)d h") % {"h": hours}
-    return _("%(d)d d") % {"d": whole // DAY_S}
+    return _("%(d)d d") % {"d": whole_s // DAY_S}
 
 
 def from_ms(timestamp_ms: int | None) -> datetime | None:

@@ -20,7 +20,7 @@ RETRY_AFTER_S = 2
 
 
 class HashingBusy(Unavailable):
-    """Too many passwords are being checked by this process."""
+    """Raised when too many passwords are being checked by this process."""
 
     code = "busy"
     title = "Too many passwords are being checked at the moment"
@@ -61,7 +61,7 @@ _default_slots = HashingSlots(
 _operator_slots = HashingSlots(
     at_once=limits.OPERATORS_HASHINGS_AT_ONCE_MAX, waiting=limits.HASHINGS_WAITING_MAX, wait_ms=limits.HASHING_WAIT_MS
 )
-_current_slots: ContextVar[HashingSlots] = ContextVar("hashing turns", default=_default_slots)
+_current_slots: ContextVar[HashingSlots] = ContextVar("hashing slots", default=_default_slots)
 
 
 @contextmanager

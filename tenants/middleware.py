@@ -125,7 +125,7 @@ class SsoSessionMiddleware:
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or sessions.sso_tenant_of(request) is None:
             return None
         user = request.user
-        if sessions.is_sso_over(request) or not user.is_authenticated or user.is_staff or user.is_superuser:
+        if sessions.has_sso_expired(request) or not user.is_authenticated or user.is_staff or user.is_superuser:
             logout(request)
             return None
         path = request.path_info

@@ -128,22 +128,22 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         if not page.has_view_permission(request):
             continue
         options = model._meta
-        item = {
+        list_link = {
             "title": capfirst(options.verbose_name_plural),
             "icon": getattr(page, "symbol", "table_rows"),
             "link": reverse(f"admin:{options.app_label}_{options.model_name}_changelist"),
         }
         extra_pages = [
-            {"title": page_.title, "icon": page_.symbol, "link": reverse(f"admin:{page_.name}")}
-            for page_ in getattr(page, "pages", ())
+            {"title": extra_page.title, "icon": extra_page.symbol, "link": reverse(f"admin:{extra_page.name}")}
+            for extra_page in getattr(page, "pages", ())
         ]
-        if any(request.path.startswith(page_["link"]) for page_ in extra_pages):
-            item["active"] = False  # the list's URL is a prefix of theirs
-        groups.setdefault(options.app_label, []).extend((*extra_pages, item))
-    ordered = sorted(groups, key=lambda label: APP_ORDER.index(label) if label in APP_ORDER else len(APP_ORDER))
+        if any(request.path.startswith(link["link"]) for link in extra_pages):
+            list_link["active"] = False  # the list's URL is a prefix of theirs
+        groups.setdefault(options.app_label, []).extend((*extra_pages, list_link))
+    sorted_labels = sorted(groups, key=lambda label: APP_ORDER.index(label) if label in APP_ORDER else len(APP_ORDER))
     return [
         {"title": apps.get_app_config(label).verbose_name, "separator": True, "items": groups[label]}
-        for label in ordered
+        for label in sorted_labels
     ]
 
 

@@ -78,10 +78,14 @@ PRESETS = (
 
 
 def in_words(scopes: Iterable[str]) -> list[tuple[str | Promise, Sequence[str | Promise]]]:
-    """Returns the labels of some scopes by the labels of their groups. Scopes that no longer exist are left out."""
-    held = set(scopes)
-    named = ((group.label, [scope.label for scope in group.scopes if scope.value in held]) for group in GROUPS)
-    return [(label, words) for label, words in named if words]
+    """Returns each group's label with the labels of those `scopes` that belong to it, without scopes that no longer
+    exist.
+    """
+    scope_values = set(scopes)
+    labels_by_group = (
+        (group.label, [scope.label for scope in group.scopes if scope.value in scope_values]) for group in GROUPS
+    )
+    return [(label, words) for label, words in labels_by_group if words]
 
 
 def preset_scopes(name: str, granted: Iterable[str]) -> list[str]:

@@ -66,27 +66,27 @@ def sso_id_token_of(request: HttpRequest) -> str:
     return str(request.session.get(SSO_HINT, ""))
 
 
-def is_sso_over(request: HttpRequest) -> bool:
-    """True if the session of single sign-on has expired, so that its user must sign in at the provider again."""
+def has_sso_expired(request: HttpRequest) -> bool:
+    """True if single sign-on has expired in this session, so that its user must sign in at the provider again."""
     until_s = request.session.get(SSO_UNTIL_S)
     return not isinstance(until_s, int) or time.time() >= until_s
 
 
 def record_second_factor(request: HttpRequest, user: User) -> None:
-    """Records that the account's second factor was given or set up in this session."""
+    """Records that the account's second factor was verified or set up in this session."""
     request.session[SECOND_FACTOR_OF] = user.pk
 
 
 def clear_second_factor(request: HttpRequest) -> None:
-    """Forgets the second factor, because the account has none any more."""
+    """Removes the record of a second factor, because the account has none any more."""
     request.session.pop(SECOND_FACTOR_OF, None)
 
 
 def has_second_factor(request: HttpRequest) -> bool:
-    """True if the second factor was given.
+    """True if the second factor was verified in this session.
 
-    It also shows without a query if the account has a factor, because such an account can only be signed in to with the
-    factor, and its other sessions end when it gets the first one.
+    True also means that the account has a factor, which needs no query: such an account can only be signed in
+    to with the factor, and its other sessions end when it gets the first one.
     """
     return request.user.is_authenticated and request.session.get(SECOND_FACTOR_OF) == request.user.pk
 

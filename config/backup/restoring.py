@@ -30,7 +30,7 @@ from config.supervisor import services
 from config.supervisor.options import UpOptions
 from config.supervisor.state import RESTORE_FILE, SHAPE_FILE, StateDirectory, write_private_json
 
-LEFTOVERS_PATIENCE_S: Final = 5.0
+LEFTOVERS_GRACE_PERIOD_S: Final = 5.0
 REPLACED_SUFFIX: Final = ".replaced"
 SECRETS: Final = "secrets"
 ZOOKEEPER: Final = "zookeeper"
@@ -67,7 +67,7 @@ def restore(order: RestoreOrder, report: ReportProgress) -> Manifest:
     state = StateDirectory(order.state_dir)
     state.prepare()
     with state.lock():
-        state.run_processes().end(patience_s=LEFTOVERS_PATIENCE_S)
+        state.run_processes().end(grace_period_s=LEFTOVERS_GRACE_PERIOD_S)
         # A killed restore had found the target empty or had the permission to replace it: this one may continue it.
         is_allowed = order.replace or bool(state.restore_note().get(IS_CHECKED))
         _refuse_other_state(archive, manifest, state, replace=is_allowed)

@@ -29,7 +29,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class TreeReading:
-    """All persistent nodes of our clusters; `changed_at` has the transactions that made and last changed each."""
+    """All persistent nodes of our clusters; `changed_at` has the transactions that created and last changed each."""
 
     nodes: dict[str, TreeNode] = field(default_factory=dict)
     changed_at: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -139,14 +139,14 @@ class Tree:
     def live_brokers(self) -> list[str]:
         """Returns the registered brokers of all clusters, as `cluster/number`."""
         return [
-            f"{top.rpartition('/')[2]}/{number}"
-            for top in self._cluster_roots()
-            for number in self._children(f"{top}{paths.BROKER_IDS}")
+            f"{cluster_root.rpartition('/')[2]}/{number}"
+            for cluster_root in self._cluster_roots()
+            for number in self._children(f"{cluster_root}{paths.BROKER_IDS}")
         ]
 
     def has_documents(self) -> bool:
         """True if any cluster has a node below its root."""
-        return any(self._children(top) for top in self._cluster_roots())
+        return any(self._children(cluster_root) for cluster_root in self._cluster_roots())
 
     def newest_transaction(self) -> int:
         """Returns the id of the last transaction that the server's responses have named."""
@@ -154,19 +154,20 @@ class Tree:
         return int(self._client.last_zxid)
 
     def ensure_root(self) -> None:
+        """Creates the parent of the clusters' roots if it does not exist."""
         if self._client.exists(CLUSTERS_ROOT) is None:
             self._client.create(CLUSTERS_ROOT, acl=self._acl(CLUSTERS_ROOT))
 
     def empty(self) -> None:
         """Removes all nodes below the roots of the clusters; the roots stay, because no identity may delete them."""
-        below: list[str] = []
+        paths_found: list[str] = []
         pending = deque(self._cluster_roots())
         roots = set(pending)
         while pending:
             path = pending.popleft()
-            below.append(path)
+            paths_found.append(path)
             pending.extend(f"{path}/{name}" for name in self._children(path))
-        self._for_each([path for path in reversed(below) if path not in roots], self._client.delete_async)
+        self._for_each([path for path in reversed(paths_found) if path not in roots], self._client.delete_async)
 
     def write(self, nodes: Iterable[TreeNode]) -> int:
         """Creates the nodes, parents first, with their access lists. Returns their number."""

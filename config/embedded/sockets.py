@@ -23,7 +23,7 @@ def socket_directory(directory: Path, file_name: str) -> Path:
     if len(os.fsencode(data_socket_directory / file_name)) <= SOCKET_PATH_BYTES_MAX:
         return data_socket_directory
     name = f"penstock-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
-    for folder in (Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108 (`make_private` proves whose it is)
+    for folder in (Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108 (`make_private` checks its owner)
         if len(os.fsencode(folder / name / file_name)) <= SOCKET_PATH_BYTES_MAX:
             return folder / name
     raise StartFailed(

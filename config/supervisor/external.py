@@ -21,7 +21,7 @@ def check(variable: str, address: str) -> None:
     """Checks that the service is reachable.
 
     Raises:
-        StartFailed: it does not answer, or refuses us.
+        StartFailed: the service does not answer, or refuses the connection.
     """
     try:
         _PROBES[variable](address)
@@ -35,13 +35,14 @@ def check(variable: str, address: str) -> None:
 
 
 def _probe_postgres(address: str) -> None:
-    with psycopg.connect(address, connect_timeout=PROBE_TIMEOUT_S) as link:
-        link.execute("SELECT 1")
+    with psycopg.connect(address, connect_timeout=PROBE_TIMEOUT_S) as connection:
+        connection.execute("SELECT 1")
 
 
 def _probe_redis(address: str) -> None:
-    with redis.Redis.from_url(address, socket_connect_timeout=PROBE_TIMEOUT_S, socket_timeout=PROBE_TIMEOUT_S) as link:
-        link.ping()
+    client = redis.Redis.from_url(address, socket_connect_timeout=PROBE_TIMEOUT_S, socket_timeout=PROBE_TIMEOUT_S)
+    with client:
+        client.ping()
 
 
 def _probe_zookeeper(address: str) -> None:

@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandError
 from config.supervisor.options import parser
 
 
-class Listed(BaseCommand):
-    """Base of both commands: entry in the list of commands, and their own options instead of Django's."""
+class ListedCommand(BaseCommand):
+    """Base of both commands: lists them in Django's `help`, and prints their own options instead of Django's."""
 
     name = ""
     requires_system_checks = ()

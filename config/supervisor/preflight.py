@@ -18,7 +18,7 @@ NEEDED_PACKAGES = ("django", "celery", "gunicorn", "kazoo", "psycopg", "pyspark"
 
 
 def check(options: UpOptions) -> None:
-    """Raises the first reason not to start.
+    """Checks everything that a start needs; the first failed check raises.
 
     Raises:
         StartFailed: with the reason and the next step.
@@ -70,12 +70,12 @@ def _check_proxies() -> None:
 
 def _port_owner(port: int) -> str:
     try:
-        links = psutil.net_connections(kind="tcp")
+        connections = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:
         return ""
-    for link in links:
-        if link.status == psutil.CONN_LISTEN and link.laddr and link.laddr.port == port:
-            return f" by {_describe(link.pid)}" if link.pid else ""
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
+            return f" by {_describe(connection.pid)}" if connection.pid else ""
     return ""
 
 

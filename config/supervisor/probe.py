@@ -9,11 +9,11 @@ TIMEOUT_S = 3.0
 
 def answers_ok(host: str, port: int, path: str) -> bool:
     """True if `GET path` answers 200; False for any error."""
-    link = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
-        link.request("GET", path)
-        return link.getresponse().status == http.HTTPStatus.OK
+        connection.request("GET", path)
+        return connection.getresponse().status == http.HTTPStatus.OK
     except (OSError, http.client.HTTPException):
         return False
     finally:
-        link.close()
+        connection.close()

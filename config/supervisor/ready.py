@@ -49,8 +49,8 @@ class SaslLogin:
     def options(self) -> str:
         """Returns options for the command line tools of kafka-python."""
         user, password = shlex.quote(self.username), shlex.quote(self.password)
-        trusted = "" if self.ca_file is None else f" -C {shlex.quote(f'ssl_cafile={self.ca_file}')}"
-        return f" -S {self.security_protocol} -M {self.mechanism} -U {user} -P {password}{trusted}"
+        ca_option = "" if self.ca_file is None else f" -C {shlex.quote(f'ssl_cafile={self.ca_file}')}"
+        return f" -S {self.security_protocol} -M {self.mechanism} -U {user} -P {password}{ca_option}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +133,11 @@ class Ready:
         if self.instance is None:
             return []
         python = shlex.quote(_relative_path(Path(sys.executable)))
-        where = f"-b {self.instance.bootstrap_servers.split(',')[0]} -t {self.instance.topic}"
-        where += self.instance.sasl.options() if self.instance.sasl is not None else ""
+        target_options = f"-b {self.instance.bootstrap_servers.split(',')[0]} -t {self.instance.topic}"
+        target_options += self.instance.sasl.options() if self.instance.sasl is not None else ""
         return [
-            f"printf 'hello\\nworld\\n' | {python} -m kafka.producer {where}",
-            f"{python} -m kafka.consumer {where} -C auto_offset_reset=earliest -C consumer_timeout_ms=3000",
+            f"printf 'hello\\nworld\\n' | {python} -m kafka.producer {target_options}",
+            f"{python} -m kafka.consumer {target_options} -C auto_offset_reset=earliest -C consumer_timeout_ms=3000",
         ]
 
 

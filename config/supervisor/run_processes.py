@@ -49,9 +49,11 @@ class RunProcesses:
         except (psutil.Error, OSError):
             return False
 
-    def end(self, *, patience_s: float) -> list[str]:
-        """Waits for all processes to end, then terminates, then kills them. Returns the names of those terminated."""
-        if self._have_ended_within(patience_s):
+    def end(self, *, grace_period_s: float) -> list[str]:
+        """Waits `grace_period_s` for all processes to end, then terminates, then kills them. Returns the names of those
+        that had to be terminated.
+        """
+        if self._have_ended_within(grace_period_s):
             return []
         remaining = self.members()
         names = sorted({_name(process) for process in remaining})

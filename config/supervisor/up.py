@@ -23,7 +23,7 @@ from config.supervisor.watchdog import SupervisorWatchdog
 
 PROGRAM_START_TIMEOUT_S = 60.0
 RUN_NAME_BYTES = 8
-LEFTOVERS_PATIENCE_S = 5.0
+LEFTOVERS_GRACE_PERIOD_S = 5.0
 # Name of this machine in the table of hosts.
 HOST_NAME = "local"
 
@@ -63,7 +63,7 @@ class Supervisor:
         self._lock = self.state.lock()
         self.state.require_whole()
         self._forget_ready_file()
-        leftovers = self.state.run_processes().end(patience_s=LEFTOVERS_PATIENCE_S)
+        leftovers = self.state.run_processes().end(grace_period_s=LEFTOVERS_GRACE_PERIOD_S)
         if leftovers:
             self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
         self._keep_addresses()
@@ -106,7 +106,7 @@ class Supervisor:
         if self._lock is None:
             return []
         killed = self.watch.stop()
-        killed += self.state.run_processes().end(patience_s=0)
+        killed += self.state.run_processes().end(grace_period_s=0)
         if self._watchdog is not None:
             self._watchdog.dismiss()
         if self.options.ready_file is not None:
@@ -125,8 +125,8 @@ class Supervisor:
         for service in reversed(plan.embedded):
             self._wait_for(service.is_ready, service.child, services.START_TIMEOUT_S)
         names = ", ".join(service.child.name for service in plan.embedded) or "none embedded"
-        outside = f"; external: {', '.join(plan.external)}" if plan.external else ""
-        self.progress.step(f"Services are up: {names}{outside} (Java: {plan.java.origin})")
+        external = f"; external: {', '.join(plan.external)}" if plan.external else ""
+        self.progress.step(f"Services are up: {names}{external} (Java: {plan.java.origin})")
 
     def _prepare_database(self) -> None:
         from config.supervisor import schema
@@ -149,7 +149,7 @@ class Supervisor:
         self._start_child(programs.worker(self.state, environment))
         web = programs.web(self.state, environment, http_port=self.options.http_port)
         self._start_child(web)
-        seeded = seed.ensure_accounts(self.state, with_demo=self.options.demo, say=self.progress.step)
+        accounts = seed.ensure_accounts(self.state, with_demo=self.options.demo, say=self.progress.step)
         self.progress.step("Cluster, operator and demo rows are in place")
         self._wait(seed.brokers_serve, "the brokers", "agent")
         self.progress.step(f"{self.options.brokers} brokers serve")
@@ -158,7 +158,7 @@ class Supervisor:
             self._wait(seed.clusters_are_formed, "the further clusters", "worker")
             self.progress.step(f"{self.options.clusters} clusters are formed")
         instance = None
-        if seeded.tenant is not None:
+        if accounts.tenant is not None:
             instance = seed.demo_instance(self.state, wait=self._wait)
             self.progress.step(f"Demo instance {instance.id} is running")
         self._wait_for(self._web_answers, web, PROGRAM_START_TIMEOUT_S)
@@ -168,9 +168,9 @@ class Supervisor:
         self._announce(
             Ready(
                 console_url=plan.addresses["PENSTOCK_PUBLIC_URL"],
-                operator=seeded.operator,
-                operator_token=seeded.operator_token,
-                tenant=seeded.tenant,
+                operator=accounts.operator,
+                operator_token=accounts.operator_token,
+                tenant=accounts.tenant,
                 instance=instance,
             )
         )

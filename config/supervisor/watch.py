@@ -74,7 +74,7 @@ class Watch:
                 if now_s >= watched.restart_at_s:
                     self._restart(watched, now_s)
             elif watched.child.exit_code is not None:
-                self._put_off(watched, now_s, f"ended with code {watched.child.exit_code}")
+                self._schedule_restart(watched, now_s, f"ended with code {watched.child.exit_code}")
 
     def run(self) -> None:
         """Monitors forever; a stop signal raises out of it (`config.supervisor.signals`)."""
@@ -99,14 +99,14 @@ class Watch:
             watched.child.start()
         except (OSError, SubprocessError) as error:
             # Out of memory or disk: other children keep running.
-            self._put_off(watched, now_s, f"cannot be started ({error})")
+            self._schedule_restart(watched, now_s, f"cannot be started ({error})")
             return
         watched.started_s = now_s
         watched.restart_at_s = None
         self.progress.step(f"{watched.child.name} started again")
         self._note_change()
 
-    def _put_off(self, watched: _Watched, now_s: float, event: str) -> None:
+    def _schedule_restart(self, watched: _Watched, now_s: float, event: str) -> None:
         lived_s = 0.0 if watched.restart_at_s is not None else now_s - watched.started_s
         watched.backoff_s = next_backoff_s(watched.backoff_s, lived_s)
         watched.restart_at_s = now_s + watched.backoff_s

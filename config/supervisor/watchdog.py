@@ -1,6 +1,6 @@
-"""Watchdog of the supervisor: if that is killed, it ensures that no process of its run remains.
+"""Watchdog of the supervisor: if the supervisor is killed, it ensures that no process of the run remains.
 
-Children get their stop signal from the kernel; the watchdog waits for them, and ends those that do not end by
+Children get their stop signal from the kernel; the watchdog waits for them, and terminates those that do not end by
 themselves.
 """
 
@@ -14,7 +14,7 @@ from brokers.infra.child_environment import RUN_VARIABLE
 from config.environment import BASE_DIR
 from config.supervisor.state import StateDirectory
 
-PATIENCE_S = 10.0
+GRACE_PERIOD_S = 10.0
 # Message of an orderly end; a closed pipe without it means that the supervisor was killed.
 GOODBYE = b"bye"
 
@@ -23,7 +23,7 @@ class SupervisorWatchdog:
     """The supervisor's side of its watchdog: one end of a pipe, which the kernel closes however the supervisor ends."""
 
     def __init__(self, state: StateDirectory, environment: dict[str, str]) -> None:
-        outside = {key: value for key, value in environment.items() if key != RUN_VARIABLE}
+        environment_without_run = {key: value for key, value in environment.items() if key != RUN_VARIABLE}
         with state.log_file("watchdog").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "config.supervisor.watchdog", str(state.root)],
@@ -31,7 +31,7 @@ class SupervisorWatchdog:
                 stdout=log,
                 stderr=log,
                 cwd=BASE_DIR,
-                env=outside,
+                env=environment_without_run,
                 start_new_session=True,
             )
 
@@ -44,7 +44,7 @@ def main(state_dir: str) -> int:
     """Waits for the supervisor's end, and cleans up if it was not orderly."""
     if sys.stdin.buffer.read() == GOODBYE:
         return 0
-    names = StateDirectory(Path(state_dir)).run_processes().end(patience_s=PATIENCE_S)
+    names = StateDirectory(Path(state_dir)).run_processes().end(grace_period_s=GRACE_PERIOD_S)
     print(f"the supervisor was killed; had to end: {', '.join(names) or 'nothing'}", flush=True)  # noqa: T201
     return 0
 

@@ -32,13 +32,13 @@ class WebConnection:
         self.is_keep_alive = False
         self.is_closed = False
         self.lingered_bytes = 0
-        self.blocked_since_s: float | None = None  # since when its reader has been slow
+        self.blocked_since_s: float | None = None  # when the socket stopped accepting the whole response
         self.blocked_at_bytes = 0
         self.requests = 0
         self.live: SteppedResponse | None = None
         self.step_due_s = 0.0
         self._buffer = bytearray()
-        self._searched = 0
+        self._searched_bytes = 0
         self._body: Body | None = None
         self._body_bytes = 0
         self._unreader = IterUnreader(())
@@ -56,7 +56,7 @@ class WebConnection:
         self.phase, self.since_s = phase, now_s
 
     def due_s(self) -> float | None:
-        """Time at which it is closed unless something happens before."""
+        """Time at which the connection is closed unless bytes are sent or received, or its phase ends, before."""
         if self.blocked_since_s is not None:
             return response_due_s(self.blocked_since_s, self.outgoing.sent_bytes - self.blocked_at_bytes)
         return due_s(self.phase, self.since_s)
@@ -68,13 +68,13 @@ class WebConnection:
         """Returns True if a complete request has arrived; `request` then contains it with its body.
 
         Raises:
-            Refused: it is not received any further.
-            Exception: errors of gunicorn's parser about its header.
+            Refused: the request is refused; the rest of it is not received.
+            Exception: gunicorn's parser cannot read the header.
         """
         if self.request is None:
-            end = end_of_head(self._buffer, self._searched)
+            end = end_of_head(self._buffer, self._searched_bytes)
             if end is None:
-                self._searched = len(self._buffer)
+                self._searched_bytes = len(self._buffer)
                 return False
             self.requests += 1
             self._unreader = IterUnreader((bytes(self._buffer[:end]),))
@@ -90,7 +90,7 @@ class WebConnection:
         self._body_bytes = len(body)
         self.request._expected_100_continue = False  # the body is complete, so gunicorn need not request it
         del self._buffer[:end_of_body]
-        self._searched = 0
+        self._searched_bytes = 0
         return True
 
     def take_continue_request(self) -> bool:

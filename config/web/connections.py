@@ -67,7 +67,7 @@ class Connections(Generic[ConnectionT]):
     def victim(self, newcomer: ConnectionT) -> ConnectionT | None:
         """Returns the connection to close for `newcomer`: one of its client, or of the client with most.
 
-        None stands for the newcomer itself.
+        Returns None if the newcomer itself must be closed.
         """
         client_connections = self._by_client.get(newcomer.client, set())
         if newcomer.is_proxy or len(client_connections) <= self._per_address_max:
@@ -85,13 +85,15 @@ class Connections(Generic[ConnectionT]):
     @staticmethod
     def stalest(connections: set[ConnectionT], newcomer: ConnectionT | None = None) -> ConnectionT | None:
         """Returns the first connection to close: idle ones, then the one longest in its phase; never a working one."""
-        idle = (
+        candidates = (
             connection
             for connection in connections
             if connection is not newcomer and connection.phase is not ConnectionPhase.WORK
         )
         return min(
-            idle, key=lambda connection: (min(connection.phase, ConnectionPhase.HEAD), connection.since_s), default=None
+            candidates,
+            key=lambda connection: (min(connection.phase, ConnectionPhase.HEAD), connection.since_s),
+            default=None,
         )
 
     def most_buffered(self) -> ConnectionT | None:

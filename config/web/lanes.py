@@ -32,7 +32,7 @@ class Lane:
     threads_beside_preferred: int | None = None
 
 
-# Steps of live responses (`config.web.live`). A tenant stands for a client here, and no path leads into this lane.
+# Steps of live responses (`config.web.live`). The tenant is the client in this lane, and no path leads into it.
 LIVE = Lane("live", 3, 1)
 # The first matching lane is used; the last one matches everything.
 LANES = (
@@ -55,7 +55,7 @@ def lane_of(path: str) -> Lane:
 
 
 @dataclass(slots=True)
-class Waiting(Generic[Item]):
+class WaitingRequest(Generic[Item]):
     """Request that waits for a thread."""
 
     client: str
@@ -68,7 +68,7 @@ class LaneQueue(Generic[Item]):
     """Requests of one lane: waiting ones by client, and the number of running ones by client."""
 
     lane: Lane
-    _waiting: OrderedDict[str, deque[Waiting[Item]]] = field(default_factory=OrderedDict)
+    _waiting: OrderedDict[str, deque[WaitingRequest[Item]]] = field(default_factory=OrderedDict)
     _running: Counter[str] = field(default_factory=Counter)
     _length: int = 0
 
@@ -79,7 +79,7 @@ class LaneQueue(Generic[Item]):
     def running(self) -> int:
         return self._running.total()
 
-    def put(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
+    def put(self, waiting: WaitingRequest[Item]) -> WaitingRequest[Item] | None:
         """Enqueues a request. Returns the request that is displaced by it, None if there was room.
 
         In a full lane that is the latest request of the client with the most requests, so that a client with few is
@@ -99,7 +99,7 @@ class LaneQueue(Generic[Item]):
         self._length += 1
         return displaced
 
-    def take(self, *, is_preferred_busy: bool = False) -> Waiting[Item] | None:
+    def take(self, *, is_preferred_busy: bool = False) -> WaitingRequest[Item] | None:
         """Returns the next request: round robin over clients below their share of threads."""
         running_max = self.lane.threads_beside_preferred
         if is_preferred_busy and running_max is not None and self.running >= running_max:
@@ -125,7 +125,7 @@ class LaneQueue(Generic[Item]):
         if self._running[client] <= 0:
             del self._running[client]
 
-    def pop_expired(self, now_s: float) -> Iterator[Waiting[Item]]:
+    def pop_expired(self, now_s: float) -> Iterator[WaitingRequest[Item]]:
         """Removes and yields requests that waited too long."""
         for client in list(self._waiting):
             queue = self._waiting[client]

@@ -17,10 +17,12 @@ class RateLimitedLog:
         self._logged_at_s: dict[str, float] = {}
 
     def add(self, event: str, now_s: float) -> None:
+        """Counts an event, and logs it if its interval is over."""
         self._counts[event] += 1
         self._write(event, now_s)
 
     def flush(self, now_s: float) -> None:
+        """Logs the counted events whose interval is over; called periodically."""
         for event in list(self._counts):
             self._write(event, now_s)
 

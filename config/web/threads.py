@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from config.web.lanes import LANES, LIVE, Lane, LaneQueue, Waiting, lane_of
+from config.web.lanes import LANES, LIVE, Lane, LaneQueue, WaitingRequest, lane_of
 
 Item = TypeVar("Item")
 logger = logging.getLogger(__name__)
@@ -38,34 +38,36 @@ class _LaneThreads(Generic[Item]):
         self.lock = threading.Lock()
         self._work = work
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._free = 0  # waiting threads that were not woken
-        self._started = 0
+        self._free_count = 0  # waiting threads that were not woken
+        self._started_count = 0
         self._is_closed = False
 
-    def submit(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
+    def submit(self, waiting: WaitingRequest[Item]) -> WaitingRequest[Item] | None:
+        """Enqueues a request and provides a thread for it. Returns the request that it displaces, if any."""
         with self.lock:
             refused = self.queue.put(waiting)
             if refused is waiting:
                 return refused
-            if self._free:
-                self._free -= 1
+            if self._free_count:
+                self._free_count -= 1
                 self._wakes.put(None)
-            elif self._started < self.lane.threads:
-                self._started += 1
-                threading.Thread(target=self._run, name=f"{self.lane.name}-{self._started}", daemon=True).start()
+            elif self._started_count < self.lane.threads:
+                self._started_count += 1
+                threading.Thread(target=self._run, name=f"{self.lane.name}-{self._started_count}", daemon=True).start()
         return refused
 
     def wake(self) -> None:
         """Wakes threads for requests that waited for preferred lanes."""
         with self.lock:
-            for _ in range(min(self._free, len(self.queue))):
-                self._free -= 1
+            for _ in range(min(self._free_count, len(self.queue))):
+                self._free_count -= 1
                 self._wakes.put(None)
 
     def close(self) -> None:
+        """Lets each thread end when no request waits."""
         with self.lock:
             self._is_closed = True
-            for _ in range(self._started):
+            for _ in range(self._started_count):
                 self._wakes.put(None)
 
     def _run(self) -> None:
@@ -78,7 +80,7 @@ class _LaneThreads(Generic[Item]):
                 if waiting is None:
                     if self._is_closed:
                         return
-                    self._free += 1
+                    self._free_count += 1
             if waiting is None:
                 client = None
                 self._wakes.get()
@@ -101,7 +103,7 @@ class LaneThreads(Generic[Item]):
             for lane in LANES
         }
 
-    def submit(self, path: str, waiting: Waiting[Item]) -> Waiting[Item] | None:
+    def submit(self, path: str, waiting: WaitingRequest[Item]) -> WaitingRequest[Item] | None:
         """Enqueues a request. Returns the request that must be refused for it, None if there is room."""
         lane = lane_of(path)
         if lane.is_preferred:
@@ -111,13 +113,13 @@ class LaneThreads(Generic[Item]):
             self._finish_preferred()
         return refused
 
-    def submit_live(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
+    def submit_live(self, waiting: WaitingRequest[Item]) -> WaitingRequest[Item] | None:
         """Enqueues the next step of a live response. Returns the step that it displaces, None if there is room."""
         return self._lanes[LIVE.name].submit(waiting)
 
-    def pop_expired(self, now_s: float) -> list[Waiting[Item]]:
+    def pop_expired(self, now_s: float) -> list[WaitingRequest[Item]]:
         """Removes and returns requests that waited too long."""
-        result: list[Waiting[Item]] = []
+        result: list[WaitingRequest[Item]] = []
         for lane in self._lanes.values():
             with lane.lock:
                 expired = list(lane.queue.pop_expired(now_s))

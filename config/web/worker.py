@@ -22,7 +22,7 @@ from config.web.answering import execute, finish_live, send_live_part
 from config.web.connection import WebConnection
 from config.web.connections import Connections
 from config.web.deadlines import ConnectionPhase
-from config.web.lanes import Waiting
+from config.web.lanes import WaitingRequest
 from config.web.limits import (
     BUFFERED_BYTES_MAX,
     CONNECTIONS_MAX,
@@ -60,7 +60,7 @@ class Worker(BaseWorker):
         self.poller = selectors.DefaultSelector()
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._checked_s = 0.0
+        self._checked_at_s = 0.0
         self._buffered_bytes = 0  # as of the last count, plus bytes received since
         super().init_process()
 
@@ -74,7 +74,7 @@ class Worker(BaseWorker):
         self.poller.register(self._wake_reader, READ, self._run_calls)
         for listener in self.sockets:
             listener.setblocking(False)
-            # Accepted connections inherit it.
+            # Accepted connections inherit the size of the receive buffer.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES_MAX)
             self.poller.register(listener, READ, partial(self._accept, listener))
         while self.alive and self.ppid == os.getppid():
@@ -105,8 +105,8 @@ class Worker(BaseWorker):
             else:
                 key.data()
         now_s = time.monotonic()
-        if now_s - self._checked_s >= CHECK_EVERY_S:
-            self._checked_s = now_s
+        if now_s - self._checked_at_s >= CHECK_EVERY_S:
+            self._checked_at_s = now_s
             self._check(now_s)
 
     def _call_soon(self, function: Callable[[], None]) -> None:
@@ -154,13 +154,13 @@ class Worker(BaseWorker):
             )
 
     def _submit_live_step(self, connection: WebConnection, now_s: float) -> None:
-        """Lets a thread send the next part of a live response, unless its reader has not taken the last ones."""
+        """Lets a thread send the next part of a live response, unless much of the earlier ones is unsent."""
         assert connection.live is not None
         if connection.outgoing.unsent_bytes > UNSENT_BYTES_MAX // 2:
             return
-        self._wait_for(connection, 0 if connection.outgoing.is_empty else WRITE)
+        self._select_events(connection, 0 if connection.outgoing.is_empty else WRITE)
         connection.enter(ConnectionPhase.WORK, now_s)
-        refused = self.threads.submit_live(Waiting(connection.live.owner, now_s, connection))
+        refused = self.threads.submit_live(WaitingRequest(connection.live.owner, now_s, connection))
         if refused is not None:
             self._refuse_queued(refused.item)
 
@@ -200,14 +200,16 @@ class Worker(BaseWorker):
             self._close(victim, "too many connections")
             if victim is connection:
                 return
-        self._wait_for(connection, READ)
+        self._select_events(connection, READ)
 
     def _close_for_files(self) -> None:
+        """Closes a connection of the client with most, because the process has no free file descriptor."""
         victim = self.connections.stalest(self.connections.of_busiest_client())
         if victim is not None:
             self._close(victim, "too many open files")
 
     def _close_for_bytes(self) -> None:
+        """Closes connections with the most buffered bytes until all others together are below the limit."""
         self._buffered_bytes = sum(connection.buffered_bytes for connection in self.connections)
         while self._buffered_bytes > BUFFERED_BYTES_MAX:
             victim = self.connections.most_buffered()
@@ -216,7 +218,8 @@ class Worker(BaseWorker):
             self._buffered_bytes -= victim.buffered_bytes
             self._close(victim, "too many bytes held")
 
-    def _wait_for(self, connection: WebConnection, events: int) -> None:
+    def _select_events(self, connection: WebConnection, events: int) -> None:
+        """Sets the events for which the selector watches the connection; 0 for none."""
         if connection.events == events or connection.is_closed:
             return
         if not connection.events:
@@ -230,7 +233,7 @@ class Worker(BaseWorker):
     def _close(self, connection: WebConnection, reason: str | None = None) -> None:
         if connection.is_closed:
             return
-        self._wait_for(connection, 0)
+        self._select_events(connection, 0)
         connection.is_closed = True
         self.connections.remove(connection)
         connection.outgoing.close()
@@ -249,7 +252,7 @@ class Worker(BaseWorker):
             return
         connection.forget_request()
         connection.enter(ConnectionPhase.LINGER, time.monotonic())
-        self._wait_for(connection, READ)
+        self._select_events(connection, READ)
 
     def _refuse(self, connection: WebConnection, status: int) -> None:
         """Answers with a problem and closes. The socket buffer has room: nothing else was sent on this connection."""
@@ -307,10 +310,10 @@ class Worker(BaseWorker):
             self._refuse(connection, status)
             return
         if is_complete:
-            self._wait_for(connection, 0)
+            self._select_events(connection, 0)
             connection.enter(ConnectionPhase.WORK, time.monotonic())
             assert connection.request is not None
-            waiting = Waiting(connection.client_of(self.trusted), connection.since_s, connection)
+            waiting = WaitingRequest(connection.client_of(self.trusted), connection.since_s, connection)
             refused = self.threads.submit(connection.request.path, waiting)
             if refused is not None:
                 self._refuse_queued(refused.item)
@@ -318,14 +321,14 @@ class Worker(BaseWorker):
         if connection.take_continue_request():
             with contextlib.suppress(OSError):
                 connection.sock.send(CONTINUE)
-        self._wait_for(connection, READ)
+        self._select_events(connection, READ)
 
     def _on_blocked(self, connection: WebConnection) -> None:
         """Handles data that a thread left unsent."""
         if connection.is_closed or connection.outgoing.is_empty:
             return
         connection.blocked_since_s, connection.blocked_at_bytes = time.monotonic(), connection.outgoing.sent_bytes
-        self._wait_for(connection, WRITE)
+        self._select_events(connection, WRITE)
 
     def _on_writable(self, connection: WebConnection) -> None:
         try:
@@ -335,7 +338,7 @@ class Worker(BaseWorker):
             return
         if is_done:
             connection.blocked_since_s = None
-            self._wait_for(connection, READ if connection.phase is ConnectionPhase.LIVE else 0)
+            self._select_events(connection, READ if connection.phase is ConnectionPhase.LIVE else 0)
             if connection.phase is ConnectionPhase.ANSWER:
                 self._on_response_sent(connection)
 
@@ -348,7 +351,7 @@ class Worker(BaseWorker):
             now_s = time.monotonic()
             connection.step_due_s = now_s + (connection.live.wait_s or 0.0)
             connection.enter(ConnectionPhase.LIVE, now_s)
-            self._wait_for(connection, READ if connection.outgoing.is_empty else WRITE)
+            self._select_events(connection, READ if connection.outgoing.is_empty else WRITE)
             if not self.alive:
                 self._close(connection)
             return
@@ -366,7 +369,7 @@ class Worker(BaseWorker):
         if connection.has_begun:
             self._read_request(connection)
         else:
-            self._wait_for(connection, READ)
+            self._select_events(connection, READ)
 
     # --- threads --------------------------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ def _store(
         fingerprint=fingerprint,
         status=response.status_code,
         headers={name: response.headers[name] for name in STORED_HEADERS if name in response.headers},
-        body=_without(json.loads(text), secret_fields),
+        body=_with_nulled_secrets(json.loads(text), secret_fields),
     )
 
 
@@ -94,12 +94,14 @@ def delete_expired(now: Any) -> int:
     return IdempotencyRecord.objects.filter(created_at__lt=now - RETENTION).delete()[0]
 
 
-def _without(value: Any, secret_fields: frozenset[str]) -> Any:
+def _with_nulled_secrets(value: Any, secret_fields: frozenset[str]) -> Any:
+    """Returns a JSON value in which all fields called like a secret field are null."""
     if isinstance(value, dict):
         return {
-            name: None if name in secret_fields else _without(inner, secret_fields) for name, inner in value.items()
+            name: None if name in secret_fields else _with_nulled_secrets(child, secret_fields)
+            for name, child in value.items()
         }
-    return [_without(inner, secret_fields) for inner in value] if isinstance(value, list) else value
+    return [_with_nulled_secrets(child, secret_fields) for child in value] if isinstance(value, list) else value
 
 
 def _fingerprint(request: Request) -> str:

@@ -65,12 +65,12 @@ def page_of_items(
     items: Iterable[Item], *, key: Callable[[Item], str], page_size: int, page_token: str | None, binding: str
 ) -> tuple[list[Item], str | None]:
     """Returns a page of items that are not rows (topics, groups), sorted by a unique string key."""
-    ordered = sorted(items, key=key)
+    remaining = sorted(items, key=key)
     if page_token:
         (after,) = decode_token(page_token, binding, 1)
-        ordered = [item for item in ordered if key(item) > after]
-    page = ordered[:page_size]
-    return page, encode_token([key(page[-1])], binding) if len(ordered) > page_size else None
+        remaining = [item for item in remaining if key(item) > after]
+    page = remaining[:page_size]
+    return page, encode_token([key(page[-1])], binding) if len(remaining) > page_size else None
 
 
 def _after(order: Sequence[str], keys: Sequence[Any]) -> Q:

@@ -44,9 +44,9 @@ def _check(value: Any, depth: int) -> None:
     elif isinstance(value, dict | list):
         if depth > JSON_DEPTH_MAX:
             raise _malformed(f"The body is nested deeper than {JSON_DEPTH_MAX}.")
-        inner = [*value, *value.values()] if isinstance(value, dict) else value
-        for item in inner:
-            _check(item, depth + 1)
+        children = [*value, *value.values()] if isinstance(value, dict) else value
+        for child in children:
+            _check(child, depth + 1)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

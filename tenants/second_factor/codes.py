@@ -31,12 +31,12 @@ def matching_step(secret: str, code: str, now_s: float) -> int | None:
 
     Every step is compared, in constant time.
     """
-    step = int(now_s) // STEP_S
-    matching = None
-    for candidate in range(step - CODE_STEPS_TOLERATED, step + CODE_STEPS_TOLERATED + 1):
+    current_step = int(now_s) // STEP_S
+    result = None
+    for candidate in range(current_step - CODE_STEPS_TOLERATED, current_step + CODE_STEPS_TOLERATED + 1):
         if hmac.compare_digest(format_hotp_value(hotp_value(secret, candidate)).encode(), code.encode()):
-            matching = candidate
-    return matching
+            result = candidate
+    return result
 
 
 @transaction.atomic

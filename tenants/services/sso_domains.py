@@ -1,4 +1,4 @@
-"""Proofs of e-mail domains: nobody signs in to a tenant with an address of a domain that the tenant does not control.
+"""Proofs of e-mail domains: only addresses of domains that the tenant controls may sign in to it by single sign-on.
 
 Without a proof a tenant could set up a provider of its own that vouches for addresses of another company, and create
 accounts or sign in as members with these addresses.
@@ -96,12 +96,12 @@ def recheck_domains(now: datetime) -> int:
         proved_at__isnull=False, checked_at__lt=now - timedelta(hours=DOMAIN_CHECK_AGAIN_AFTER_H)
     ).order_by("checked_at")
     deadline_s = time.monotonic() + DOMAIN_ROUND_S
-    lapsed = 0
+    lapsed_count = 0
     for proof in due.select_related("tenant")[:DOMAIN_CHECKS_PER_ROUND_MAX]:
         if time.monotonic() >= deadline_s:
             break
-        lapsed += _recheck(proof, now)
-    return lapsed
+        lapsed_count += _recheck(proof, now)
+    return lapsed_count
 
 
 def _recheck(proof: DomainProof, now: datetime) -> bool:

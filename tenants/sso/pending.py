@@ -24,7 +24,7 @@ NEXT_CHARS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingSignIn:
     """State, nonce and PKCE verifier of one sign-in at one version of a tenant's configuration.
 
     `onward` is the path to which the browser is sent after the sign-in.
@@ -38,24 +38,26 @@ class Pending:
     onward: str
 
 
-def new_pending(sso_id: str, version: int, onward: str) -> Pending:
+def new_sign_in(sso_id: str, version: int, onward: str) -> PendingSignIn:
     """Returns a sign-in with new random values."""
     state, nonce, verifier = (secrets.token_urlsafe(RANDOM_BYTES) for _ in range(3))
-    return Pending(sso_id, version, state, nonce, verifier, onward if len(onward) <= NEXT_CHARS_MAX else "/")
+    return PendingSignIn(sso_id, version, state, nonce, verifier, onward if len(onward) <= NEXT_CHARS_MAX else "/")
 
 
-def set_cookie(response: HttpResponse, pending: Pending) -> None:
-    """Sets the cookie."""
+def set_cookie(response: HttpResponse, pending: PendingSignIn) -> None:
+    """Stores the sign-in in the cookie, for `SSO_STARTED_MINUTES`."""
     response.set_cookie(
         COOKIE, signing.dumps(asdict(pending), salt=SALT), max_age=SSO_STARTED_MINUTES * 60, path=PATH,
         httponly=True, secure=settings.SESSION_COOKIE_SECURE, samesite="Lax",
     )  # fmt: skip
 
 
-def read_cookie(request: HttpRequest, sso_id: str, version: int, state: str) -> Pending | None:
-    """Returns the sign-in that this browser began with this state at this configuration; None without one."""
+def read_cookie(request: HttpRequest, sso_id: str, version: int, state: str) -> PendingSignIn | None:
+    """Returns the sign-in that this browser began with this state and this configuration; None if there is none."""
     try:
-        pending = Pending(**signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=SSO_STARTED_MINUTES * 60))
+        pending = PendingSignIn(
+            **signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=SSO_STARTED_MINUTES * 60)
+        )
     except (signing.BadSignature, ValueError, TypeError):
         return None
     matches = compare_digest(pending.state.encode(), state.encode()) and (pending.sso_id, pending.version) == (

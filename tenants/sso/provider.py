@@ -44,10 +44,10 @@ def configuration_of(tenant_id: str, issuer: str, *, is_cached: bool = True) -> 
     document = _document(tenant_id, url, is_cached=is_cached)
     try:
         configuration = protocol.parse_configuration(issuer, document)
-        used = [configuration.authorization_endpoint, configuration.token_endpoint, configuration.jwks_uri]
+        endpoints = [configuration.authorization_endpoint, configuration.token_endpoint, configuration.jwks_uri]
         if configuration.end_session_endpoint:
-            used.append(configuration.end_session_endpoint)
-        for endpoint in used:
+            endpoints.append(configuration.end_session_endpoint)
+        for endpoint in endpoints:
             _require_allowed(endpoint)
     except SsoFailed:
         cache.delete(_key(tenant_id, url))  # the provider may correct it before the document would expire

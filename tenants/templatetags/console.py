@@ -172,10 +172,10 @@ def mark() -> SafeString:
 @register.simple_tag
 def pill(phase: str) -> SafeString:
     """Renders the state of an instance as icon and word, so that it does not depend on colour."""
-    word, shape = PHASES.get(phase, (phase, ""))
+    label, shape = PHASES.get(phase, (phase, ""))
     return format_html(
         '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
-        phase, mark_safe(shape), word,  # noqa: S308  shapes are constants above
+        phase, mark_safe(shape), label,  # noqa: S308  shapes are constants above
     )  # fmt: skip
 
 
@@ -228,8 +228,8 @@ def copyable(value: str, spoken_label: str = "") -> SafeString:
 def nav_link(
     context: dict[str, Any], section: str, label: str, symbol: str, page: str, *args: str, **options: Any
 ) -> dict[str, Any]:
-    """Returns a link of the side navigation with the icon `symbol`; nothing if the page does not exist, or if the actor
-    lacks the option `scope`. The option `key` is the keyboard shortcut.
+    """Returns a link of the side navigation with the icon `symbol`; its `url` is None, and nothing is rendered, if the
+    page does not exist or the actor lacks the scope of the option `scope`. The option `key` is the keyboard shortcut.
     """
     scope = options.get("scope")
     if scope and scope not in context.get("can", ()):
@@ -262,12 +262,12 @@ def field(bound: BoundField, unit: str = "", *, hide_help: bool = False, **attri
     widget = bound.field.widget
     attrs = {name.replace("_", "-"): value for name, value in attributes.items()}
     help_text = "" if hide_help else bound.help_text
-    described = [f"{bound.auto_id}-help"] if help_text else []
+    description_ids = [f"{bound.auto_id}-help"] if help_text else []
     if bound.errors:
         attrs["aria-invalid"] = "true"
-        described.append(f"{bound.auto_id}-error")
-    if described:
-        attrs["aria-describedby"] = " ".join(described)
+        description_ids.append(f"{bound.auto_id}-error")
+    if description_ids:
+        attrs["aria-describedby"] = " ".join(description_ids)
     kind = "input"
     if isinstance(widget, HiddenInput):
         kind = "hidden"

@@ -18,8 +18,8 @@ ANSWER_FIELD = "confirmed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Question before an action: `consequence` states what will be gone, `action_label` is the label of the button,
-    `back` the URL to cancel.
+    """Question before an action: `consequence` states what the action deletes or ends, `action_label` is the label of
+    the button, `back` the URL to cancel.
     """
 
     title: str
@@ -41,13 +41,13 @@ def ask_first(
         return None
     submitted = [(name, value) for name, values in request.POST.lists() for value in values]
     own_fields = ("csrfmiddlewaretoken", BACK_FIELD)
-    values = {
+    page_context = {
         "question": question,
-        "given": [(name, value) for name, value in submitted if name not in own_fields],
+        "submitted_fields": [(name, value) for name, value in submitted if name not in own_fields],
         "answer_field": ANSWER_FIELD,
         "back_field": BACK_FIELD,
         **(context or {}),
     }
     return render_page(
-        request, "console/question.html", values, section=section, crumbs=[*crumbs, (question.action_label, None)]
+        request, "console/question.html", page_context, section=section, crumbs=[*crumbs, (question.action_label, None)]
     )

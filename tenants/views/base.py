@@ -100,7 +100,7 @@ def console_page(
         view: Callable[Concatenate[HttpRequest, Arguments], HttpResponse],
     ) -> Callable[Concatenate[HttpRequest, Arguments], HttpResponse]:
         @wraps(view)
-        def guarded(request: HttpRequest, *args: Arguments.args, **kwargs: Arguments.kwargs) -> HttpResponse:
+        def page(request: HttpRequest, *args: Arguments.args, **kwargs: Arguments.kwargs) -> HttpResponse:
             if not request.user.is_authenticated:
                 return signed_out_part(request) or redirect_to_login(_return_url(request))
             acting = actor_of(request)
@@ -130,7 +130,7 @@ def console_page(
                 response.headers["Content-Language"] = translation.get_language() or ""
                 return response
 
-        return guarded
+        return page
 
     return decorate
 
@@ -166,7 +166,7 @@ def _redirect_whole_page(request: HttpRequest, url: str) -> HttpResponse:
 def signed_out_part(request: HttpRequest) -> HttpResponse | None:
     """Answers a fragment of a page whose session has ended: the whole page reloads, which leads to the login and back.
 
-    A redirect would put the login into the fragment. None for a whole page.
+    A redirect would put the login into the fragment. Returns None for a whole page.
     """
     return HttpResponse(status=401, headers={"HX-Refresh": "true"}) if request.headers.get("HX-Request") else None
 
@@ -228,7 +228,7 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
 
 
 def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answers an unknown URL: inside the console for members, with a separate page for others."""
+    """Renders the page for an unknown URL: inside the console for members, with a separate page for others."""
     if not request.user.is_authenticated or request.path.startswith(OUTSIDE_CONSOLE):
         return page_not_found(request, exception)
 

@@ -78,7 +78,7 @@ activate_app = ActivateAppView.as_view()
 
 @console_page(needs_tenant=False, needs_factor=False)
 def security_page(request: HttpRequest) -> HttpResponse:
-    """Shows everything on one page; each change has a page of its own."""
+    """Shows second factors, sessions and the tenant's requirement on one page; each change has a page of its own."""
     acting = request.actor  # type: ignore[attr-defined]
     current_key = request.session.session_key
     may_require_factor = acting.role is Role.OWNER and access.permits(acting, Scope.TENANT_WRITE)
@@ -114,20 +114,21 @@ def end_session(request: HttpRequest, public_id: str) -> HttpResponse:
 def end_sessions(request: HttpRequest) -> HttpResponse:
     """Signs out of all other sessions, or of this one as well."""
     acting = acting_person(request, request.user)
-    is_everywhere = request.POST.get("this_too") == "on"
-    ended = services.end_sessions_of(
-        acting=acting, user=request.user, except_key=None if is_everywhere else request.session.session_key
+    includes_current_session = request.POST.get("this_too") == "on"
+    ended_count = services.end_sessions_of(
+        acting=acting, user=request.user, except_key=None if includes_current_session else request.session.session_key
     )
-    if is_everywhere:
+    if includes_current_session:
         logout(request)
         return redirect("account_login")
-    messages.success(request, ngettext("%(n)s session has ended.", "%(n)s sessions have ended.", ended) % {"n": ended})
+    sentence = ngettext("%(n)s session has ended.", "%(n)s sessions have ended.", ended_count)
+    messages.success(request, sentence % {"n": ended_count})
     return redirect("page-security")
 
 
 @console_page(needs_tenant=False, needs_factor=False)
 @require_POST
-def read_notices(request: HttpRequest) -> HttpResponse:
+def acknowledge_notices(request: HttpRequest) -> HttpResponse:
     """Acknowledges the notices of new sign-ins that the page showed."""
     places = request.POST.getlist("place")[:SIGN_IN_PLACES_PER_USER_MAX]
     services.acknowledge_sign_in_notices(
@@ -143,9 +144,9 @@ def read_notices(request: HttpRequest) -> HttpResponse:
 def set_members_factor_required(request: HttpRequest) -> HttpResponse:
     """Sets whether members need a second factor."""
     acting = request.actor  # type: ignore[attr-defined]
-    wanted = request.POST.get("wanted") == "on"
+    is_required = request.POST.get("wanted") == "on"
     try:
-        services.set_second_factor_required(acting=acting, tenant=access.tenant_of(acting), required=wanted)
+        services.set_second_factor_required(acting=acting, tenant=access.tenant_of(acting), required=is_required)
         messages.success(request, _("Saved."))
     except ConfirmationNeeded:
         raise
@@ -157,11 +158,11 @@ def set_members_factor_required(request: HttpRequest) -> HttpResponse:
 def factors_of(user: User) -> Factors:
     """Returns the second factors of the person."""
     rows = list(selectors.authenticators_of(user))
-    recovery = [row for row in rows if row.type == Authenticator.Type.RECOVERY_CODES]
+    recovery_rows = [row for row in rows if row.type == Authenticator.Type.RECOVERY_CODES]
     return Factors(
         app=next((row for row in rows if row.type == Authenticator.Type.TOTP), None),
         passkeys=tuple(row for row in rows if row.type == Authenticator.Type.WEBAUTHN),
-        recovery_codes_left=len(recovery[0].wrap().get_unused_codes()) if recovery else None,
+        recovery_codes_left=len(recovery_rows[0].wrap().get_unused_codes()) if recovery_rows else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Pages of single sign-on: finding the tenant, the way to its provider and back, and the tenant's settings."""
+"""Pages of single sign-on: search for the tenant, redirects to its provider and back, and the tenant's settings."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def limited(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Decorates a page that looks up a tenant by its short name: limits its requests per client network and minute."""
 
     @wraps(view)
-    def counted(request: HttpRequest, **kwargs: str) -> HttpResponse:
+    def limited_view(request: HttpRequest, **kwargs: str) -> HttpResponse:
         rate = f"{SSO_STARTS_PER_ADDRESS_AND_MINUTE_MAX}/m"
-        is_asked = bool(kwargs) or "tenant" in request.GET
-        if is_asked and counting.count(request, "sso", rate, counting.network_of(request)) is None:
+        names_tenant = bool(kwargs) or "tenant" in request.GET
+        if names_tenant and counting.count(request, "sso", rate, counting.network_of(request)) is None:
             return _uncached(render_page(request, "console/too_many.html", status=429))
         return view(request, **kwargs)
 
-    return counted
+    return limited_view
 
 
 @require_GET
@@ -92,7 +92,7 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
     next_path = request.GET.get("next", "/")
     is_ours = url_has_allowed_host_and_scheme(next_path, {request.get_host()}, require_https=request.is_secure())
-    started = pending.new_pending(sso.pk, sso.version, next_path if is_ours else "/")
+    started = pending.new_sign_in(sso.pk, sso.version, next_path if is_ours else "/")
     try:
         url = protocol.authorization_url(
             provider.configuration_of(sso.tenant_id, sso.issuer), client_id=sso.client_id,
@@ -134,7 +134,7 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
     return _uncached(response)
 
 
-def _read_pending(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.Pending, str]:
+def _read_pending(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.PendingSignIn, str]:
     """Returns the sign-in to which the provider's response belongs, and its code. Raises `SsoFailed`."""
     started = pending.read_cookie(request, sso.pk, sso.version, request.GET.get("state", ""))
     if started is None:

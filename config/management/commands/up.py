@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from config.supervisor.listed import Listed
+from config.supervisor.listed import ListedCommand
 from config.supervisor.options import HELP
 
 
-class Command(Listed):
+class Command(ListedCommand):
     name = "up"
     help = HELP[name]

@@ -17,7 +17,7 @@ KEY = "a-key"
 
 @pytest.fixture(autouse=True)
 def _awake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ForgivingRedisCache, "_resting_until_s", 0.0)
+    monkeypatch.setattr(ForgivingRedisCache, "_paused_until_s", 0.0)
 
 
 def test_it_keeps_values_while_redis_lives(redis_url: str) -> None:

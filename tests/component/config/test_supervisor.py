@@ -174,7 +174,7 @@ def test_processes_left_by_a_killed_supervisor_are_ended(tmp_path: Path) -> None
         state.record_run("run-1", {"agent": child.pid})
         processes = state.run_processes()
         eventually(lambda: {process.pid for process in processes.members()} == {child.pid, grandchild.pid})
-        assert processes.end(patience_s=0)
+        assert processes.end(grace_period_s=0)
         assert not processes.members()
         assert stranger.poll() is None
     finally:
@@ -192,7 +192,7 @@ def test_a_deaf_leftover_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert deaf.stdout is not None
     with deaf.stdout:
         assert deaf.stdout.readline() == b"up\n"
-    assert RunProcesses("run-2").end(patience_s=0)
+    assert RunProcesses("run-2").end(grace_period_s=0)
     assert deaf.wait(5) == -9
 
 

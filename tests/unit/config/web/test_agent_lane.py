@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from brokers.contract.agent_requests import WANTED_PATH
-from config.web.lanes import Waiting, lane_of
+from config.web.lanes import WaitingRequest, lane_of
 from config.web.threads import LaneThreads
 from tests.testkit.waiting import eventually
 
@@ -41,9 +41,9 @@ def work() -> Iterator[SlowAgents]:
 def test_a_hundred_agents_at_once_hold_their_own_threads_and_are_all_answered(work: SlowAgents) -> None:
     threads: LaneThreads[str] = LaneThreads(work)
     for number in range(AGENTS):
-        assert threads.submit(WANTED_PATH, Waiting(f"10.0.0.{number}", 0.0, WANTED_PATH)) is None
+        assert threads.submit(WANTED_PATH, WaitingRequest(f"10.0.0.{number}", 0.0, WANTED_PATH)) is None
     for path in OTHERS:
-        assert threads.submit(path, Waiting("203.0.113.7", 0.0, path)) is None
+        assert threads.submit(path, WaitingRequest("203.0.113.7", 0.0, path)) is None
     eventually(lambda: set(work.done) == set(OTHERS), what="the requests of others")
     assert work.begun.count(WANTED_PATH) == lane_of(WANTED_PATH).threads
     work.let_go.set()

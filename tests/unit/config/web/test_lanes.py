@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from config.web.lanes import LANES, Lane, LaneQueue, Waiting, lane_of
+from config.web.lanes import LANES, Lane, LaneQueue, WaitingRequest, lane_of
 from config.web.limits import QUEUED_MAX, QUEUED_PER_CLIENT_MAX, QUEUED_S_MAX
 
 LANE = Lane("some", threads=4, threads_per_client=2)
@@ -15,7 +15,7 @@ LANE = Lane("some", threads=4, threads_per_client=2)
 def filled(*clients: str) -> LaneQueue[int]:
     queue: LaneQueue[int] = LaneQueue(LANE)
     for number, client in enumerate(clients):
-        assert queue.put(Waiting(client, float(number), number)) is None
+        assert queue.put(WaitingRequest(client, float(number), number)) is None
     return queue
 
 
@@ -57,7 +57,7 @@ def test_clients_have_turns() -> None:
 def test_one_client_leaves_threads_to_others() -> None:
     queue = filled("a", "a", "a", "a")
     assert taken(queue, 3) == [0, 1, None]
-    assert queue.put(Waiting("b", 9.0, 9)) is None
+    assert queue.put(WaitingRequest("b", 9.0, 9)) is None
     assert taken(queue, 2) == [9, None]
     queue.finish("a")
     assert taken(queue, 2) == [2, None]
@@ -66,30 +66,30 @@ def test_one_client_leaves_threads_to_others() -> None:
 
 def test_waiting_requests_of_a_client_are_limited() -> None:
     queue = filled(*("a" for _ in range(QUEUED_PER_CLIENT_MAX)))
-    refused = queue.put(Waiting("a", 0.0, 99))
+    refused = queue.put(WaitingRequest("a", 0.0, 99))
     assert refused is not None
     assert refused.item == 99
-    assert queue.put(Waiting("b", 0.0, 100)) is None
+    assert queue.put(WaitingRequest("b", 0.0, 100)) is None
 
 
 def test_in_a_full_lane_the_latest_of_who_has_most_goes_for_who_has_few() -> None:
     clients = QUEUED_MAX // QUEUED_PER_CLIENT_MAX + 1
     queue = filled(*(f"hostile {number % clients}" for number in range(QUEUED_MAX)))
     for number in range(3):
-        refused = queue.put(Waiting("neighbour", 0.0, 1_000 + number))
+        refused = queue.put(WaitingRequest("neighbour", 0.0, 1_000 + number))
         assert refused is not None
         assert refused.client.startswith("hostile")
         assert refused.item >= QUEUED_MAX - 2 * clients
         assert len(queue) == QUEUED_MAX
     found = taken(queue, 2 * (clients + 1))
     assert {1_000, 1_001} <= set(found)
-    one_more = queue.put(Waiting("hostile 0", 0.0, 2_000))
+    one_more = queue.put(WaitingRequest("hostile 0", 0.0, 2_000))
     assert one_more is None, "there is room again"
 
 
 def test_in_a_full_lane_of_clients_with_as_many_the_newcomer_goes() -> None:
     queue = filled(*(f"client {number}" for number in range(QUEUED_MAX)))
-    refused = queue.put(Waiting("one more", 0.0, 1_000))
+    refused = queue.put(WaitingRequest("one more", 0.0, 1_000))
     assert refused is not None
     assert refused.item == 1_000
 
@@ -103,7 +103,7 @@ def test_one_page_of_a_neighbour_is_never_refused_whatever_addresses_flood(addre
     for number in range(20_000):
         client = f"hostile {number % addresses}" if waits else "neighbour"
         waits = True
-        refused = queue.put(Waiting(client, 0.0, number))
+        refused = queue.put(WaitingRequest(client, 0.0, number))
         if refused is not None:
             refused_of[refused.client] += 1
         if number % 10 == 0 and (begun := queue.take()) is not None:
