@@ -142,13 +142,13 @@ def require_capacity(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) 
 
 
 def _sold(
-    is_placed_on: Mapping[str, Collection[int]], sizes: Mapping[str, Placement]
+    broker_numbers_by_instance: Mapping[str, Collection[int]], sizes: Mapping[str, Placement]
 ) -> dict[int, tuple[Fraction, Fraction]]:
     """Returns (MB/s, GB) by broker number: the size of an instance is divided equally among its brokers."""
     result: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
     for instance_id, size in sizes.items():
-        count = len(is_placed_on.get(instance_id, ()))
-        for number in is_placed_on.get(instance_id, ()):
+        count = len(broker_numbers_by_instance.get(instance_id, ()))
+        for number in broker_numbers_by_instance.get(instance_id, ()):
             bandwidth, storage = result[number]
             result[number] = (
                 bandwidth + Fraction(size.bandwidth_mb_s, count),
@@ -186,8 +186,8 @@ def candidates(instance: Instance) -> list[Cluster]:
         reserved = [cluster for cluster in result if cluster.reserved_for_id == instance.pk]
         if reserved:
             return reserved
-    named = [cluster for cluster in result if instance.tenant_id in cluster.tenant_ids]
-    return named or [cluster for cluster in result if not cluster.tenant_ids]
+    clusters_of_tenant = [cluster for cluster in result if instance.tenant_id in cluster.tenant_ids]
+    return clusters_of_tenant or [cluster for cluster in result if not cluster.tenant_ids]
 
 
 def _may_take(cluster: Cluster, instance: Instance) -> bool:

@@ -56,7 +56,7 @@ def lease_on_all_gateways(cluster: Cluster) -> None:
     leased: dict[str, set[int]] = defaultdict(set)
     for instance_id, number in leases.values_list("instance_id", "broker__number"):
         leased[instance_id].add(number)
-    lacking = {instance_id: (numbers, ()) for instance_id, known in leased.items() if numbers - known}
+    lacking = {instance_id: (numbers, ()) for instance_id, leased_numbers in leased.items() if numbers - leased_numbers}
     if lacking:
         lease_ports(cluster, lacking)
 
