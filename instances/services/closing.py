@@ -21,11 +21,11 @@ def close_instance(*, acting: Actor, instance: Instance) -> tuple[Operation | No
     """Closes an open instance without interrupting its clients: creates rules by which every user may produce and
     consume. Returns the operation and the created rules.
 
-    Resource types that have rules already get no new ones: a rule for every user would give access to resources
-    that the existing rules close. The
-    operation is None if the instance is closed already. The rules are created first, so that no client is refused in
-    between, and without a lock on the row, because brokers may be slow. A call after a failure does the other
-    steps.
+    Resource types that have rules already get no new ones: a rule for every user would give access to resources that
+    the existing rules close. The operation is None if the instance is closed already. The rules are created first, so
+    that no client is refused in between, and without a lock on the row, because brokers may be slow. A call after a
+    failure does the other steps.
+
     Raises `Conflict`, `Unavailable` and `QuotaExceeded`.
     """
     access.require(acting, Scope.INSTANCES_WRITE)

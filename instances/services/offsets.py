@@ -55,7 +55,7 @@ class Reset:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the plan. A change to the start or end of a log counts by that word instead of the offset,
+        """Hash of the plan. For a change to the start or end of a log, it covers that word instead of the offset,
         because the ends of a log in use move before a person can confirm the plan.
         """
         changes = [
