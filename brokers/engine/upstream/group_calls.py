@@ -77,14 +77,12 @@ leave_group = _member_call(lambda code: groups.LeaveGroupResponse(error_code=cod
 _COMMITTED: Final = TopicLists(
     "topics",
     "name",
+    "partitions",
     "topics",
-    lambda topic, code: offsets.OffsetCommitResponseTopic(
-        name=topic.name,
-        partitions=[
-            offsets.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-            for partition in topic.partitions
-        ],
+    lambda partition, code: offsets.OffsetCommitResponsePartition(
+        partition_index=partition.partition_index, error_code=code
     ),
+    lambda name, partitions: offsets.OffsetCommitResponseTopic(name=name, partitions=partitions),
     lambda results: offsets.OffsetCommitResponse(topics=results),
 )
 
@@ -96,30 +94,26 @@ async def commit_offsets(call: Call, request: offsets.OffsetCommitRequest) -> An
     return await forward_allowed(call, request, _COMMITTED, call.topic_refusal)
 
 
-def _refused_topic(topic: Any, code: int, of_topic: type[Any], of_partition: type[Any]) -> Any:
-    partitions = [
-        of_partition(partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=code)
-        for index in topic.partition_indexes
-    ]
-    return of_topic(name=topic.name, partitions=partitions)
-
-
 _FETCHED: Final = TopicLists(
     "topics",
     "name",
+    "partition_indexes",
     "topics",
-    lambda topic, code: _refused_topic(
-        topic, code, offsets.OffsetFetchResponseTopic, offsets.OffsetFetchResponsePartition
+    lambda index, code: offsets.OffsetFetchResponsePartition(
+        partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=code
     ),
+    lambda name, partitions: offsets.OffsetFetchResponseTopic(name=name, partitions=partitions),
     lambda results: offsets.OffsetFetchResponse(topics=results),
 )
 _FETCHED_OF_GROUP: Final = TopicLists(
     "topics",
     "name",
+    "partition_indexes",
     "topics",
-    lambda topic, code: _refused_topic(
-        topic, code, offsets.OffsetFetchResponseTopics, offsets.OffsetFetchResponsePartitions
+    lambda index, code: offsets.OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=code
     ),
+    lambda name, partitions: offsets.OffsetFetchResponseTopics(name=name, partitions=partitions),
     lambda results: offsets.OffsetFetchResponseGroup(topics=results),
 )
 

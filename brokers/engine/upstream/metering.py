@@ -25,7 +25,7 @@ async def record_bytes_of(request: ProduceRequest) -> RecordBytes:
         partitions = result.setdefault(topic.name, {})
         for data in topic.partition_data:
             partitions[data.index] = partitions.get(data.index, 0) + len(data.records or b"")
-        await time_slice.pause()
+            await time_slice.pause()
     return result
 
 
@@ -42,7 +42,7 @@ async def count_produced(
             if not result.error_code:
                 bytes_by_topic[topic.name] = bytes_by_topic.get(topic.name, 0) + partitions.pop(result.index, 0)
             refused += result.error_code == _POLICY_VIOLATION
-        await time_slice.pause()
+            await time_slice.pause()
     if refused:
         client.record_refusals(((_POLICY_VIOLATION, None),) * refused, services.clock.now_ms())
     count(services, client, bytes_by_topic, "produce")
@@ -58,9 +58,11 @@ async def count_consumed(services: BrokerServices, client: ClientContext, respon
     time_slice = TimeSlice()
     bytes_by_topic: dict[str, int] = {}
     for topic in response.responses:
-        size_bytes = sum(len(partition.records or b"") for partition in topic.partitions)
+        size_bytes = 0
+        for partition in topic.partitions:
+            size_bytes += len(partition.records or b"")
+            await time_slice.pause()
         bytes_by_topic[topic.topic] = bytes_by_topic.get(topic.topic, 0) + size_bytes
-        await time_slice.pause()
     count(services, client, bytes_by_topic, "consume")
 
 

@@ -328,7 +328,8 @@ class GatewaySession:
                 self.channel.finish_without_response(delay_ms, mute)
             return
         response.throttle_time_ms = delay_ms
-        if call.is_long:
+        # Also the refusal of a long request is long, though the upstream was not asked.
+        if call.is_long or context.request_bytes:
             encoding = encode_response_in_pieces(context.api_key, context.version, response)
             while True:
                 await yield_to_others()

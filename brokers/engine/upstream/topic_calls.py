@@ -39,16 +39,27 @@ _DENIED_TRANSACTION: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 @dataclass(frozen=True, slots=True)
 class TopicLists:
-    """Names of the fields that have the topics of a request, the name of a topic, and the results of the response.
-    `refused` returns the result of a topic that is not forwarded, given its error code; `response` returns a response
-    with such results only.
+    """Names of the fields that have the topics of a request, the name and the partitions of a topic, and the results of
+    the response. `refused_partition` returns the result of a partition that is not forwarded, given its error code;
+    `refused_topic` returns the result of a topic, given its name and such results; `response` returns a response with
+    such topics only.
     """
 
     topics: str
     name: str
+    partitions: str
     results: str
-    refused: Callable[[Any, int], Any]
+    refused_partition: Callable[[Any, int], Any]
+    refused_topic: Callable[[str, list[Any]], Any]
     response: Callable[[list[Any]], Any]
+
+    async def refused(self, topic: Any, code: int, time_slice: TimeSlice) -> Any:
+        """Returns the result of a topic that is not forwarded, which may have very many partitions."""
+        results = []
+        for partition in getattr(topic, self.partitions):
+            results.append(self.refused_partition(partition, code))
+            await time_slice.pause()
+        return self.refused_topic(getattr(topic, self.name), results)
 
 
 async def forward_allowed(call: Call, request: Any, lists: TopicLists, refusal: Callable[[str], int]) -> Any:
@@ -77,7 +88,7 @@ async def split(request: Any, lists: TopicLists, refusal: Callable[[str], int]) 
     for topic in getattr(request, lists.topics):
         code = refusal(getattr(topic, lists.name))
         if code:
-            refused.append(lists.refused(topic, code))
+            refused.append(await lists.refused(topic, code, time_slice))
         else:
             allowed.append(topic)
         await time_slice.pause()
@@ -89,14 +100,10 @@ async def split(request: Any, lists: TopicLists, refusal: Callable[[str], int]) 
 _PRODUCED: Final = TopicLists(
     "topic_data",
     "name",
+    "partition_data",
     "responses",
-    lambda topic, code: produce.TopicProduceResponse(
-        name=topic.name,
-        partition_responses=[
-            produce.PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
-            for data in topic.partition_data
-        ],
-    ),
+    lambda data, code: produce.PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1),
+    lambda name, partitions: produce.TopicProduceResponse(name=name, partition_responses=partitions),
     lambda results: produce.ProduceResponse(responses=results),
 )
 
@@ -134,16 +141,12 @@ async def produce_records(call: Call, client: ClientContext, request: produce.Pr
 _FETCHED: Final = TopicLists(
     "topics",
     "topic",
+    "partitions",
     "responses",
-    lambda topic, code: fetch.FetchableTopicResponse(
-        topic=topic.topic,
-        partitions=[
-            fetch.FetchPartitionData(
-                partition_index=partition.partition, error_code=code, high_watermark=-1, records=b""
-            )
-            for partition in topic.partitions
-        ],
+    lambda partition, code: fetch.FetchPartitionData(
+        partition_index=partition.partition, error_code=code, high_watermark=-1, records=b""
     ),
+    lambda name, partitions: fetch.FetchableTopicResponse(topic=name, partitions=partitions),
     lambda results: fetch.FetchResponse(responses=results),
 )
 
@@ -178,14 +181,12 @@ async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchR
 _OFFSETS: Final = TopicLists(
     "topics",
     "name",
+    "partitions",
     "topics",
-    lambda topic, code: list_offsets.ListOffsetsTopicResponse(
-        name=topic.name,
-        partitions=[
-            list_offsets.ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=code)
-            for partition in topic.partitions
-        ],
+    lambda partition, code: list_offsets.ListOffsetsPartitionResponse(
+        partition_index=partition.partition_index, error_code=code
     ),
+    lambda name, partitions: list_offsets.ListOffsetsTopicResponse(name=name, partitions=partitions),
     lambda results: list_offsets.ListOffsetsResponse(topics=results),
 )
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages import transactions
+from brokers.engine.scheduling.time_slice import TimeSlice
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.group_calls import GROUP, TRANSACTION
 from brokers.engine.upstream.topic_calls import TOPIC, TopicLists, forward_allowed, refuse_all, split
@@ -32,14 +33,12 @@ async def init_producer_id(call: Call, request: transactions.InitProducerIdReque
 _ADDED: Final = TopicLists(
     "v3_and_below_topics",
     "name",
+    "partitions",
     "results_by_topic_v3_and_below",
-    lambda topic, code: transactions.AddPartitionsToTxnTopicResult(
-        name=topic.name,
-        results_by_partition=[
-            transactions.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
-            for index in topic.partitions
-        ],
+    lambda index, code: transactions.AddPartitionsToTxnPartitionResult(
+        partition_index=index, partition_error_code=code
     ),
+    lambda name, partitions: transactions.AddPartitionsToTxnTopicResult(name=name, results_by_partition=partitions),
     lambda results: transactions.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results),
 )
 
@@ -51,7 +50,9 @@ async def add_partitions(call: Call, request: transactions.AddPartitionsToTxnReq
         return await refuse_all(request, _ADDED, code)
     allowed, refused = await split(request, _ADDED, call.topic_refusal)
     if refused:
-        return _ADDED.response([*refused, *(_ADDED.refused(topic, _NOT_ATTEMPTED) for topic in allowed)])
+        time_slice = TimeSlice()
+        refused += [await _ADDED.refused(topic, _NOT_ATTEMPTED, time_slice) for topic in allowed]
+        return _ADDED.response(refused)
     return await call.forward(request)
 
 
@@ -68,14 +69,12 @@ async def end_transaction(call: Call, request: transactions.EndTxnRequest) -> An
 _COMMITTED: Final = TopicLists(
     "topics",
     "name",
+    "partitions",
     "topics",
-    lambda topic, code: transactions.TxnOffsetCommitResponseTopic(
-        name=topic.name,
-        partitions=[
-            transactions.TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-            for partition in topic.partitions
-        ],
+    lambda partition, code: transactions.TxnOffsetCommitResponsePartition(
+        partition_index=partition.partition_index, error_code=code
     ),
+    lambda name, partitions: transactions.TxnOffsetCommitResponseTopic(name=name, partitions=partitions),
     lambda results: transactions.TxnOffsetCommitResponse(topics=results),
 )
 
