@@ -10,6 +10,7 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.fetch import FetchResponse
 from brokers.engine.protocol.messages.produce import ProduceRequest, ProduceResponse
 from brokers.engine.scheduling.time_slice import TimeSlice
+from brokers.engine.throttling.refusals import refusal_rule
 
 Direction = Literal["produce", "consume"]
 # Bytes of records by topic and partition, under the tenant's names.
@@ -44,8 +45,14 @@ async def count_produced(
             refused += result.error_code == _POLICY_VIOLATION
             await time_slice.pause()
     if refused:
-        client.record_refusals(((_POLICY_VIOLATION, None),) * refused, services.clock.now_ms())
+        _record_refusals(client, refused, services.clock.now_ms())
     count(services, client, bytes_by_topic, "produce")
+
+
+def _record_refusals(client: ClientContext, count: int, now_ms: int) -> None:
+    if client.accounting is not None:
+        rule = refusal_rule(client.view.state, None)
+        client.accounting.record_refusals(rule, client.user, client.client_id, count, now_ms)
 
 
 def count_sent(services: BrokerServices, client: ClientContext, sent: RecordBytes) -> None:
