@@ -118,6 +118,7 @@ class Health(models.TextChoices):
 
     HEALTHY = "healthy", _("Healthy")
     DISK_OFFLINE = "disk_offline", _("A disk is offline")
+    UPSTREAM_LOST = "upstream_lost", _("Its upstream does not answer")
     STARTING = "starting", _("Starting")
     LATE = "late", _("Does not answer")
     DOWN = "down", _("Down")

@@ -22,7 +22,7 @@ from brokers.limits import (
 )
 from brokers.models import Broker, Cluster, FleetOperation, Host, Rebalance, RollingRestart
 from brokers.monitoring.cluster_overview import ClusterMap
-from brokers.monitoring.health import health
+from brokers.monitoring.health import health, upstream_lost_at
 from brokers.monitoring.incidents import Affected, Incident, describe
 from brokers.selectors import ClusterCapacity
 from instances.limits import BYTES_PER_GB
@@ -70,7 +70,7 @@ def _address(name: str, key: str) -> str:
 
 def is_silent(broker: Broker, now: datetime) -> bool:
     """True if the broker should run and does not serve, so that its instances are affected."""
-    return health(broker, now) in (Health.LATE, Health.DOWN)
+    return health(broker, now) in (Health.LATE, Health.DOWN, Health.UPSTREAM_LOST)
 
 
 def _affected_fields(known: KnownAffected, incident: Incident, cluster_id: str, query: str) -> dict[str, Any]:
@@ -98,11 +98,15 @@ def of_broker(
         yield OperatorActionItem(
             text=_("Broker %(number)s of %(cluster)s is down.") % text_values, **_page_of(broker), **affected_fields
         )
+    elif state == Health.UPSTREAM_LOST:
+        text = _("The upstream of gateway %(number)s of %(cluster)s does not answer since %(since)s.")
+        since = clock(upstream_lost_at(broker))
+        yield OperatorActionItem(text=text % (text_values | {"since": since}), **_page_of(broker), **affected_fields)
     elif state == Health.DISK_OFFLINE:
         yield OperatorActionItem(
             text=_("A disk of broker %(number)s of %(cluster)s is offline.") % text_values, **_page_of(broker)
         )
-    if state not in (Health.HEALTHY, Health.DISK_OFFLINE):
+    if state not in (Health.HEALTHY, Health.DISK_OFFLINE, Health.UPSTREAM_LOST):
         return  # its last report is out of date
     unopened = int(broker.observed.get("unopened_listeners", 0))
     if unopened:

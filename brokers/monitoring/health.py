@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.utils.translation import gettext as _
 
@@ -34,11 +34,19 @@ def health(broker: Broker, now: datetime) -> Health:
     if broker.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED):
         return Health.DOWN
     is_fresh = broker.observed_at is not None and now - broker.observed_at <= timedelta(seconds=BROKER_LATE_S)
+    if is_fresh and upstream_lost_at(broker) is not None:
+        return Health.UPSTREAM_LOST
     if is_fresh:
         return Health.DISK_OFFLINE if offline_directories(broker) else Health.HEALTHY
     if broker.process_state == ProcessState.STARTING:
         return Health.STARTING
     return Health.LATE if broker.process_state == ProcessState.RUNNING else Health.DOWN
+
+
+def upstream_lost_at(broker: Broker) -> datetime | None:
+    """Returns the time since when the upstream broker of a gateway does not answer; None if it does."""
+    since_ms = (broker.observed or {}).get("upstream_lost_since_ms")
+    return None if since_ms is None else datetime.fromtimestamp(since_ms / 1000, UTC)
 
 
 def offline_directories(broker: Broker) -> dict[str, str]:

@@ -26,6 +26,7 @@ PILL_STYLES: Mapping[str, str] = {
     Health.STARTING: "provisioning",
     Health.LATE: "suspended",
     Health.DISK_OFFLINE: "failed",
+    Health.UPSTREAM_LOST: "failed",
     Health.DOWN: "failed",
     Health.STOPPED: "deleting",
     RebalanceState.PLANNED: "requested",

@@ -6,7 +6,7 @@ import os
 import re
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -65,6 +65,8 @@ class AdminPort:
     storage: StorageCapacity
     flow: FlowControl
     shortening: StorageShortening
+    # Returns further values of the status, of a gateway.
+    further_status: Callable[[], Mapping[str, Any]]
     _report: ClusterReport = field(default_factory=ClusterReport)
 
     def handle(self, request: Request) -> Reply:
@@ -193,6 +195,7 @@ class AdminPort:
             "loop_turns": self._loop_turns(),
             "image_failures": self.services.metadata.current.failures,
             "storage_full": self.storage.full_instances(),
+            **self.further_status(),
         }
 
     def _loop_turns(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
@@ -305,6 +306,10 @@ class Broker:
         rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
         return AdminServer(self._admin_port().handle, rules, report, self.security.identify)
 
+    def _further_status(self) -> dict[str, Any]:
+        """Returns values of `/v1/status` that only a kind of broker has."""
+        return {}
+
     def _admin_port(self) -> AdminPort:
         return AdminPort(
             services=self.services,
@@ -316,6 +321,7 @@ class Broker:
             security=self.security,
             started_at_ms=self.started_at_ms,
             ready_reasons=self.ready_reasons,
+            further_status=self._further_status,
             counts=self.coordination.counts,
             storage=self.storage,
             flow=self.flow,

@@ -8,7 +8,7 @@ of instances, users, rights and quotas, as brokers do.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import structlog
@@ -77,6 +77,8 @@ class ClusterGateway(Broker):
         self._bootstrap = parse_servers(upstream.bootstrap_servers)
         self._login = login_of(upstream)
         self._creation_locks: CreationLocks = WeakValueDictionary()
+        # Time of the first check that failed; None while the upstream broker answers.
+        self._upstream_lost_since_ms: int | None = None
         super().__init__(config, stop, tree)
 
     def _sessions(self) -> SessionFactory:
@@ -123,8 +125,14 @@ class ClusterGateway(Broker):
         except UpstreamLost as error:
             log.warning("upstream_lost", reason=str(error))
             self.ready_reasons.add(UPSTREAM_LOST)
+            if self._upstream_lost_since_ms is None:
+                self._upstream_lost_since_ms = self.services.clock.now_ms()
         else:
             self.ready_reasons.discard(UPSTREAM_LOST)
+            self._upstream_lost_since_ms = None
+
+    def _further_status(self) -> dict[str, Any]:
+        return {"upstream_lost_since_ms": self._upstream_lost_since_ms}
 
 
 class GatewaySessions(SessionFactory):

@@ -14,6 +14,7 @@ from brokers.contract.routes import DEFAULT_ROUTE
 from brokers.engine.access.authorizer import Address, owner_address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
+from brokers.engine.handlers.auditing import changes
 from brokers.engine.handlers.auth.internal_sessions import AuthenticatedChannel
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.cluster import api_versions
@@ -41,7 +42,7 @@ from brokers.engine.protocol.codec import (
     encode_response,
     encode_response_in_pieces,
 )
-from brokers.engine.protocol.errors import UnsupportedApi
+from brokers.engine.protocol.errors import MalformedRequest, UnsupportedApi
 from brokers.engine.protocol.framing import LISTS, check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
@@ -52,6 +53,7 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.charging import Limiter
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.upstream import topic_calls
+from brokers.engine.upstream.audited import copied_request, in_order_of
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS
 from brokers.engine.upstream.connection import Admit, Body, UpstreamConnection, UpstreamLost
@@ -295,7 +297,7 @@ class GatewaySession:
                     request.max_wait_ms = 0
                 elif context.api_key in WAIT_FOR_OTHERS:
                     permit.release()  # else members that wait would keep those out that they wait for
-            response = await self._response_to(call, request, size_bytes)
+            response = await self._audited_response_to(call, request, size_bytes)
             if retained is not None:
                 retained.release()
             self.channel.release_request_copy()
@@ -320,6 +322,24 @@ class GatewaySession:
             return decode_request(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
         context.request_bytes = raw.size_bytes
         return await decode_in_pieces(api_key, raw, items_max)
+
+    async def _audited_response_to(self, call: Call, request: Any, size_bytes: int) -> Any:
+        """Returns the response to a request, and records in the audit log what it created or deleted."""
+        context = call.context
+        if context.api.audit is None or not changes.begin(context):
+            return await self._response_to(call, request, size_bytes)
+        # Forwarding changes the request.
+        requested = await copied_request(request)
+        try:
+            response = await self._response_to(call, request, size_bytes)
+        except MalformedRequest:
+            raise  # nothing was forwarded
+        except BaseException:
+            # The upstream may have done it, also for a client that has gone.
+            changes.record(context, requested, None, context.view.image)
+            raise
+        changes.record(context, in_order_of(requested, response), response, context.view.image)
+        return response
 
     async def _response_to(self, call: Call, request: Any, size_bytes: int) -> Any:
         api_key = call.context.api_key

@@ -5,8 +5,9 @@ memory while the upstream does not answer. Gateway and upstream run in the test'
 from __future__ import annotations
 
 import asyncio
+import gc
 from asyncio.events import Handle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -72,11 +73,17 @@ REQUESTS: list[tuple[ApiKey, int, Callable[[str], Any]]] = [
 
 
 @pytest.fixture
-def longest(monkeypatch: pytest.MonkeyPatch) -> LongestTurn:
+def longest(monkeypatch: pytest.MonkeyPatch) -> Iterator[LongestTurn]:
+    """A gateway collects garbage seldom and in small parts; the modules of this process are not a gateway's."""
     monkeypatch.setattr(Handle, "_run", Handle._run)  # restored afterwards
     result = LongestTurn()
     result.install()
-    return result
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield result
+    gc.enable()
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", [TOPIC, REFUSED])
@@ -134,7 +141,7 @@ async def test_decoded_produces_of_an_instance_take_limited_memory_while_the_ups
         await client.send_raw(frame)
     at_once_max = DELAYED_BYTES_PER_INSTANCE_MAX // len(frame)
     async with asyncio.timeout(ANSWER_S_MAX):
-        while len(requests) < at_once_max:
+        while len(requests) < at_once_max:  # noqa: ASYNC110
             await asyncio.sleep(PAUSE_S)
     monkeypatch.setattr(node, "connect", connect)
     await write_and_read(running.ports[NEIGHBOUR], b"neighbour")
