@@ -20,9 +20,10 @@ from brokers.agent.check_rules import has_failed
 from brokers.choices import ClusterState, Health, RebalanceState
 from brokers.models import Broker, Cluster, FleetOperation, Host, Placement, PortLease, Rebalance, RollingRestart
 from brokers.monitoring import broker_log
-from brokers.monitoring.health import modules_of, offline_directories
+from brokers.monitoring.health import modules_of, offline_directories, upstream_lost_since
 from instances.choices import OperationState
 from tenants.actors import Actor
+from tenants.formatting import clock
 from tenants.operator import OperatorAdmin, operator_action
 
 admin.site.index_template = "operator/index.html"
@@ -189,7 +190,7 @@ class BrokerAdmin(OperatorAdmin):
         "process_restarts",
         "load",
     )
-    readonly_fields = ("offline_disks", "modules", "log")
+    readonly_fields = ("offline_disks", "upstream_lost", "modules", "log")
     list_filter = ("cluster", "wanted", "process_state")
     list_select_related = ("cluster", "host")
     actions = ("restart",)
@@ -205,6 +206,11 @@ class BrokerAdmin(OperatorAdmin):
     def offline_disks(self, broker: Broker) -> str:
         lines = [f"{path}: {reason}" for path, reason in offline_directories(broker).items()]
         return "; ".join(lines) or "—"
+
+    @admin.display(description=_("upstream lost since"))
+    def upstream_lost(self, broker: Broker) -> str:
+        since = upstream_lost_since(broker)
+        return "—" if since is None else clock(since)
 
     @admin.display(description=_("modules"))
     def modules(self, broker: Broker) -> str:

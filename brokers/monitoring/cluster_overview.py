@@ -20,7 +20,7 @@ from brokers.choices import Health, ProcessState, WantedState
 from brokers.limits import KEPT_IMAGE_S, OBSERVE_CACHE_S
 from brokers.models import Broker, Cluster, Rebalance
 from brokers.monitoring import observe
-from brokers.monitoring.health import health, modules_of
+from brokers.monitoring.health import health, modules_of, upstream_lost_since
 from instances.interfaces import BrokerUnresponsive
 from instances.lifecycle.conditions import ShortenedRetention, StorageUsed
 from instances.limits import BYTES_PER_GB
@@ -55,6 +55,11 @@ class BrokerSummary:
     def is_gone(self) -> bool:
         """True if it does not answer, so it may be lost permanently."""
         return not self.is_live and self.health in (Health.LATE, Health.DOWN, Health.STOPPED)
+
+    @property
+    def upstream_lost_since(self) -> datetime | None:
+        """Returns the time since when the upstream of a gateway does not answer; None if it answers."""
+        return upstream_lost_since(self.row) if self.health == Health.UPSTREAM_LOST else None
 
     @property
     def number(self) -> int:

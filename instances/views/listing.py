@@ -68,11 +68,10 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     matching_phases = Counter(matching_rows.values_list("phase", flat=True)) if search_text else phases
     bought = selectors.purchased_totals(tenant)
     is_complete_list = not (search_text or group or next_token or page_token)
+    sums = _sums([current for _row, current, _faults in rows_with_figures if current]) if is_complete_list else None
     context = {
         "rows": rows_with_figures,
-        "sums": _sums([current for _row, current, _faults in rows_with_figures if current])
-        if is_complete_list
-        else None,
+        "sums": sums,
         "total": phases.total(),
         "groups": _groups(matching_phases, group),
         "group": group,

@@ -10,7 +10,7 @@ from tests.testkit.engine import EngineCluster
 
 
 def audit_events(cluster: EngineCluster, instance_id: str) -> list[AuditEvent]:
-    """Returns the events of one instance, of a cluster with one broker."""
+    """Returns the events of one instance in the order of their time."""
     broker = cluster.brokers[0]
     consumer = Consumer(
         {
@@ -25,15 +25,16 @@ def audit_events(cluster: EngineCluster, instance_id: str) -> list[AuditEvent]:
     )
     result = []
     try:
-        partition = TopicPartition(AUDIT_TOPIC, 0, 0)
-        consumer.assign([partition])
-        end = consumer.get_watermark_offsets(partition, timeout=10)[1]
-        seen = 0
-        while seen < end:
-            message = consumer.poll(5.0)
-            assert message is not None and message.error() is None
-            seen = (message.offset() or 0) + 1
-            result.append(AuditEvent.from_json(message.value() or b""))
+        for number in consumer.list_topics(AUDIT_TOPIC, timeout=10).topics[AUDIT_TOPIC].partitions:
+            partition = TopicPartition(AUDIT_TOPIC, number, 0)
+            consumer.assign([partition])
+            end = consumer.get_watermark_offsets(partition, timeout=10)[1]
+            seen = 0
+            while seen < end:
+                message = consumer.poll(5.0)
+                assert message is not None and message.error() is None
+                seen = (message.offset() or 0) + 1
+                result.append(AuditEvent.from_json(message.value() or b""))
     finally:
         consumer.close()
-    return [event for event in result if event.instance_id == instance_id]
+    return sorted((event for event in result if event.instance_id == instance_id), key=lambda event: event.at_ms)

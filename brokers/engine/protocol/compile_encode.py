@@ -20,6 +20,8 @@ from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 Encoder = Callable[[Any], bytes]
 # A generator that yields after each piece and returns the body.
 PiecewiseEncoder = Callable[[Any], Generator[None, None, bytes]]
+# A generator that yields after each piece and returns the parts of the body; long blobs are parts without a copy.
+PartsEncoder = Callable[[Any], Generator[None, None, list[bytes]]]
 # Number of writes between two yields; a write is a field or a run of fixed-width fields.
 WRITES_PER_PIECE: Final = 1_000
 # Total size between two yields of strings and blobs that are at least LONG_BYTES long.
@@ -39,11 +41,19 @@ def compile_piecewise_encoder(cls: type[Any], api: Api, version: int) -> Piecewi
     return encoder
 
 
+def compile_parts_encoder(cls: type[Any], api: Api, version: int) -> PartsEncoder:
+    """Compiles the encoder as a generator like `compile_piecewise_encoder`, without joining the parts of the body."""
+    flexible = version >= api.flexible_from
+    encoder: PartsEncoder = _EncoderWriter(version, flexible, in_pieces=True, is_joined=False).write(cls)
+    return encoder
+
+
 class _EncoderWriter:
-    def __init__(self, version: int, flexible: bool, *, in_pieces: bool = False) -> None:
+    def __init__(self, version: int, flexible: bool, *, in_pieces: bool = False, is_joined: bool = True) -> None:
         self.version = version
         self.flexible = flexible
         self.in_pieces = in_pieces
+        self.is_joined = is_joined
         self.source = FunctionSource(
             {"pack": pack, "SHORT": SHORT_UNSIGNED, "unsigned": encode_unsigned, "join": b"".join}
         )
@@ -63,7 +73,7 @@ class _EncoderWriter:
             self._flush()
             if self.in_pieces:
                 source.line("pieces.append(join(out))")
-                source.line("return join(pieces)")
+                source.line("return join(pieces)" if self.is_joined else "return pieces")
                 source.line("yield")
             else:
                 source.line("return join(out)")
@@ -140,6 +150,13 @@ class _EncoderWriter:
                 source.line(f"{name} = {bytes_of}")
             source.line(f"{length} = len({name})")
         self._length("h" if spec.kind == "text" else "i", length)
+        if not self.is_joined and spec.kind != "text" and self._out == "out":
+            self._flush()
+            with source.block(f"if {length} >= {LONG_BYTES_PER_PIECE}:"):
+                source.line("pieces.append(join(out))")
+                source.line("out.clear()")
+                source.line(f"pieces.append({name})")
+                source.line(f"{name} = b''")
         self._write(name)
         if self.in_pieces:
             with source.block(f"if {length} >= {LONG_BYTES}:"):

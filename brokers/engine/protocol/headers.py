@@ -69,11 +69,18 @@ def encode_response_frame(api_key: int, version: int, correlation_id: int, body:
 
 def encode_request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes) -> bytes:
     """Returns a whole request frame: size, header, body."""
+    return encode_request_start(api_key, version, correlation_id, client_id, len(body)) + body
+
+
+def encode_request_start(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, body_bytes: int
+) -> bytes:
+    """Returns the beginning of a request frame before a body of `body_bytes`: size and header."""
     name = b"" if client_id is None else client_id.encode()
     header = _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
     if 0 <= api_key < len(_FLEXIBLE_FROM) and version >= _FLEXIBLE_FROM[api_key]:
         header += b"\x00"
-    return _CORRELATION.pack(len(header) + len(body)) + header + body
+    return _CORRELATION.pack(len(header) + body_bytes) + header
 
 
 def decode_response_header(

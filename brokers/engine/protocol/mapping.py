@@ -11,7 +11,7 @@ response back. An element of a list that names something of another instance is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
@@ -196,21 +196,59 @@ class MessageMapping:
         """Maps a message like `apply`, and yields after each piece of a long one."""
         if not self.rest.apply(message, name_map):
             raise ForeignName("a message names something of another instance")
-        remaining = ELEMENTS_PER_PIECE
+        piece = _Piece()
         for field in self.lists:
             assert field.inner is not None, "a list of structs"
             values = getattr(message, field.name)
-            if values is None:
-                continue
-            kept = []
-            for value in values:
-                if field.inner.apply(value, name_map):
-                    kept.append(value)
-                remaining -= 1 + _inner_count(value, field.inner)
-                if remaining <= 0:
-                    remaining = ELEMENTS_PER_PIECE
-                    yield
-            values[:] = kept
+            if values is not None:
+                yield from _list_in_pieces(values, field.inner, name_map, piece)
+
+
+class _Piece:
+    """Number of elements that are mapped until the next yield."""
+
+    __slots__ = ("remaining",)
+
+    def __init__(self) -> None:
+        self.remaining = ELEMENTS_PER_PIECE
+
+
+def _list_in_pieces(values: list[Any], mapping: StructMapping, name_map: NameMap, piece: _Piece) -> Iterator[None]:
+    """Maps the elements of a list, and drops those that name something of another instance: one by one, since freeing
+    all at once may take long.
+    """
+    kept = 0
+    for index, value in enumerate(values):
+        values[index] = None
+        inner_count = _inner_count(value, mapping)
+        if inner_count > ELEMENTS_PER_PIECE:
+            is_own = yield from _struct_in_pieces(value, mapping, name_map, piece)
+        else:
+            is_own = mapping.apply(value, name_map)
+        if is_own:
+            values[kept] = value
+            kept += 1
+        piece.remaining -= 1 + inner_count
+        if piece.remaining <= 0:
+            piece.remaining = ELEMENTS_PER_PIECE
+            yield
+    del values[kept:]
+
+
+def _struct_in_pieces(
+    message: Any, mapping: StructMapping, name_map: NameMap, piece: _Piece
+) -> Generator[None, None, bool]:
+    """Maps a struct like `StructMapping.apply`, its long lists in pieces."""
+    lists = tuple(field for field in mapping.fields if field.inner is not None and field.is_list)
+    others = tuple(field for field in mapping.fields if field not in lists)
+    if not StructMapping(others, mapping.node_field, mapping.has_address).apply(message, name_map):
+        return False
+    for field in lists:
+        assert field.inner is not None, "a list of structs"
+        values = getattr(message, field.name)
+        if values is not None:
+            yield from _list_in_pieces(values, field.inner, name_map, piece)
+    return True
 
 
 def _inner_count(value: Any, mapping: StructMapping) -> int:

@@ -10,13 +10,13 @@ from brokers.engine.handlers.context import ACTIVE, DELETING, RequestContext
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.compile_decode import PiecewiseDecoder, compile_piecewise_decoder
-from brokers.engine.protocol.compile_encode import PiecewiseEncoder, compile_piecewise_encoder
+from brokers.engine.protocol.compile_encode import PartsEncoder, compile_parts_encoder
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.fields import message_class
 from brokers.engine.protocol.mapping import ForeignName, ToTenant, ToUpstream, mapping_of
 from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.charging import Limiter
-from brokers.engine.upstream.connection import Admit, UpstreamLost
+from brokers.engine.upstream.connection import Admit, Body, UpstreamLost
 from brokers.engine.upstream.response_memory import ResponseMemory, ResponsePermit
 from brokers.engine.upstream.versions import Versions
 from instances import naming
@@ -31,17 +31,17 @@ NO_THROTTLE_MS: Final = 0
 FROZEN: Final = "frozen"
 
 _piecewise_decoders: dict[tuple[int, int], PiecewiseDecoder] = {}
-_piecewise_encoders: dict[tuple[int, int], PiecewiseEncoder] = {}
+_parts_encoders: dict[tuple[int, int], PartsEncoder] = {}
 
 
 class UpstreamExchange(Protocol):
     """Sends a request over the client's own connection to the upstream broker (`session.ClientUpstream`)."""
 
     async def exchange(
-        self, api_key: int, version: int, client_id: str | None, body: bytes, admit: Admit
+        self, api_key: int, version: int, client_id: str | None, body: Body, admit: Admit
     ) -> tuple[bytes, int]: ...
 
-    async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None: ...
+    async def send(self, api_key: int, version: int, client_id: str | None, body: Body) -> None: ...
 
 
 class Call:
@@ -129,18 +129,18 @@ class Call:
         body = await self._encoded(context.api_key, context.version, request)
         await self._upstream.send(context.api_key, context.version, context.client_id, body)
 
-    async def _encoded(self, api_key: int, version: int, request: Any) -> bytes:
+    async def _encoded(self, api_key: int, version: int, request: Any) -> Body:
         for _ in mapping_of(api_key, "request", version).in_pieces(request, self._to_upstream):
             await yield_to_others()
         if not self.context.request_bytes:
             return encode_request(api_key, version, request)
-        encoding = _piecewise_encoder(api_key, version)(request)
+        encoding = _parts_encoder(api_key, version)(request)
         while True:
             await yield_to_others()
             try:
                 next(encoding)
             except StopIteration as end:
-                body: bytes = end.value
+                body: list[bytes] = end.value
                 return body
 
     async def _decoded(self, api_key: int, version: int, frame: bytes, start: int) -> Any:
@@ -177,9 +177,9 @@ def _piecewise_decoder(api_key: int, version: int) -> PiecewiseDecoder:
     return decoder
 
 
-def _piecewise_encoder(api_key: int, version: int) -> PiecewiseEncoder:
-    encoder = _piecewise_encoders.get((api_key, version))
+def _parts_encoder(api_key: int, version: int) -> PartsEncoder:
+    encoder = _parts_encoders.get((api_key, version))
     if encoder is None:
-        encoder = compile_piecewise_encoder(message_class(api_key, "request"), APIS[ApiKey(api_key)], version)
-        _piecewise_encoders[api_key, version] = encoder
+        encoder = compile_parts_encoder(message_class(api_key, "request"), APIS[ApiKey(api_key)], version)
+        _parts_encoders[api_key, version] = encoder
     return encoder

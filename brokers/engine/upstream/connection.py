@@ -18,7 +18,7 @@ from brokers.contract.upstream import PLAIN, Address
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
-from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
+from brokers.engine.protocol.headers import decode_response_header, encode_request_frame, encode_request_start
 from brokers.engine.protocol.messages.sasl import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 
 CONNECT_S_MAX: Final = 10.0
@@ -28,12 +28,16 @@ RESPONSE_BYTES_MAX: Final = 134_217_728
 UNAUTHENTICATED_BYTES_MAX: Final = 65_536
 # Bytes of the buffer for received data that is not yet read.
 READ_AHEAD_BYTES: Final = 65_536
+# The transport may copy what the socket does not take at once.
+WRITTEN_AT_ONCE_BYTES_MAX: Final = 1_048_576
 _SIZE_BYTES: Final = 4
 _OLDEST: Final = 0
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 0
 CLIENT_ID: Final = "penstock-gateway"
 
+# Body of a request; a long one is sent in parts.
+Body = bytes | list[bytes]
 # Waits until a response of this size may be received.
 Admit = Callable[[int], Awaitable[object]]
 
@@ -139,7 +143,7 @@ class UpstreamConnection:
         api_key: int,
         version: int,
         client_id: str | None,
-        body: bytes,
+        body: Body,
         *,
         admit: Admit | None = None,
         bytes_max: int = RESPONSE_BYTES_MAX,
@@ -168,7 +172,7 @@ class UpstreamConnection:
             raise
         return frame, start
 
-    async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
+    async def send(self, api_key: int, version: int, client_id: str | None, body: Body) -> None:
         """Sends a request that has no response. Raises UpstreamLost."""
         try:
             await self._send(api_key, version, client_id, body)
@@ -179,10 +183,18 @@ class UpstreamConnection:
             self.close()
             raise
 
-    async def _send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
+    async def _send(self, api_key: int, version: int, client_id: str | None, body: Body) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        self._writer.write(encode_request_frame(api_key, version, self._correlation_id, client_id, body))
-        await self._writer.drain()
+        if isinstance(body, bytes):
+            self._writer.write(encode_request_frame(api_key, version, self._correlation_id, client_id, body))
+            await self._writer.drain()
+            return
+        body_bytes = sum(map(len, body))
+        self._writer.write(encode_request_start(api_key, version, self._correlation_id, client_id, body_bytes))
+        for part in body:
+            for begin in range(0, len(part), WRITTEN_AT_ONCE_BYTES_MAX):
+                self._writer.write(memoryview(part)[begin : begin + WRITTEN_AT_ONCE_BYTES_MAX])
+                await self._writer.drain()
 
     def close(self) -> None:
         self._writer.close()

@@ -10,6 +10,7 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.fetch import FetchResponse
 from brokers.engine.protocol.messages.produce import ProduceRequest, ProduceResponse
 from brokers.engine.scheduling.time_slice import TimeSlice
+from brokers.engine.throttling.refusals import refusal_rule
 
 Direction = Literal["produce", "consume"]
 # Bytes of records by topic and partition, under the tenant's names.
@@ -44,8 +45,14 @@ async def count_produced(
             refused += result.error_code == _POLICY_VIOLATION
             await time_slice.pause()
     if refused:
-        client.record_refusals(((_POLICY_VIOLATION, None),) * refused, services.clock.now_ms())
+        _record_refusals(client, refused, services.clock.now_ms())
     count(services, client, bytes_by_topic, "produce")
+
+
+def _record_refusals(client: ClientContext, count: int, now_ms: int) -> None:
+    if client.accounting is not None:
+        rule = refusal_rule(client.view.state, None)
+        client.accounting.record_refusals(rule, client.user, client.client_id, count, now_ms)
 
 
 def count_sent(services: BrokerServices, client: ClientContext, sent: RecordBytes) -> None:
@@ -58,9 +65,11 @@ async def count_consumed(services: BrokerServices, client: ClientContext, respon
     time_slice = TimeSlice()
     bytes_by_topic: dict[str, int] = {}
     for topic in response.responses:
-        size_bytes = sum(len(partition.records or b"") for partition in topic.partitions)
+        size_bytes = 0
+        for partition in topic.partitions:
+            size_bytes += len(partition.records or b"")
+            await time_slice.pause()
         bytes_by_topic[topic.topic] = bytes_by_topic.get(topic.topic, 0) + size_bytes
-        await time_slice.pause()
     count(services, client, bytes_by_topic, "consume")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
@@ -14,11 +14,13 @@ from brokers.contract.routes import DEFAULT_ROUTE
 from brokers.engine.access.authorizer import Address, owner_address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
+from brokers.engine.handlers.auditing import changes
 from brokers.engine.handlers.auth.internal_sessions import AuthenticatedChannel
 from brokers.engine.handlers.client import ClientContext
 from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.handlers.logins import Login
+from brokers.engine.handlers.produce.async_produce import wait_until_paid
 from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import (
     WAIT_FOR_OTHERS,
@@ -31,25 +33,30 @@ from brokers.engine.handlers.session import (
 )
 from brokers.engine.handlers.throttle_time import Reason, Throttle, apply_longest, charge_time, throttle_time_ms
 from brokers.engine.loop_turns import LONG_TURN_S, timed
+from brokers.engine.network.buffers import RetainedFrame
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import (
+    DECODED_AT_ONCE_ITEMS_MAX,
     decode_request,
     decoded_at_once_bytes_max,
     encode_response,
     encode_response_in_pieces,
 )
-from brokers.engine.protocol.errors import UnsupportedApi
+from brokers.engine.protocol.errors import MalformedRequest, UnsupportedApi
 from brokers.engine.protocol.framing import LISTS, check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
+from brokers.engine.protocol.messages.produce import ProduceRequest
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.permits import Permit
 from brokers.engine.scheduling.time_slice import yield_to_others
+from brokers.engine.throttling.charging import Limiter
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.upstream import topic_calls
+from brokers.engine.upstream.audited import copied_request, in_order_of, is_audited
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS, PARTITION_ADDITIONS
-from brokers.engine.upstream.connection import Admit, UpstreamConnection, UpstreamLost
+from brokers.engine.upstream.connection import Admit, Body, UpstreamConnection, UpstreamLost
 from brokers.engine.upstream.response_memory import ResponseMemory
 from brokers.engine.upstream.versions import OWN, Versions, api_version_list
 
@@ -85,14 +92,14 @@ class ClientUpstream:
         self._sent_without_response = False
 
     async def exchange(
-        self, api_key: int, version: int, client_id: str | None, body: bytes, admit: Admit
+        self, api_key: int, version: int, client_id: str | None, body: Body, admit: Admit
     ) -> tuple[bytes, int]:
         """Returns a response as `UpstreamConnection.exchange` does. Raises UpstreamLost."""
         connection = await self._connected()
         self._sent_without_response = False
         return await connection.exchange(api_key, version, client_id, body, admit=admit)
 
-    async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
+    async def send(self, api_key: int, version: int, client_id: str | None, body: Body) -> None:
         connection = await self._connected()
         self._sent_without_response = True
         await connection.send(api_key, version, client_id, body)
@@ -159,6 +166,10 @@ class GatewaySession:
         self.software = ("", "")
 
     @property
+    def services(self) -> BrokerServices:
+        return self._node.services
+
+    @property
     def client_id(self) -> str:
         """Returns the client id of the last request; empty before the first one that has it."""
         return self.last_client_id or ""
@@ -201,8 +212,12 @@ class GatewaySession:
         services.accounting.totals.requests[api_key] += 1
         api = FORWARDED_APIS[api_key]
         context = RequestContext(services, self.view(), api, version, client_id or "", self._address)
-        self.channel.charge_request_copy(raw.size_bytes)
-        self._task = services.spawn(self._run(context, raw.copy()))
+        # Copying a long produce would take long, and others are short.
+        retained = self.channel.retain_frame() if api_key == ApiKey.PRODUCE else None
+        if retained is None:
+            self.channel.charge_request_copy(raw.size_bytes)
+            raw = raw.copy()
+        self._task = services.spawn(self._run(context, raw, retained))
 
     def _respond_with_versions(self, raw: RawRequest) -> None:
         version, request = decode_api_versions(raw.version, raw.buffer, raw.body, raw.end)
@@ -247,10 +262,10 @@ class GatewaySession:
 
     # -- one request --------------------------------------------------------------------------------------------------
 
-    async def _run(self, context: RequestContext, raw: RawRequest) -> None:
+    async def _run(self, context: RequestContext, raw: RawRequest, retained: RetainedFrame | None) -> None:
         try:
             await timed(
-                self._serve(context, raw),
+                self._serve(context, raw, retained),
                 partial(self._on_turn, context),
                 None if self.principal.internal else partial(self._wait_for_turn, context),
                 self._turn_to_resume,
@@ -263,13 +278,17 @@ class GatewaySession:
             self._task = None
             self.channel.fail(error)
 
-    async def _serve(self, context: RequestContext, raw: RawRequest) -> None:
+    async def _serve(self, context: RequestContext, raw: RawRequest, retained: RetainedFrame | None) -> None:
         names = self._names(context.view)
         call = Call(context, self._upstream, self._node.served, names, self._node.responses)
         permit, size_bytes = await self._permit(context.api_key, raw), raw.size_bytes
         try:
             request = await self._decoded(context, raw)
-            if context.api_key != ApiKey.PRODUCE:
+            if context.api_key == ApiKey.PRODUCE:
+                if permit is not None and not _has_many_batches(request):
+                    permit.release()  # its memory is that of its records, which counts as received
+                    permit = None
+            else:
                 raw.buffer.release()  # frees the copy of the frame
                 self.channel.release_request_copy()
             # A client may wait upstream for long. If too many of its instance do, a fetch is answered at once.
@@ -278,20 +297,20 @@ class GatewaySession:
                     request.max_wait_ms = 0
                 elif context.api_key in WAIT_FOR_OTHERS:
                     permit.release()  # else members that wait would keep those out that they wait for
-            response = await self._response_to(call, request, size_bytes)
+            response = await self._audited_response_to(call, request, size_bytes)
+            if retained is not None:
+                retained.release()
             self.channel.release_request_copy()
             await self._respond(call, response, raw.correlation_id)
         finally:
             call.release()
             if permit is not None:
                 permit.release()
+            if retained is not None:
+                retained.release()
 
     async def _permit(self, api_key: int, raw: RawRequest) -> Permit | None:
-        """Waits for room for the decoded request. None for one that needs none: the records of a produce are its frame,
-        which counts as received, and other short requests are not counted.
-        """
-        if api_key == ApiKey.PRODUCE:
-            return None
+        """Waits for room for the decoded request. None for a short one that is not counted."""
         memory = self._node.services.accounting.decode_memory
         if raw.size_bytes > decoded_at_once_bytes_max(api_key, raw.version):
             return await memory.acquire(self._instance_id, raw.size_bytes)
@@ -304,18 +323,38 @@ class GatewaySession:
         context.request_bytes = raw.size_bytes
         return await decode_in_pieces(api_key, raw, items_max)
 
-    def _response_to(self, call: Call, request: Any, size_bytes: int) -> Awaitable[Any]:
+    async def _audited_response_to(self, call: Call, request: Any, size_bytes: int) -> Any:
+        """Returns the response to a request, and records in the audit log what it created or deleted."""
+        context = call.context
+        if context.api.audit is None or not is_audited(request) or not changes.begin(context):
+            return await self._response_to(call, request, size_bytes)
+        # Forwarding changes the request.
+        requested = await copied_request(request)
+        try:
+            response = await self._response_to(call, request, size_bytes)
+        except MalformedRequest:
+            raise  # nothing was forwarded
+        except BaseException:
+            # The upstream may have done it, also for a client that has gone.
+            changes.record(context, requested, None, context.view.image)
+            raise
+        changes.record(context, await in_order_of(requested, response), response, context.view.image)
+        return response
+
+    async def _response_to(self, call: Call, request: Any, size_bytes: int) -> Any:
         api_key = call.context.api_key
         if api_key == ApiKey.PRODUCE:
-            return topic_calls.produce_records(call, self.client(call.context.client_id), request, size_bytes)
+            # Without this wait, each of many connections would add a request to the debt.
+            await wait_until_paid(self, call.context.client_id, _produce_limiters)
+            return await topic_calls.produce_records(call, self.client(call.context.client_id), request, size_bytes)
         if api_key == ApiKey.FETCH:
-            return topic_calls.fetch_records(call, self.client(call.context.client_id), request)
+            return await topic_calls.fetch_records(call, self.client(call.context.client_id), request)
         add = PARTITION_ADDITIONS.get(api_key)
         if add is not None:
             instance_id = self._instance_id
             lock, partitions_max = self._node.creation_lock(instance_id), self._node.partitions_max(instance_id)
-            return add(call, request, lock, partitions_max)
-        return HANDLERS[api_key](call, request)
+            return await add(call, request, lock, partitions_max)
+        return await HANDLERS[api_key](call, request)
 
     async def _respond(self, call: Call, response: Any, correlation_id: int) -> None:
         """Sends the response with the longest throttle time: the upstream's, or that of one of our limits."""
@@ -329,7 +368,8 @@ class GatewaySession:
                 self.channel.finish_without_response(delay_ms, mute)
             return
         response.throttle_time_ms = delay_ms
-        if call.is_long or context.request_bytes:  # a long request also has a long response of refusals
+        # Also the refusal of a long request is long, though the upstream was not asked.
+        if call.is_long or context.request_bytes:
             encoding = encode_response_in_pieces(context.api_key, context.version, response)
             while True:
                 await yield_to_others()
@@ -398,3 +438,17 @@ class GatewaySession:
     def _turn_to_resume(self) -> InlineWakeup | None:
         turn: InlineWakeup | None = self.channel.turns.turn_to_resume(self._node.services.loop)
         return turn
+
+
+def _produce_limiters(client: ClientContext) -> Sequence[Limiter]:
+    return client.produce_limiters
+
+
+def _has_many_batches(request: ProduceRequest) -> bool:
+    """True if the decoded request takes much more memory than its records."""
+    count = 0
+    for topic in request.topic_data:
+        count += 1 + len(topic.partition_data)
+        if count > DECODED_AT_ONCE_ITEMS_MAX:
+            return True
+    return False

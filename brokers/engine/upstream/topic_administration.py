@@ -24,6 +24,10 @@ CONFIGS: Final = frozenset(
     }
 )  # fmt: skip
 TOPIC_RESOURCE: Final = 2
+# Attempts, and the interval between them, until the upstream broker shows the topics that it was asked to create.
+SHOWN_ATTEMPTS_MAX: Final = 50
+SHOWN_INTERVAL_S: Final = 0.1
+DELETION_TIMEOUT_MS: Final = 10_000
 _NO_OFFSET: Final = -1
 
 
@@ -59,7 +63,10 @@ async def create_topics(
         if refused and not allowed:
             return topics.CreateTopicsResponse(topics=refused)
         request.topics = allowed
+        validates_only = request.validate_only
         response: topics.CreateTopicsResponse = await call.forward(request)
+        if not validates_only:
+            await _undo_excess(call, response, partitions_max)
     for result in response.topics:
         await time_slice.pause()
         if call.denied(TOPIC, result.name, AclOperation.DESCRIBE_CONFIGS):
@@ -92,7 +99,34 @@ async def _partition_counts(call: Call) -> dict[str, int]:
     version = call.served[ApiKey.METADATA][1]
     request = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
     response: metadata.MetadataResponse = await call.request(ApiKey.METADATA, version, request)
-    return {topic.name or "": len(topic.partitions) for topic in response.topics}
+    time_slice, counts = TimeSlice(), {}
+    for topic in response.topics:
+        counts[topic.name or ""] = len(topic.partitions)
+        await time_slice.pause()
+    return counts
+
+
+async def _undo_excess(call: Call, response: topics.CreateTopicsResponse, partitions_max: int) -> None:
+    """Deletes the topics of a response again, and marks their results as refused, if the instance has more than
+    `partitions_max` partitions with them, because another gateway created topics at the same time.
+
+    Brokers learn of topics in one order, so that of two gateways at least the one whose topics are later counts both.
+    """
+    created = {result.name: result for result in response.topics if not result.error_code}
+    if not created:
+        return
+    for _ in range(SHOWN_ATTEMPTS_MAX):
+        counts = await _partition_counts(call)
+        if counts.keys() >= created.keys():
+            break
+        await asyncio.sleep(SHOWN_INTERVAL_S)
+    if sum(counts.values()) <= partitions_max:
+        return
+    deletion = topics.DeleteTopicsRequest(topic_names=list(created), timeout_ms=DELETION_TIMEOUT_MS)
+    await call.request(ApiKey.DELETE_TOPICS, call.served[ApiKey.DELETE_TOPICS][1], deletion)
+    text = f"the instance may have {partitions_max} partitions, and others were created at the same time"
+    for result in created.values():
+        result.error_code, result.error_message = int(ErrorCode.POLICY_VIOLATION), text
 
 
 def _too_many_partitions(partitions_max: int, partitions_left: int) -> tuple[ErrorCode, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -103,14 +102,8 @@ _PRODUCED: Final = TopicLists(
 
 async def produce_records(call: Call, client: ClientContext, request: produce.ProduceRequest, size_bytes: int) -> Any:
     """Forwards records. Returns None without acknowledgements; a refusal then closes the connection, as in Kafka."""
-    monotonic_ms = call.context.services.clock.monotonic_ms
-    # Without this wait, each of many connections would add a request to the debt.
-    while True:
-        debt = in_debt(client.produce_limiters, monotonic_ms())
-        if debt is None:
-            break
-        await asyncio.sleep(debt.debt_ms(monotonic_ms()) / 1000)
-    call.delay_ms, call.limiter = charge(client.produce_limiters, size_bytes, monotonic_ms())
+    now_ms = call.context.services.clock.monotonic_ms()
+    call.delay_ms, call.limiter = charge(client.produce_limiters, size_bytes, now_ms)
     transactional_id = request.transactional_id
     is_denied = transactional_id is not None and call.denied(ResourceType.TRANSACTIONAL_ID, transactional_id)
     refusal = call.topic_refusal if not is_denied else lambda _name: _DENIED_TRANSACTION

@@ -30,7 +30,7 @@ message EnumDescriptorProto { optional string name = 1; repeated EnumValueDescri
 message EnumValueDescriptorProto { optional string name = 1; optional int32 number = 2; }
 message MessageOptions { optional bool map_entry = 7; }
 """)
-# Scalar types by their number in `FieldDescriptorProto.type`.
+# Scalar types by their number in a field descriptor of protobuf.
 _SCALAR_BY_TYPE_NUMBER: Final = {
     1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32", 8: "bool", 9: "string",
     12: "bytes", 13: "uint32", 15: "sfixed32", 16: "sfixed64", 17: "sint32", 18: "sint64",

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from brokers.agent.database import DatabaseControlPlane
-from brokers.contract.upstream import UpstreamSettings
+from brokers.choices import ProcessState
+from brokers.contract.upstream import UPSTREAM_LOST, UpstreamSettings
 from brokers.dataplane import admin_client, upstream_probe
 from brokers.dataplane.upstream_probe import ProbedUpstream, UpstreamBroker
 from brokers.infra.upstream_login import upstream_of
 from brokers.models import Broker, Cluster, Host, KafkaBackend, PortLease
+from brokers.monitoring.attention import of_broker
 from brokers.operations.agent_documents import wanted_document
 from brokers.placement import capacity, instance_placement, placement, port_leases
 from instances.interfaces import is_on_kafka
@@ -23,6 +26,7 @@ from instances.services.topics import delete_topic, set_allow_list
 from instances.topics.allow_lists import AllowLists
 from tenants.actors import Actor
 from tenants.errors import Conflict, Invalid
+from tenants.formatting import clock
 from tenants.models import AuditEntry
 from tests.testkit.api_cases import Api, assert_problem, make_member, make_tenant
 from tests.testkit.fleet import make_fleet, make_running, place
@@ -86,6 +90,33 @@ def test_each_upstream_broker_gets_a_gateway_with_its_number(operator: Api, clus
     assert (backend["type"], backend["upstream_cluster_id"]) == ("kafka", "upstream-1")
     assert backend["nodes"][1] == {"id": 4, "host": "kafka-4", "port": 9092, "rack": ""}
     assert operator.get(f"/operator/clusters/{cluster.pk}").json()["cluster"]["backend"] == backend
+
+
+def test_a_gateway_whose_upstream_is_gone_is_shown_as_such(operator: Api, panel: Client, cluster: Cluster) -> None:
+    lost_at = timezone.now().replace(microsecond=0)
+    broker = cluster.brokers.get(number=4)
+
+    def observe(since_ms: int | None) -> None:
+        Broker.objects.filter(pk=broker.pk).update(
+            process_state=ProcessState.RUNNING,
+            observed={"not_ready_since_ms": {} if since_ms is None else {UPSTREAM_LOST: since_ms}},
+            observed_at=timezone.now(),
+        )  # fmt: skip
+
+    observe(int(lost_at.timestamp() * 1000))
+    (shown,) = (row for row in operator.get("/operator/brokers").json()["items"] if row["number"] == 4)
+    assert shown["health"] == "upstream_lost"
+    assert shown["status"]["not_ready_since_ms"][UPSTREAM_LOST] == int(lost_at.timestamp() * 1000)
+    since = f"since {clock(lost_at)}"
+    broker.refresh_from_db()
+    assert [item.text for item in of_broker(broker, timezone.now())] == [
+        f"The upstream of broker 4 of front has not answered {since}."
+    ]
+    page = panel.get(reverse("admin:brokers_broker_change", args=[broker.pk])).content.decode()
+    assert str(clock(lost_at)) in page
+    assert since in panel.get(reverse("admin:brokers_cluster_map", args=[cluster.pk])).content.decode()
+    observe(None)
+    assert "upstream_lost" not in [row["health"] for row in operator.get("/operator/brokers").json()["items"]]
 
 
 def test_other_clusters_have_a_backend_without_fields(operator: Api, tmp_path: Path) -> None:

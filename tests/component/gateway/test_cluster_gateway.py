@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,18 +20,26 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from brokers.contract.audit import AuditEvent
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.upstream import UpstreamSettings
+from brokers.contract.upstream import UPSTREAM_LOST, UpstreamSettings
 from brokers.contract.usage import USAGE_TOPIC, UsageEvent
 from brokers.contract.usage_columns import events_in
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.metadata import MetadataRequest
+from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from brokers.engine.protocol.messages.users import AlteredUser
 from tests.component.gateway.test_clients import TIMEOUT_S, consuming, create, read
+from tests.testkit.audit import audit_events
 from tests.testkit.engine import BrokerProcess, EngineCluster, TestInstance, eventually
 from tests.testkit.gateway import PASSWORD, Upstream, listens
 from tests.testkit.users import added, alter
+from tests.testkit.wire import WireClient
 
 OPEN, CLOSED = "ins-aaaaaaaa", "ins-bbbbbbbb"
 RECORDS = 200
+ROUNDS, PARTITIONS_MAX = 5, 10
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +242,72 @@ def usage_events(login: dict[str, Any]) -> list[UsageEvent]:
         return result
     finally:
         consumer.close()
+
+
+def test_topics_that_clients_create_and_delete_are_in_the_audit_log(
+    closed: TestInstance, gateways: EngineCluster
+) -> None:
+    owner = AdminClient(closed_config(closed, "app", **{"client.id": "auditor"}))
+    create(owner, "audited", partitions=3)
+    owner.delete_topics(["audited"])["audited"].result(TIMEOUT_S)
+
+    acts: list[AuditEvent] = []
+
+    def are_reported() -> bool:
+        acts[:] = [event for event in audit_events(gateways, CLOSED) if event.items[0].name == "audited"]
+        return len(acts) == 2
+
+    eventually(are_reported, "both are reported", TIMEOUT_S)
+    created, deleted = acts
+    assert [event.items[0].action for event in acts] == ["topic.created", "topic.deleted"]
+    assert (created.items[0].after or {})["partitions"] == 3
+    assert (created.user, created.client_id) == (deleted.user, deleted.client_id) == ("app", "auditor")
+
+
+async def test_gateways_that_create_topics_at_once_keep_the_partition_limit(gateways: EngineCluster) -> None:
+    limited = gateways.create_instance("ins-eeeeeeee", partitions_max=PARTITIONS_MAX)
+    ports = list(limited.document.ports.values())
+
+    async def create_topic(port: int, name: str) -> int:
+        client = await WireClient.connect(port)
+        topic = CreatableTopic(name=name, num_partitions=PARTITIONS_MAX // 2 + 1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        response = await client.call(ApiKey.CREATE_TOPICS, 7, request)
+        await client.close()
+        return int(response.topics[0].error_code)
+
+    for number in range(ROUNDS):
+        names = [f"round-{number}-{port}" for port in ports]
+        codes = await asyncio.gather(*map(create_topic, ports, names))
+        assert codes.count(0) <= 1, codes
+        assert set(codes) <= {0, int(ErrorCode.POLICY_VIOLATION)}
+        client = await WireClient.connect(ports[0])
+        found = await client.call(ApiKey.METADATA, 11, MetadataRequest(topics=None))
+        assert sum(len(topic.partitions) for topic in found.topics) <= PARTITIONS_MAX
+        request = DeleteTopicsRequest(topic_names=[topic.name or "" for topic in found.topics], timeout_ms=10_000)
+        await client.call(ApiKey.DELETE_TOPICS, 5, request)
+        await client.close()
+    gateways.delete_instance(limited)
+
+
+def test_a_gateway_reports_that_its_upstream_is_gone_until_it_is_back(
+    gateways: EngineCluster, upstream: Upstream
+) -> None:
+    gateway, began_ms = gateways.brokers[0], time.time() * 1000
+    lost: list[float | None] = []
+
+    def is_lost() -> bool:
+        lost.append(gateway.admin("/v1/status")["not_ready_since_ms"].get(UPSTREAM_LOST))
+        return lost[-1] is not None
+
+    assert not is_lost()
+    upstream.kill(1)
+    try:
+        eventually(is_lost, "the loss is reported", TIMEOUT_S)
+    finally:
+        upstream.start(1)
+    assert began_ms < (lost[-1] or 0) < time.time() * 1000
+    eventually(lambda: not is_lost(), "the upstream is back", TIMEOUT_S)
 
 
 def test_a_gateway_that_is_restarted_goes_on_with_the_same_instances(

@@ -5,16 +5,9 @@ upstream run in the test's own loop, so that a failure of ours is seen where it 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
-
-from brokers.engine import lifecycle
 from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import APIS, ApiKey
@@ -23,25 +16,18 @@ from brokers.engine.protocol.fields import FIXED, FieldSpec, Names, message_clas
 from brokers.engine.protocol.headers import encode_request_frame, encode_response_frame
 from brokers.engine.protocol.layout import slots_of
 from brokers.engine.protocol.mapping import NodeAddress, ToTenant, ToUpstream
-from brokers.engine.protocol.messages import metadata
-from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
-from brokers.engine.upstream import settings
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import FORWARDED_APIS
-from brokers.engine.upstream.connection import Admit, UpstreamLost
-from brokers.engine.upstream.gateway import Gateway
+from brokers.engine.upstream.connection import Admit, Body, UpstreamLost
 from brokers.engine.upstream.versions import REVIEWED
+from tests.component.gateway.conftest import HOSTILE, NEIGHBOUR, TOPIC, Running, write_and_read
 from tests.testkit import records
-from tests.testkit.gateway import UPSTREAM_INSTANCE, gateway_instance
-from tests.testkit.in_process import InProcessBroker
 from tests.testkit.wire import HOST, WireClient
 
 FRAMES = 10_000
 CONNECTIONS = 20
 SEED = 45
 ANSWER_S_MAX = 0.1
-HOSTILE, NEIGHBOUR = "ins-aaaaaaaa", "ins-bbbbbbbb"
-TOPIC = "orders"
 PREFIXED = frozenset({Names.TOPIC, Names.GROUP, Names.TRANSACTIONAL_ID, Names.COORDINATOR_KEY})
 CALLS = [(int(key), version) for key, (low, high) in sorted(REVIEWED.items()) for version in range(low, high + 1)]
 
@@ -90,57 +76,6 @@ class Drawn:
         return bytes(body)
 
 
-@dataclass
-class Running:
-    gateway: Gateway
-    stop: lifecycle.Stop
-    ports: dict[str, int]
-
-    @property
-    def faults(self) -> int:
-        return sum(node.listeners.counters.faults for node in self.gateway.nodes)
-
-
-@pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
-    async with InProcessBroker(tmp_path / "broker") as broker:
-        upstream_port = await broker.create_instance(UPSTREAM_INSTANCE)
-        instances = [
-            gateway_instance(instance_id, [1], users=[], open=True, security="plaintext")
-            for instance_id in (HOSTILE, NEIGHBOUR)
-        ]
-        file = tmp_path / "gateway.json"
-        file.touch(mode=0o600)
-        upstream = {"bootstrap_servers": f"{HOST}:{upstream_port}"}
-        file.write_text(json.dumps({"upstream": upstream, "instances": instances}))
-        stop = lifecycle.Stop()
-        gateway = Gateway(settings.read(file), stop, connections_max=1_000)
-        await gateway.start()
-        ports = {instance["id"]: instance["nodes"][0]["port"] for instance in instances}
-        yield Running(gateway, stop, ports)
-        await gateway.stop()
-        assert stop.fault is None
-
-
-async def write_and_read(port: int, value: bytes) -> None:
-    """Creates the topic if it is not there, writes a record, and reads it."""
-    client = await WireClient.connect(port)
-    try:
-        topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
-        await client.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
-        while True:
-            request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=TOPIC)])
-            found = await client.call(ApiKey.METADATA, 11, request)
-            if not found.topics[0].error_code and not found.topics[0].partitions[0].error_code:
-                break
-        result = await records.produce(client, TOPIC, records.batch_of_now(value))
-        assert result.error_code == 0
-        fetched = await client.call(ApiKey.FETCH, 12, records.fetch_request(TOPIC, result.base_offset))
-        assert records.values(fetched.responses[0].partitions[0].records) == [value]
-    finally:
-        await client.close()
-
-
 async def test_mutated_requests_harm_nobody(running: Running) -> None:
     for port in running.ports.values():
         await write_and_read(port, b"before")
@@ -179,12 +114,12 @@ class Replayed:
         self.frame = b""
 
     async def exchange(
-        self, api_key: int, version: int, client_id: str | None, body: bytes, admit: Admit
+        self, api_key: int, version: int, client_id: str | None, body: Body, admit: Admit
     ) -> tuple[bytes, int]:
         await admit(len(self.frame))
         return self.frame, 4 + (version >= APIS[ApiKey(api_key)].flexible_from)
 
-    async def send(self, api_key: int, version: int, client_id: str | None, body: bytes) -> None:
+    async def send(self, api_key: int, version: int, client_id: str | None, body: Body) -> None:
         """Nothing is answered."""
 
 

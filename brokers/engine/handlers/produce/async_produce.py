@@ -23,6 +23,7 @@ from brokers.engine.handlers.produce.request import (
 )
 from brokers.engine.handlers.produce.response import is_long
 from brokers.engine.handlers.produce.transaction_verification import TransactionClaims, gather_claims
+from brokers.engine.handlers.services import BrokerServices
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fast_codec_produce import ProduceDecoder, ProducePartition, encode_produced_topics
@@ -39,12 +40,22 @@ BYTES_PER_WEIGHT: Final = 8 * 1024
 ENCODED_AT_ONCE_MAX: Final = 1_000
 
 
-def limiter_in_debt(session: Session, client_id: str | None, limiters_of: LimitersOf) -> Limiter | None:
+class PayingSession(Protocol):
+    """The session of a produce that waits for earlier debt."""
+
+    channel: Any
+
+    @property
+    def services(self) -> BrokerServices: ...
+    def client(self, client_id: str | None) -> ClientContext: ...
+
+
+def limiter_in_debt(session: PayingSession, client_id: str | None, limiters_of: LimitersOf) -> Limiter | None:
     """Returns the limiter that a request has to wait for now, None if none is in debt."""
     return in_debt(tuple(limiters_of(session.client(client_id))), session.services.clock.monotonic_ms())
 
 
-async def wait_until_paid(session: Session, client_id: str | None, limiters_of: LimitersOf) -> None:
+async def wait_until_paid(session: PayingSession, client_id: str | None, limiters_of: LimitersOf) -> None:
     """Waits until no limiter is in debt, for a request that is served by a task and continues in the turn of its
     instance. The wait is cancelled with the task.
     """
