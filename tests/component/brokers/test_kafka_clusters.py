@@ -280,11 +280,11 @@ def test_calls_that_gateways_do_not_serve_are_refused_before_they_are_sent(clust
     place(instance, cluster)
     assert is_on_kafka.implementation(instance.pk)
 
-    class ListGroups:
-        API_KEY = 16
+    class DescribeLogDirs:
+        API_KEY = 35
 
     with pytest.raises(admin_client.NotOnKafkaCluster) as refusal:
-        admin_client.send_as_instance(instance.pk, ListGroups())
+        admin_client.send_as_instance(instance.pk, DescribeLogDirs())
     assert (refusal.value.http_status, refusal.value.code) == (409, "not_on_kafka_cluster")
     with pytest.raises(Conflict, match="cannot be restored"):
         delete_topic(acting=acting, instance=instance, name="orders")
