@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import pytest
 
 from brokers.engine import lifecycle
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.messages import metadata
+from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from brokers.engine.upstream import settings
 from brokers.engine.upstream.gateway import Gateway
@@ -97,19 +98,23 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
         assert stop.fault is None
 
 
+WRITTEN_S_MAX = 30
+RETRIABLE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}  # fmt: skip
+
+
 async def write_and_read(port: int, value: bytes) -> None:
     """Creates the topic if it is not there, writes a record, and reads it."""
     client = await WireClient.connect(port)
     try:
         topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
         await client.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
-        while True:
-            request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=TOPIC)])
-            found = await client.call(ApiKey.METADATA, 11, request)
-            if not found.topics[0].error_code and not found.topics[0].partitions[0].error_code:
-                break
-        result = await records.produce(client, TOPIC, records.batch_of_now(value))
-        assert result.error_code == 0
+        async with asyncio.timeout(WRITTEN_S_MAX):
+            # A request before this may have deleted the topic: its leader may not lead the next one yet.
+            while (result := await records.produce(client, TOPIC, records.batch_of_now(value))).error_code:
+                assert result.error_code in RETRIABLE, result
+                await asyncio.sleep(0.02)
         fetched = await client.call(ApiKey.FETCH, 12, records.fetch_request(TOPIC, result.base_offset))
         assert records.values(fetched.responses[0].partitions[0].records) == [value]
     finally:

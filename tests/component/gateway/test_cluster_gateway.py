@@ -9,13 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
     ResourcePatternType,
     ResourceType,
 )
@@ -262,6 +273,44 @@ def test_topics_that_clients_create_and_delete_are_in_the_audit_log(
     assert [event.items[0].action for event in acts] == ["topic.created", "topic.deleted"]
     assert (created.items[0].after or {})["partitions"] == 3
     assert (created.user, created.client_id) == (deleted.user, deleted.client_id) == ("app", "auditor")
+
+
+def test_other_changes_of_topics_and_groups_are_in_the_audit_log(closed: TestInstance, gateways: EngineCluster) -> None:
+    config = closed_config(closed, "app", **{"client.id": "changer"})
+    owner, topic, group = AdminClient(config), "changed", "changers"
+    create(owner, topic, partitions=1)
+    produce(config, topic, 10)
+    owner.create_partitions([NewPartitions(topic, 2)])[topic].result(TIMEOUT_S)
+    retention = ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[retention])
+    owner.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    at = TopicPartition(topic, 0, 1)
+    owner.delete_records([at])[at].result(TIMEOUT_S)
+    offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 1, 0)])
+    owner.alter_consumer_group_offsets([offsets])[group].result(TIMEOUT_S)
+    listed = owner.list_consumer_groups().result(TIMEOUT_S)
+    assert group in [each.group_id for each in listed.valid]
+    described = owner.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+    assert described.group_id == group
+    owner.delete_consumer_groups([group])[group].result(TIMEOUT_S)
+
+    expected = [
+        "topic.created", "topic.changed", "topic.changed", "topic.records_deleted", "group.offsets_committed",
+        "group.deleted",
+    ]  # fmt: skip
+    acts: list[AuditEvent] = []
+
+    def are_reported() -> bool:
+        acts[:] = [event for event in audit_events(gateways, CLOSED) if event.client_id == "changer"]
+        return len(acts) >= len(expected)
+
+    eventually(are_reported, "all are reported", TIMEOUT_S)
+    items = [event.items[0] for event in acts]
+    assert sorted(item.action for item in items) == sorted(expected), acts
+    assert {item.name for item in items} == {topic, group}
+    changes = [item.after for item in items if item.action == "topic.changed"]
+    assert {"partitions": 2} in changes
+    assert {"config": {"retention.ms": "60000"}} in changes
 
 
 async def test_gateways_that_create_topics_at_once_keep_the_partition_limit(gateways: EngineCluster) -> None:

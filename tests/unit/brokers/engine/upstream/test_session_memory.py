@@ -16,6 +16,7 @@ from brokers.engine.protocol.codec import decode_request, encode_request, encode
 from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from brokers.engine.scheduling.permits import DecodeMemoryLimiter
+from brokers.engine.upstream.connection import Body
 from brokers.engine.upstream.response_memory import ResponseMemory
 from brokers.engine.upstream.session import GatewaySession
 from tests.testkit.in_process import InProcessBroker
@@ -44,8 +45,9 @@ class Upstream:
         return self
 
     async def exchange(
-        self, api_key: int, version: int, _client_id: str | None, body: bytes, *, admit: Any
+        self, api_key: int, version: int, _client_id: str | None, body: Body, *, admit: Any
     ) -> tuple[bytes, int]:
+        body = body if isinstance(body, bytes) else b"".join(body)
         wait_ms = decode_request(api_key, version, body, 0, len(body)).max_wait_ms
         self.waits_ms.append(wait_ms)
         if wait_ms:
