@@ -52,9 +52,9 @@ class Killed(Exception):
 
 
 KILL_POINTS = (
-    (steps, "take_up"),
+    (steps, "begin_pass"),
     (steps, "place"),
-    (steps, "note_address"),
+    (steps, "report_address"),
     (steps, "publish"),
     (publisher.Publisher, "publish_instance"),
     (publisher.Publisher, "await_acks"),

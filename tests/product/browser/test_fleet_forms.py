@@ -63,6 +63,7 @@ def test_a_host_and_a_cluster_on_it_are_added_by_forms(
     picture(page, f"operator-host-{theme}-1280")
     assert fits(page, PHONE)
     picture(page, f"operator-host-{theme}-390")
+    page.get_by_role("link", name="To the host").click()
     wrong = [{"path": f"/srv/{'disk' * 12}", "reason": "Read-only file system"}]
     Host.objects.filter(name="kafka-2").update(
         checked_at=timezone.now(),
@@ -79,7 +80,7 @@ def test_a_host_and_a_cluster_on_it_are_added_by_forms(
 
     page.goto(f"{live_server.url}/operator/brokers/cluster/")
     page.locator("a[href$='/brokers/cluster/add/']").first.click()
-    page.get_by_label("Name").fill("second")
+    page.get_by_role("textbox", name="Name", exact=True).fill("second")
     page.get_by_label("Kind").select_option("dedicated")
     page.get_by_label("kafka-2").check()
     page.get_by_label("Brokers on each of them").fill("3")
