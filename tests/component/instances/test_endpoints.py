@@ -152,7 +152,7 @@ class TestTopics(EndpointCases):
             "/instances/{instance}/topics/{topic}",
             Scope.TOPICS_WRITE,
             body={"allow_list": {"produce": ["10.0.0.0/8"], "consume": []}},
-            queries_max=16,
+            queries_max=17,
         ),
         Case("DELETE", "/instances/{instance}/topics/{topic}", Scope.TOPICS_WRITE, status=204),
         Case(

@@ -139,9 +139,9 @@ def test_a_stream_ends_after_a_while_and_beats_meanwhile(api: Api, at: str, monk
     answer = api.get(at)
     live = answer.live.body
     step(answer)
-    live._now_s = lambda: live._sent_s + limits.STREAM_HEARTBEAT_S
+    live._now_s = lambda: live._last_sent_s + limits.STREAM_HEARTBEAT_S
     assert live.step()[0].startswith(b":")
-    live._now_s = lambda: live._sent_s
+    live._now_s = lambda: live._last_sent_s
     live._stream.now_s = lambda: live._stream.ends_s
     assert live.step() == (b"", None)
     answer.live.body.close()
