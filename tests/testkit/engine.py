@@ -19,11 +19,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from brokers.contract import paths
 from brokers.contract.certificates import CertificatesDocument
@@ -368,11 +370,12 @@ class EngineCluster:
 
     def _acks(self, instance_id: str) -> list[InstanceAck]:
         parent = paths.instance_acks(instance_id)
-        if not self.zookeeper.exists(parent):
-            return []
         acks = []
-        for child in self.zookeeper.get_children(parent):
-            raw = self.zookeeper.exists(f"{parent}/{child}") and self.zookeeper.get(f"{parent}/{child}")[0]
-            if raw:
-                acks.append(InstanceAck.from_json(raw))
+        try:
+            for child in self.zookeeper.get_children(parent):
+                with suppress(NoNodeError):  # Brokers remove theirs meanwhile.
+                    if raw := self.zookeeper.get(f"{parent}/{child}")[0]:
+                        acks.append(InstanceAck.from_json(raw))
+        except NoNodeError:
+            return []
         return acks

@@ -142,7 +142,7 @@ def test_a_stream_ends_after_a_while_and_beats_meanwhile(api: Api, at: str, monk
     live._now_s = lambda: live._last_sent_s + limits.STREAM_HEARTBEAT_S
     assert live.step()[0].startswith(b":")
     live._now_s = lambda: live._last_sent_s
-    live._stream.now_s = lambda: live._stream.ends_s
+    live._stream.now_s = lambda: live._stream.deadline_s
     assert live.step() == (b"", None)
     answer.live.body.close()
 
