@@ -325,6 +325,8 @@ class TopicSizes:
     `stored_bytes` is the storage used by the instance, with all replicas; `stored_by_topic` is that of each topic, and
     `hidden` that of each deleted topic that can be restored (brokers hide it from clients). `partitions` has the
     leader's report of each partition, by topic and partition number.
+
+    Gateways of a Kafka cluster know sizes with all replicas only: they are `silent`, but with `has_stored_bytes`.
     """
 
     topics: Mapping[str, tuple[int, int]]
@@ -334,6 +336,12 @@ class TopicSizes:
     refused: tuple[RefusedTopic, ...] = ()
     stored_by_topic: Mapping[str, int] = field(default_factory=dict)
     hidden: Mapping[str, int] = field(default_factory=dict)
+    has_stored_bytes: bool = False
+
+    @property
+    def known_stored_bytes(self) -> int | None:
+        """Returns `stored_bytes`; None if a broker did not answer."""
+        return self.stored_bytes if self.has_stored_bytes or not self.silent else None
 
 
 class BrokerObservation(Protocol):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.utils.translation import gettext_noop
+from kafka.protocol.admin.cluster import DescribeLogDirsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -27,6 +28,8 @@ UPSTREAM_PROBE_SERVER_S: Final = 3.0
 # Number of probes at a time; one that waits for a name server keeps its thread beyond its time.
 UPSTREAM_PROBE_THREADS: Final = 4
 METADATA_VERSION: Final = 4
+DESCRIBE_LOG_DIRS: Final = 35
+DESCRIBE_LOG_DIRS_VERSION_MAX: Final = 4
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 0
 UNSUPPORTED_MECHANISM: Final = 33
@@ -154,11 +157,13 @@ def _probe_server(
     link = UpstreamLink(address, context, ends_s)
     try:
         versions = link.call(ApiVersionsRequest(version=0), timeout_s=link.remaining_s())
-        _require_new_enough(address, {api.api_key: api.max_version for api in versions.api_keys})
+        served = {api.api_key: api.max_version for api in versions.api_keys}
+        _require_new_enough(address, served)
         if upstream.has_sasl:
             _authenticate(link, upstream)
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False, version=METADATA_VERSION)
         response = link.call(request, timeout_s=link.remaining_s())
+        _require_sizes(link, min(served.get(DESCRIBE_LOG_DIRS, 0), DESCRIBE_LOG_DIRS_VERSION_MAX))
     except LinkDown:
         raise Invalid.at(
             PROTOCOL_FIELD,
@@ -188,6 +193,18 @@ def _require_new_enough(address: Address, served: dict[int, int]) -> None:
             SERVERS_FIELD,
             Message(gettext_noop("%(server)s is too old: Apache Kafka 3.0 or later is needed."), server=_text(address)),
             code="too_old",
+        )
+
+
+def _require_sizes(link: UpstreamLink, version: int) -> None:
+    """Checks that the upstream tells the sizes of logs, by which gateways limit the storage of instances."""
+    response = link.call(DescribeLogDirsRequest(topics=[], version=version), timeout_s=link.remaining_s())
+    # Before version 3 a refusal has no error code, but no directory either.
+    if not response.results:
+        raise Invalid.at(
+            LOGIN_FIELD,
+            gettext_noop("The upstream does not tell the sizes of logs: this user needs DESCRIBE on the cluster."),
+            code="not_authorized",
         )
 
 

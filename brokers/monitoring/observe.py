@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
@@ -292,16 +292,25 @@ class Observed:
 
     def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
         if selectors.is_on_kafka(instance_id):
-            return _unknown_sizes(instance_id)
+            return _sizes_on_kafka(instance_id)
         return merge_topics(_query_instance(instance_id, f"topics?{urlencode({'name': topic})}" if topic else "topics"))
 
 
-def _unknown_sizes(instance_id: str) -> TopicSizes:
-    """Returns the sizes of an instance on a Kafka cluster, whose gateways have no logs: none of them reports any."""
+def _sizes_on_kafka(instance_id: str) -> TopicSizes:
+    """Returns the sizes of an instance on a Kafka cluster. Its gateways know sizes with all replicas; about those at
+    the leaders all are silent.
+    """
+    answers = _query_instance(instance_id, "topics")
+    merged = merge_topics(answers)
     leases = PortLease.objects.filter(instance_id=instance_id).order_by("broker__number")
     numbers = leases.values_list("broker__number", flat=True).distinct()
     silent = tuple(BrokerUnresponsive(broker_id=number, reason="knows no sizes") for number in numbers)
-    return TopicSizes(topics={}, partitions={}, silent=silent, stored_bytes=0)
+    return replace(
+        merged,
+        silent=silent,
+        stored_by_topic=_summed(body.get("stored_by_topic", {}) for body in answers.bodies.values()),
+        has_stored_bytes=not answers.silent,
+    )
 
 
 def merge_traffic(

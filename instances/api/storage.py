@@ -49,8 +49,10 @@ class StorageOut(serializers.Serializer):
 
 class TopicStorageOut(serializers.Serializer):
     name = serializers.CharField()
-    partitions = serializers.IntegerField()
-    leader_bytes = serializers.IntegerField(help_text="At the leaders of its partitions.")
+    partitions = serializers.IntegerField(allow_null=True, help_text="Null on a Kafka cluster.")
+    leader_bytes = serializers.IntegerField(
+        allow_null=True, help_text="At the leaders of its partitions; null on a Kafka cluster."
+    )
     stored_bytes = serializers.IntegerField(help_text="Once for each replica: what counts.")
 
 
@@ -71,7 +73,7 @@ class Storage(ApiView):
             "used_bytes": storage_use.used_bytes,
             "deleted_bytes": storage_use.deleted_bytes,
             "used_percent": round(storage_use.used_bytes * 100 / storage_use.bought_bytes, 2),
-            "when_full": instance.settings_in_force["storage_when_full"],
+            "when_full": storage_use.when_full,
             "forecast": storage_use.forecast,
             "silent": storage_use.silent,
         }

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.access import require_changeable
-from instances.choices import OperationType
+from instances.choices import OperationType, StorageWhenFull
 from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
 from instances.limits import OPERATIONS_OPEN_PER_INSTANCE_MAX
@@ -78,7 +79,7 @@ def configure_instance(
 ) -> Operation | None:
     """Changes settings of brokers and of storage growth; returns None if nothing differs.
 
-    Raises `Invalid` for inconsistent growth settings.
+    Raises `Invalid` for inconsistent growth settings, and `Conflict` for early retention on a Kafka cluster.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
@@ -86,6 +87,10 @@ def configure_instance(
     changed_settings = instance.settings | stored_settings(settings)
     if changed_settings == instance.settings:
         return None
+    shrinks = settings.get("storage_when_full") == StorageWhenFull.SHRINK_RETENTION
+    if shrinks and interfaces.is_on_kafka.implementation(instance.pk):
+        detail = gettext_noop("On a Kafka cluster no records are deleted early: choose to stop produce at the limit.")
+        raise Conflict(detail, code="not_on_kafka_cluster")
     if any(changed_settings.get(name) != instance.settings.get(name) for name in GROWTH_SETTINGS):
         terms = terms_for(instance.plan, bandwidth_mb_s=None, storage_gb=None, current_plan=instance.plan)
         require_valid_growth(terms, changed_settings, storage_gb=instance.storage_gb)

@@ -70,4 +70,4 @@ def figures(instance: Instance) -> InstanceFigures | None:
 def stored_bytes(instance: Instance) -> int | None:
     """Returns the bytes of all replicas of all topics; None if a broker did not answer."""
     sizes = interfaces.observation.implementation.topic_sizes(instance.pk)
-    return None if sizes.silent else sizes.stored_bytes
+    return sizes.known_stored_bytes

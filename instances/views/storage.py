@@ -46,7 +46,7 @@ def storage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             "next_token": next_token,
             "biggest": max((topic.stored_bytes for topic in storage.topics), default=0),
             "forecast": forecast_text(storage.forecast),
-            "when_full": full_storage_text(instance),
+            "when_full": full_storage_text(instance, storage.when_full),
         }
     return render_instance(
         request, "instances/storage.html", instance, context, section="overview", crumbs=[(_("Storage"), None)]
@@ -80,10 +80,10 @@ def approximate_duration(duration_s: int) -> str:
     return ngettext("%(n)d day", "%(n)d days", n) % {"n": n}
 
 
-def full_storage_text(instance: Instance) -> str:
-    """Returns the effect of the settings when the storage is full, in words."""
+def full_storage_text(instance: Instance, when_full: StorageWhenFull) -> str:
+    """Returns what happens when the storage is full, by the settings, in words."""
     settings = instance.settings_in_force
-    if settings["storage_when_full"] == StorageWhenFull.SHRINK_RETENTION:
+    if when_full == StorageWhenFull.SHRINK_RETENTION:
         text = _("When it is nearly full, the oldest records go; none younger than %(n)d min.")
         result = text % {"n": settings["storage_retention_minutes_min"]}
     else:

@@ -39,6 +39,7 @@ from brokers.engine.assembly.replication import Replication
 from brokers.engine.assembly.route_sessions import SessionFactory
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_shortening import StorageShortening
+from brokers.engine.assembly.storage_use import InstanceStorage, StorageUse
 from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, TenantListeners
 from brokers.engine.assembly.tls_contexts import RELOAD_INTERVAL_S, TlsContexts
 from brokers.engine.clock import SystemClock
@@ -165,7 +166,7 @@ class Broker:
         self.dynamic = dynamic_configs.DynamicSettings(config, self.services)
         # Subscribed before the parts that connect to a broker that joined, and accept its connections.
         self.current.subscribe(self.security.on_image)
-        self.storage = StorageCapacity(self.services, self.security.link)
+        self.storage = StorageCapacity(self.services, self.security.link, self._storage_use())
         self.shortening = StorageShortening(self.services, self.storage)
         self.replication = Replication(
             config,
@@ -206,6 +207,9 @@ class Broker:
         authentication.tokens.request_keys = self.store.request_keys
         self.services.access.audit.append = AuditLog(self.table, self.accountings, self.clock)
         self.current.subscribe(authentication.on_image)
+
+    def _storage_use(self) -> InstanceStorage:
+        return StorageUse(self.services)
 
     def _sessions(self) -> SessionFactory:
         return SessionFactory(self.services)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_shortening import StorageShortening
-from brokers.engine.assembly.storage_use import StorageUse
+from brokers.engine.assembly.storage_use import InstanceStorage
 from brokers.engine.handlers.authentication import Authentication
 from brokers.engine.network.admission import REFUSALS
 from brokers.engine.network.closing import REASONS
@@ -19,7 +19,7 @@ from brokers.engine.throttling.levels import InstanceLevels
 
 
 def levels_of(
-    instance_ids: Iterable[str], use: StorageUse, groups: Iterable[ListenerGroup]
+    instance_ids: Iterable[str], use: InstanceStorage, groups: Iterable[ListenerGroup]
 ) -> dict[str, InstanceLevels]:
     """Returns the levels of the instances, and resets the peaks of connections to the number of open ones."""
     peaks = {group.name: group.take_peak() for group in groups}

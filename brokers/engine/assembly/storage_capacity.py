@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from brokers.engine.assembly.peer_connections import peers_for
-from brokers.engine.assembly.storage_use import StorageUse
+from brokers.engine.assembly.storage_use import InstanceStorage
 from brokers.engine.capacity.credits import StorageCredits
 from brokers.engine.capacity.ledger import Bought, FilledInstance, ReportedUse, StorageGrant, StorageLedger
 from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
@@ -58,10 +58,10 @@ class StorageCapacity:
     partitions, which get the room of their instance from it.
     """
 
-    def __init__(self, services: BrokerServices, connect: Connect) -> None:
+    def __init__(self, services: BrokerServices, connect: Connect, use: InstanceStorage) -> None:
         self._services = services
         self.credits = StorageCredits()
-        self.use = StorageUse(services)
+        self.use = use
         self._ledger: StorageLedger | None = None
         self._ledger_controller_epoch = -1
         self._peers = peers_for("storage", services, connect)
@@ -85,8 +85,9 @@ class StorageCapacity:
     def room_of(self, topic: str) -> StorageRoom:
         """Returns the room of the instance of an internal topic name; called through `PartitionTable.room_of`."""
         instance_id, _ = split_internal(topic)
-        if instance_id is None:
-            return UNBOUNDED
+        return UNBOUNDED if instance_id is None else self.room_of_instance(instance_id)
+
+    def room_of_instance(self, instance_id: str) -> StorageRoom:
         room = self.credits.rooms.get(instance_id)
         if room is None:
             room = self.credits.rooms[instance_id] = StorageRoom(request_more=self._wake.set)

@@ -7,8 +7,8 @@ by its leader's log. Temporary copies of a rebalance are not charged to the tena
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Generator, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
 
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from brokers.engine.handlers.services import BrokerServices
@@ -17,6 +17,20 @@ from instances.naming import split_internal
 
 # Maximum number of topics and logs that are inspected in one turn of the event loop.
 MEASURED_PER_TURN_MAX: Final = 500
+
+
+class InstanceStorage(Protocol):
+    """Storage of instances on one broker. `bytes_by_instance` has the result of each instance's last measurement."""
+
+    bytes_by_instance: dict[str, int]
+
+    async def measure(self, instance_ids: Iterable[str]) -> dict[str, int]: ...
+    def measure_now(self, instance_id: str) -> int: ...
+    def stored_by_topic(self, instance_id: str) -> Mapping[str, int]: ...
+    def partitions_led(self, instance_id: str) -> int: ...
+    def is_outdated(self, instance_id: str) -> bool: ...
+    def forget(self, instance_id: str) -> None: ...
+    def local_bytes(self, image: ClusterImage) -> Counter[str]: ...
 
 
 class _Led(NamedTuple):
@@ -87,6 +101,10 @@ class StorageUse:
         yield 1
         self.bytes_by_instance[instance_id] = result
         return result
+
+    def stored_by_topic(self, instance_id: str) -> Mapping[str, int]:
+        """Returns nothing: sizes of topics are those of their partitions, which this broker leads."""
+        return {}
 
     def partitions_led(self, instance_id: str) -> int:
         """Returns the number of led partitions at the last measurement."""

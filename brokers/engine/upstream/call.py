@@ -146,13 +146,7 @@ class Call:
     async def _decoded(self, api_key: int, version: int, frame: bytes, start: int) -> Any:
         if len(frame) <= SYNCHRONOUS_BYTES_MAX:
             return decode_response(api_key, version, frame, start, len(frame))
-        decoding = _piecewise_decoder(api_key, version)(frame, start, len(frame))
-        while True:
-            await yield_to_others()
-            try:
-                next(decoding)
-            except StopIteration as end:
-                return end.value
+        return await decode_long_response(api_key, version, frame, start)
 
     async def _admit(self, size_bytes: int) -> None:
         """Waits until the responses of the instance and its tenant leave memory for one more of `size_bytes`."""
@@ -166,6 +160,17 @@ class Call:
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.release()
+
+
+async def decode_long_response(api_key: int, version: int, frame: bytes, start: int) -> Any:
+    """Decodes a response in pieces. Raises MalformedRequest."""
+    decoding = _piecewise_decoder(api_key, version)(frame, start, len(frame))
+    while True:
+        await yield_to_others()
+        try:
+            next(decoding)
+        except StopIteration as end:
+            return end.value
 
 
 def _piecewise_decoder(api_key: int, version: int) -> PiecewiseDecoder:

@@ -38,6 +38,7 @@ from brokers.engine.upstream.connection import UpstreamLogin, UpstreamLost
 from brokers.engine.upstream.discovery import addresses_of, find_brokers
 from brokers.engine.upstream.node import CreationLocks, GatewayRoute, UpstreamNode
 from brokers.engine.upstream.session import GatewaySession
+from brokers.engine.upstream.storage import MEASURE_INTERVAL_S, UpstreamStorage
 from brokers.engine.upstream.versions import ADMINISTERED, ADMINISTERED_INTERNALLY, Versions, check_declared
 
 log = structlog.get_logger(__name__)
@@ -76,6 +77,12 @@ class ClusterGateway(Broker):
         self._login = login_of(upstream)
         self._creation_locks: CreationLocks = WeakValueDictionary()
         super().__init__(config, stop, tree)
+        self._upstream_storage.room_of = self.storage.room_of_instance
+        self.current.subscribe(lambda _, image: self._upstream_storage.create_rooms(image))
+
+    def _storage_use(self) -> UpstreamStorage:
+        self._upstream_storage = UpstreamStorage(lambda: self.tenant_node.connect())
+        return self._upstream_storage
 
     def _sessions(self) -> SessionFactory:
         unknown: Address = "", 0
@@ -84,7 +91,8 @@ class ClusterGateway(Broker):
         return GatewaySessions(self.services, self.tenant_node, self.internal_node)
 
     def _node(self, address: Address, administered: Versions) -> UpstreamNode:
-        return UpstreamNode(self.services, address, self._login, self._creation_locks, administered)
+        storage = self._upstream_storage
+        return UpstreamNode(self.services, address, self._login, self._creation_locks, administered, storage)
 
     def _bandwidth(self) -> Bandwidth:
         return GatewayBandwidth(self.services, selects_by_rack=False)
@@ -99,8 +107,11 @@ class ClusterGateway(Broker):
             await self._locate_upstream()
         except UpstreamLost as error:
             raise StartFailed(str(error)) from error
+        # Before the listeners open: reports of an empty storage would grant the instances more than they bought.
+        await self._upstream_storage.measure_upstream()
         await super().start()
         self._periodic.every(UPSTREAM_CHECK_INTERVAL_S, self._check_upstream)
+        self._periodic.every(MEASURE_INTERVAL_S, self._measure_storage)
         log.info("gateway_started", upstream=self.tenant_node.address[0])
 
     async def _locate_upstream(self) -> None:
@@ -113,6 +124,10 @@ class ClusterGateway(Broker):
         for node in (self.tenant_node, self.internal_node):
             node.address = address
             (await node.connect()).close()
+
+    async def _measure_storage(self) -> None:
+        await self._upstream_storage.measure_upstream()
+        self._upstream_storage.create_rooms(self.current.image)
 
     async def _check_upstream(self) -> None:
         """Follows the upstream broker to another address, and reports the gateway as not ready without it."""

@@ -49,6 +49,7 @@ from brokers.engine.upstream.no_tree import NoTree
 from brokers.engine.upstream.node import CreationLocks, GatewayRoute, UpstreamNode
 from brokers.engine.upstream.session import GatewaySession
 from brokers.engine.upstream.settings import GatewayInstance
+from brokers.engine.upstream.storage import UpstreamStorage
 
 SWEEP_INTERVAL_S: Final = 10.0
 
@@ -77,7 +78,7 @@ class ListeningNode(UpstreamNode):
     ) -> None:
         self._readers = ThreadPoolExecutor(1, "unused")
         services = _services(node_id, image, shared.accountings, clock, self._readers)
-        super().__init__(services, address, login, shared.creation_locks, {})
+        super().__init__(services, address, login, shared.creation_locks, {}, UpstreamStorage(self.connect))
         self.node_id = node_id
         self._shared = shared
         self.listeners = Listeners(

@@ -16,6 +16,7 @@ from brokers.engine.protocol.messages.sasl import ApiVersion
 from brokers.engine.upstream.connection import UpstreamConnection, UpstreamLogin
 from brokers.engine.upstream.response_memory import ResponseMemory
 from brokers.engine.upstream.session import GatewaySession
+from brokers.engine.upstream.storage import UpstreamStorage
 from brokers.engine.upstream.versions import OWN_WITH_SASL, Versions, api_version_list, intersection
 
 # Limit of instances whose document has none.
@@ -38,12 +39,14 @@ class UpstreamNode:
         login: UpstreamLogin,
         creation_locks: CreationLocks,
         answered_itself: Versions,
+        storage: UpstreamStorage,
     ) -> None:
         self.services = services
         self.address = address
         self.login = login
         self.served: Versions = {}
         self.answered_itself = answered_itself
+        self.storage = storage
         self.responses = ResponseMemory(services.metadata.current.tenant_of)
         self._creation_locks = creation_locks
 

@@ -58,6 +58,7 @@ from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS, PARTITION_ADDITIONS
 from brokers.engine.upstream.connection import Admit, Body, UpstreamConnection, UpstreamLost
 from brokers.engine.upstream.response_memory import ResponseMemory
+from brokers.engine.upstream.storage import UpstreamStorage
 from brokers.engine.upstream.versions import OWN, Versions, api_version_list
 
 log = structlog.get_logger(__name__)
@@ -68,6 +69,7 @@ class SessionNode(Protocol):
 
     services: BrokerServices
     responses: ResponseMemory
+    storage: UpstreamStorage
     served: Versions
     # Calls that are answered here, from the metadata of this gateway.
     answered_itself: Versions
@@ -346,7 +348,8 @@ class GatewaySession:
         if api_key == ApiKey.PRODUCE:
             # Without this wait, each of many connections would add a request to the debt.
             await wait_until_paid(self, call.context.client_id, _produce_limiters)
-            return await topic_calls.produce_records(call, self.client(call.context.client_id), request, size_bytes)
+            client = self.client(call.context.client_id)
+            return await topic_calls.produce_records(call, client, self._node.storage, request, size_bytes)
         if api_key == ApiKey.FETCH:
             return await topic_calls.fetch_records(call, self.client(call.context.client_id), request)
         add = PARTITION_ADDITIONS.get(api_key)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.client import ClientContext
@@ -15,6 +15,7 @@ from brokers.engine.scheduling.time_slice import TimeSlice
 from brokers.engine.throttling.charging import charge, fetch_cap_bytes, in_debt
 from brokers.engine.upstream import metering
 from brokers.engine.upstream.call import Call
+from brokers.engine.upstream.storage import UpstreamStorage
 from instances import naming
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
@@ -100,28 +101,50 @@ _PRODUCED: Final = TopicLists(
 )
 
 
-async def produce_records(call: Call, client: ClientContext, request: produce.ProduceRequest, size_bytes: int) -> Any:
-    """Forwards records. Returns None without acknowledgements; a refusal then closes the connection, as in Kafka."""
-    now_ms = call.context.services.clock.monotonic_ms()
-    call.delay_ms, call.limiter = charge(client.produce_limiters, size_bytes, now_ms)
+async def produce_records(
+    call: Call, client: ClientContext, storage: UpstreamStorage, request: produce.ProduceRequest, size_bytes: int
+) -> produce.ProduceResponse | None:
+    """Forwards records that fit into the storage of the instance. Returns None without acknowledgements; a refusal then
+    closes the connection, as in Kafka.
+    """
+    services = call.context.services
+    call.delay_ms, call.limiter = charge(client.produce_limiters, size_bytes, services.clock.monotonic_ms())
     transactional_id = request.transactional_id
     is_denied = transactional_id is not None and call.denied(ResourceType.TRANSACTIONAL_ID, transactional_id)
-    refusal = call.topic_refusal if not is_denied else lambda _name: _DENIED_TRANSACTION
-    if request.acks:
-        if is_denied:
-            return await refuse_all(request, _PRODUCED, _DENIED_TRANSACTION)
-        sent = await metering.record_bytes_of(request)
-        response = await forward_allowed(call, request, _PRODUCED, refusal)
-        await metering.count_produced(call.context.services, client, sent, response)
-        return response
-    allowed, refused = await split(request, _PRODUCED, refusal)
-    if allowed:
-        request.topic_data = allowed
-        sent = await metering.record_bytes_of(request)
-        await call.send(request)
-        metering.count_sent(call.context.services, client, sent)
-    call.closes = bool(refused)
-    return None
+    if is_denied and request.acks:
+        return cast(produce.ProduceResponse, await refuse_all(request, _PRODUCED, _DENIED_TRANSACTION))
+    allowed, refused = await split(
+        request, _PRODUCED, call.topic_refusal if not is_denied else lambda _name: _DENIED_TRANSACTION
+    )
+    request.topic_data = allowed
+    sent = await metering.record_bytes_of(request)
+    instance_id = call.context.view.instance_id
+    assert instance_id is not None, "clients of a gateway belong to an instance"
+    code, message = storage.spend(instance_id, sum(sum(sizes.values()) for sizes in sent.values()))
+    if code:
+        refused += (await split(request, _refused_for_storage(message), lambda _name: code))[1]
+        allowed = []
+    if not request.acks:
+        if allowed:
+            await call.send(request)
+            metering.count_sent(services, client, sent)
+        call.closes = bool(refused)
+        return None
+    response = produce.ProduceResponse()
+    if allowed or not refused:
+        response = await call.forward(request)
+    response.responses += refused
+    await metering.count_produced(services, client, sent, response)
+    return response
+
+
+def _refused_for_storage(message: str) -> TopicLists:
+    def partition_result(data: Any, code: int) -> produce.PartitionProduceResponse:
+        return produce.PartitionProduceResponse(
+            index=data.index, error_code=code, base_offset=-1, error_message=message
+        )
+
+    return replace(_PRODUCED, partition_result=partition_result)
 
 
 _FETCHED: Final = TopicLists(

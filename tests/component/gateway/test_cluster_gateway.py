@@ -51,6 +51,7 @@ from tests.testkit.wire import WireClient
 OPEN, CLOSED = "ins-aaaaaaaa", "ins-bbbbbbbb"
 RECORDS = 200
 ROUNDS, PARTITIONS_MAX = 5, 10
+STORAGE_BYTES, RECORD_BYTES = 8_000_000, 100_000
 
 
 @pytest.fixture(scope="module")
@@ -341,6 +342,60 @@ async def test_gateways_that_create_topics_at_once_keep_the_partition_limit(gate
         request = DeleteTopicsRequest(topic_names=[topic.name or "" for topic in found.topics], timeout_ms=10_000)
         await client.call(ApiKey.DELETE_TOPICS, 5, request)
         await client.close()
+    gateways.delete_instance(limited)
+
+
+def produced_until_refused(config: dict[str, Any], topic: str) -> tuple[int, KafkaError]:
+    """Produces records of `RECORD_BYTES` until one is refused. Returns the bytes of accepted ones, and the error."""
+    accepted = 0
+    errors: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Any) -> None:
+        nonlocal accepted
+        if error is None:
+            accepted += RECORD_BYTES
+        else:
+            errors.append(error)
+
+    producer = Producer({"linger.ms": 0, "partitioner": "random", **config})
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not errors and time.monotonic() < deadline_s:
+        producer.produce(topic, bytes(RECORD_BYTES), on_delivery=delivered)
+        producer.flush(TIMEOUT_S)
+    assert errors, f"{accepted} bytes were accepted"
+    return accepted, errors[0]
+
+
+def test_a_full_instance_is_refused_over_all_gateways_until_it_deletes_and_others_go_on(
+    gateways: EngineCluster, instance: TestInstance
+) -> None:
+    limited = gateways.create_instance("ins-ffffffff", partitions_max=40)
+    limited = gateways.update_instance(limited, capacity_bytes=STORAGE_BYTES)
+    config = config_of(limited)
+    admin = AdminClient(config)
+    topic = create(admin, "filled", 2 * len(gateways.brokers))
+    accepted_bytes, error = produced_until_refused(config, topic)
+    # The last bytes may be at a gateway that the producer did not use; credit is a hundredth more than was bought.
+    assert STORAGE_BYTES * 0.8 < accepted_bytes <= STORAGE_BYTES * 1.01
+    assert error.code() == KafkaError.POLICY_VIOLATION
+    refusing = [gateway.admin(f"/v1/instances/{limited.id}/throttles") for gateway in gateways.brokers]
+    assert "storage" in str(refusing)
+    produce(config_of(instance), create(AdminClient(config_of(instance)), "beside"), RECORDS)
+    gateways.brokers[0].kill()
+    gateways.brokers[0].start()
+    gateways.brokers[0].wait_until_ready()
+    assert produced_until_refused(config, topic)[0] <= STORAGE_BYTES * 0.25
+    for future in admin.delete_topics([topic]).values():
+        future.result(TIMEOUT_S)
+    again = create(admin, "again", 2 * len(gateways.brokers))
+
+    def is_accepted() -> bool:
+        failures: list[KafkaError] = []
+        producer = Producer(config)
+        producer.produce(again, b"x", on_delivery=lambda error, _: failures.extend([error] if error else []))
+        return producer.flush(TIMEOUT_S) == 0 and not failures
+
+    eventually(is_accepted, "deleted records make room", TIMEOUT_S)
     gateways.delete_instance(limited)
 
 

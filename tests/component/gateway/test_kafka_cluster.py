@@ -212,8 +212,18 @@ def test_an_instance_in_front_of_a_kafka_works_up_to_its_counted_bytes(running: 
     eventually(lambda: counted().keys() == {"produce", "consume"}, f"both directions are in {USAGE_TOPIC}", 60)
     assert counted()["produce"] > RECORDS * 100
 
+    def storage() -> tuple[int, list[dict[str, Any]]]:
+        return tenant.get(f"{base}/storage").json()["used_bytes"], tenant.get(f"{base}/storage/topics").json()["items"]
+
+    eventually(lambda: storage()[0] > RECORDS * 100 and storage()[1], "the storage is measured", 60)
+    used_bytes, topics = storage()
+    assert [(topic["name"], topic["leader_bytes"]) for topic in topics] == [("orders", None)]
+    assert used_bytes >= topics[0]["stored_bytes"] > 0
+    assert tenant.get(f"{base}/storage").json()["when_full"] == "stop"
+
     assert tenant.delete(f"{base}/topics/orders?for_good=true").status_code == 204
     eventually(lambda: tenant.get(f"{base}/topics/orders").status_code == 404, "the topic is deleted")
+    eventually(lambda: storage() == (0, []), "its storage is free", 60)
 
 
 def test_calls_that_gateways_do_not_serve_are_refused_with_their_reason(running: Thread) -> None:
@@ -221,7 +231,7 @@ def test_calls_that_gateways_do_not_serve_are_refused_with_their_reason(running:
     tenant, base = running.tenant, f"/instances/{instance_id}"
     assert tenant.post(f"{base}/topics", {"name": "orders"}).status_code == 201
     for method, path, body in (
-        ("GET", "/storage", None),
+        ("PATCH", "", {"settings": {"storage_when_full": "shrink_retention"}}),
         ("DELETE", "/topics/orders", None),
         ("PATCH", "/topics/orders", {"config": {"segment.bytes": "1048576"}}),
         ("PATCH", "/topics/orders", {"allow_lists": {"produce": ["10.0.0.0/8"]}}),

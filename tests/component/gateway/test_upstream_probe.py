@@ -24,6 +24,7 @@ from tests.testkit.tls import make_certificate
 from tests.testkit.users import added, alter
 
 OPEN_INSTANCE, USER, PASSWORD = "ins-openopen", "gateway", "of-the-gateway"
+LIMITED_USER = "limited"
 
 
 class Secured(NamedTuple):
@@ -39,8 +40,13 @@ def secured(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("secured")
     certificate = make_certificate(folder / "tls")
     with EngineCluster(zookeeper_address, folder / "brokers", certificate=certificate) as cluster:
-        instance = cluster.create_instance(UPSTREAM_INSTANCE, security="sasl_tls")
-        alter(cluster, instance, added(USER, PASSWORD, instance_id=UPSTREAM_INSTANCE, superuser=1))
+        instance = cluster.create_instance(UPSTREAM_INSTANCE, security="sasl_tls", allow_everyone_if_no_acl=False)
+        alter(
+            cluster,
+            instance,
+            added(USER, PASSWORD, instance_id=UPSTREAM_INSTANCE, superuser=1),
+            added(LIMITED_USER, PASSWORD, instance_id=UPSTREAM_INSTANCE),
+        )
         is_open = cluster.create_instance(OPEN_INSTANCE)
         yield Secured(instance.bootstrap, is_open.bootstrap, (folder / "tls" / "ca.pem").read_text())
 
@@ -78,6 +84,12 @@ def test_a_refusal_names_the_wrong_field(secured: Secured, fields: dict[str, str
     (error,) = refusal.value.errors
     assert (error.pointer, error.code) == (pointer, code)
     assert PASSWORD not in str(refusal.value)
+
+
+def test_a_user_who_may_not_know_the_sizes_of_logs_is_refused(secured: Secured) -> None:
+    with pytest.raises(Invalid) as refusal:
+        upstream_probe.probe(login(secured, username=LIMITED_USER))
+    assert [(error.pointer, error.code) for error in refusal.value.errors] == [("/backend/password", "not_authorized")]
 
 
 def test_a_server_without_tls_or_that_does_not_listen_is_named(secured: Secured) -> None:
