@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.utils.translation import gettext_noop
@@ -28,6 +29,9 @@ CREATE_PARTITIONS_VERSION = 3
 DESCRIBE_CONFIGS_VERSION = 4
 ALTER_CONFIGS_VERSION = 1
 
+RETENTION, CLEANUP = "retention.ms", "cleanup.policy"
+# Topics whose settings one request describes.
+CONFIGS_PER_REQUEST = 500
 NO_SUCH_TOPIC = frozenset({3, 17})  # unknown, or a name that no topic may have
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
@@ -48,6 +52,19 @@ class KafkaTopicAdminClient:
 
     def topic_config(self, instance_id: str, name: str) -> Sequence[ConfigEntry]:
         return _config_entries(send_to_any_broker(instance_id, lambda: _config_request(name)))
+
+    def topic_configs(self, instance_id: str, names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Returns some settings of topics by name; a topic that cannot be described is left out."""
+        result: dict[str, dict[str, str]] = {}
+        for begin in range(0, len(names), CONFIGS_PER_REQUEST):
+            part = names[begin : begin + CONFIGS_PER_REQUEST]
+            response = send_to_any_broker(instance_id, partial(_configs_request, part, keys))
+            for described in response.results:
+                if not described.error_code:
+                    result[described.resource_name] = {
+                        config.name: config.value for config in described.configs if config.value is not None
+                    }
+        return result
 
     def topic_with_config(self, instance_id: str, name: str) -> tuple[TopicDescription, Sequence[ConfigEntry]]:
         described, configured = send_all_to_any_broker(
@@ -184,6 +201,18 @@ def _config_request(name: str) -> Any:
     )
     return DescribeConfigsRequest(
         resources=[resource], include_synonyms=True, include_documentation=False, version=DESCRIBE_CONFIGS_VERSION
+    )
+
+
+def _configs_request(names: Sequence[str], keys: Sequence[str]) -> Any:
+    resources = [
+        DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=list(keys)
+        )
+        for name in names
+    ]
+    return DescribeConfigsRequest(
+        resources=resources, include_synonyms=False, include_documentation=False, version=DESCRIBE_CONFIGS_VERSION
     )
 
 

@@ -33,6 +33,8 @@ class UpOptions:
     clusters: int = 1
     hosts: int = 1
     demo: bool = True
+    # An Apache Kafka is started too, with a cluster of gateways in front of it.
+    kafka: bool = False
     detach: bool = False
     ready_file: Path | None = None
     # Set by `--detach`: there is no terminal.
@@ -64,6 +66,8 @@ class UpOptions:
             arguments += [name, str(count)] if count > 1 else []
         if not self.demo:
             arguments.append("--no-demo")
+        if self.kafka:
+            arguments.append("--kafka")
         if self.ready_file is not None:
             arguments += ["--ready-file", str(self.ready_file)]
         if self.detach:
@@ -105,6 +109,11 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     up.add_argument("--port-base", type=_port_base, default=PORT_BASE, help="first tenant port (default: %(default)s)")
     up.add_argument("--no-demo", action="store_true", help="no demo tenant and instance")
+    up.add_argument(
+        "--kafka", action="store_true",
+        help="start an Apache Kafka too, and have the demo instance there behind a gateway; PENSTOCK_APACHE_KAFKA_JARS"
+        " names the folder with Kafka's jars",
+    )  # fmt: skip
     up.add_argument("--detach", action="store_true", help="return when ready, keep running in the background")
     up.add_argument("--ready-file", type=Path, help="write the ready block there as JSON")
     up.add_argument("--in-background", action="store_true", help=argparse.SUPPRESS)
@@ -125,6 +134,7 @@ def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
         hosts=parsed.hosts,
         port_base=parsed.port_base,
         demo=not parsed.no_demo,
+        kafka=parsed.kafka,
         detach=parsed.detach,
         ready_file=parsed.ready_file.expanduser().resolve() if parsed.ready_file else None,
         is_in_background=parsed.in_background,

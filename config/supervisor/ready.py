@@ -61,6 +61,7 @@ class DemoInstance:
     bootstrap_servers: str
     topic: str
     sasl: SaslLogin | None = None
+    is_on_kafka: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,8 @@ class Ready:
     operator_token: str
     tenant: ReadyTenant | None
     instance: DemoInstance | None
+    # Address of the Apache Kafka of `--kafka`, for operators.
+    kafka_bootstrap_servers: str | None = None
 
     @property
     def api_url(self) -> str:
@@ -103,6 +106,7 @@ class Ready:
                 "bootstrap_servers": instance.bootstrap_servers,
                 "sasl": None if instance.sasl is None else instance.sasl.as_json(),
             },
+            "kafka_bootstrap_servers": self.kafka_bootstrap_servers,
         }
 
     def as_text(self, *, elapsed_s: float, state_dir: Path, is_in_background: bool = False) -> str:
@@ -122,6 +126,9 @@ class Ready:
             if self.instance.sasl is not None:
                 sasl = self.instance.sasl
                 lines.append(f"               {sasl.username}  /  {sasl.password}   ({sasl.mechanism})")
+            if self.kafka_bootstrap_servers is not None:
+                names = f"{self.instance.id}.…" if self.instance.is_on_kafka else "ins-….…"
+                lines.append(f"               Apache Kafka behind it: {self.kafka_bootstrap_servers}, topics {names}")
             lines += ["", "  Try it, in another terminal:", ""]
             lines += [f"    {command}" for command in self.commands()]
         stop = f"Stop everything with: {down_command(state_dir)}" if is_in_background else "Ctrl-C stops everything."

@@ -16,6 +16,8 @@ from django.db import connections
 
 from billing.services import ensure_default_plans
 from brokers.choices import ClusterState, WantedState
+from brokers.contract.upstream import UpstreamSettings
+from brokers.dataplane import upstream_probe
 from brokers.infra.certificates import CA_FILE
 from brokers.models import Broker, Cluster, Host
 from brokers.operations.clusters import add_cluster
@@ -28,6 +30,7 @@ from config.supervisor.outgoing import tenant_ports
 from config.supervisor.probe import answers_ok
 from config.supervisor.ready import DemoInstance, ReadyLogin, ReadyTenant, SaslLogin
 from config.supervisor.state import StateDirectory, write_private_json
+from instances import interfaces
 from instances import selectors as instance_selectors
 from instances import services as instance_services
 from instances.lifecycle.phases import Phase
@@ -39,11 +42,12 @@ from instances.users.routes import first_route, needs_user
 from tenants import services as tenant_services
 from tenants.actors import member_actor, system_actor
 from tenants.demo import demo_owner, ensure_demo_tenant
-from tenants.errors import NotFound, Unavailable
+from tenants.errors import Conflict, Invalid, NotFound, Unavailable
 from tenants.models import Member
 from tenants.operator_token import ensure_operator_token
 
 CLUSTER_NAME = "local"
+KAFKA_CLUSTER_NAME = "kafka"
 OPERATOR_EMAIL = "operator@penstock.example"
 DEMO_EMAIL = "demo@penstock.example"
 DEMO_INSTANCE = "demo"
@@ -109,6 +113,24 @@ def ensure_further_fleet(options: UpOptions, host_name: str) -> list[str]:
     return list(addresses)
 
 
+def ensure_kafka_cluster(host_name: str, bootstrap_servers: str, *, for_demo: bool) -> None:
+    """Creates the cluster of gateways in front of an Apache Kafka, with `for_demo` for the demo tenant alone."""
+    if Cluster.objects.active().filter(name=KAFKA_CLUSTER_NAME).exists():
+        return
+    try:
+        upstream = upstream_probe.probe(UpstreamSettings(bootstrap_servers=bootstrap_servers))
+    except Invalid as error:
+        raise StartFailed(f"Apache Kafka cannot be used: {error}", "See kafka.log.") from error
+    add_cluster(
+        acting=system_actor("up"),
+        name=KAFKA_CLUSTER_NAME,
+        hosts=[Host.objects.get(name=host_name, removed_at=None)],
+        brokers_per_instance_min=1,
+        tenant_ids=[demo_owner(DEMO_EMAIL).tenant_id] if for_demo else (),
+        upstream=upstream,
+    )
+
+
 def clusters_are_formed() -> bool:
     """True if no cluster is being formed."""
     return not Cluster.objects.filter(state=ClusterState.FORMING).exists()
@@ -171,12 +193,31 @@ def demo_instance(state: StateDirectory, *, wait: Wait) -> DemoInstance:
     wait(is_complete, f"the demo instance {instance.pk}", "worker")
     if instance.current_phase is Phase.FAILED:
         raise StartFailed(f"The demo instance {instance.pk} could not be made: {instance.reason}", "See the logs.")
+    is_on_kafka = interfaces.is_on_kafka.implementation(instance.pk)
+    if is_on_kafka:
+        _ensure_demo_topic(member, instance, wait)
     return DemoInstance(
         id=instance.pk,
         bootstrap_servers=instance.bootstrap_servers,
         topic=DEMO_TOPIC,
         sasl=demo_user(state, member, instance, wait=wait) if needs_user(instance) else None,
+        is_on_kafka=is_on_kafka,
     )
+
+
+def _ensure_demo_topic(member: Member, instance: Instance, wait: Wait) -> None:
+    """Creates the demo topic: a gateway creates none for a producer, as brokers do."""
+
+    def exists() -> bool:
+        try:
+            instance_services.create_topic(acting=member_actor(member), instance=instance, name=DEMO_TOPIC)
+        except Unavailable:  # gateways are opening its listeners
+            return False
+        except Conflict:  # it was created by an earlier start
+            return True
+        return True
+
+    wait(exists, f"the topic of the demo instance {instance.pk}", "agent")
 
 
 def demo_user(state: StateDirectory, member: Member, instance: Instance, *, wait: Wait) -> SaslLogin:

@@ -13,6 +13,7 @@ from brokers.contract.zookeeper_access import Credentials, TreeAccess, read_cred
 from brokers.contract.zookeeper_tls import zookeeper_tls
 from brokers.infra.certificates import ensure_ca, ensure_internal_ca, ensure_process_certificate, ensure_route_keys
 from config.embedded.java import Java, find_java
+from config.embedded.kafka import EmbeddedKafka, find_jars
 from config.embedded.postgres import EmbeddedPostgres
 from config.embedded.process import Child, StartFailed
 from config.embedded.redis import EmbeddedRedis
@@ -44,7 +45,7 @@ ZOOKEEPER_TLS_VARIABLES = (
 
 
 class Service(Protocol):
-    """Common interface of the three services."""
+    """Common interface of the services."""
 
     child: Child
 
@@ -61,6 +62,7 @@ class Services:
     external: tuple[str, ...]
     addresses: dict[str, str]
     java: Java
+    kafka: EmbeddedKafka | None = None
 
     def environment(self) -> dict[str, str]:
         """Returns the environment of our programs: addresses, and Java and Python for Spark."""
@@ -100,7 +102,21 @@ def plan(options: UpOptions, state: StateDirectory) -> Services:
             service, own_addresses = build(options, state, java)
             embedded.append(service)
             addresses |= own_addresses
-    return Services(embedded=tuple(embedded), external=tuple(external), addresses=addresses, java=java)
+    kafka = _kafka(options, state, java) if options.kafka else None
+    if kafka is not None:
+        embedded.insert(0, kafka)
+    return Services(embedded=tuple(embedded), external=tuple(external), addresses=addresses, java=java, kafka=kafka)
+
+
+def _kafka(options: UpOptions, state: StateDirectory, java: Java) -> EmbeddedKafka:
+    return EmbeddedKafka(
+        state.root / "kafka",
+        port=state.port("kafka", options),
+        controller_port=state.port("kafka_controller", options),
+        jars=find_jars(),
+        java=java,
+        log_file=state.log_file("kafka"),
+    )
 
 
 def _zookeeper(options: UpOptions, state: StateDirectory, java: Java) -> tuple[Service, dict[str, str]]:

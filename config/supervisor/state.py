@@ -27,8 +27,8 @@ MODES_FILE = "modes.json"
 RESTORE_FILE = "restore.json"
 # Everything that a run creates below the state directory.
 CREATED_BY_RUNS = (
-    "agent", "brokers", "celerybeat-schedule*", "java", "logs", "postgres", "redis", "secrets", "spark", "zookeeper",
-    LOCK_FILE, PORTS_FILE, RUN_FILE, SERVICES_FILE, SHAPE_FILE,
+    "agent", "brokers", "celerybeat-schedule*", "java", "kafka", "logs", "postgres", "redis", "secrets", "spark",
+    "zookeeper", LOCK_FILE, PORTS_FILE, RUN_FILE, SERVICES_FILE, SHAPE_FILE,
 )  # fmt: skip
 PERMISSIONS_OF_OTHERS = 0o077
 
@@ -162,7 +162,15 @@ class StateDirectory:
     def resolve_port_base(self, port_base: int) -> None:
         """Settles the first tenant port, regardless of options of later starts."""
         if not self.has_resolved_port_base():
-            self._write(SHAPE_FILE, {"port_base": port_base})
+            self._write(SHAPE_FILE, self._read(SHAPE_FILE) | {"port_base": port_base})
+
+    def resolved_kafka(self, default: bool) -> bool:
+        """Returns True if an Apache Kafka belongs to this state directory, which may have records of instances."""
+        return default or bool(self._read(SHAPE_FILE).get("kafka", False))
+
+    def resolve_kafka(self) -> None:
+        """Settles that an Apache Kafka belongs to this state directory, regardless of options of later starts."""
+        self._write(SHAPE_FILE, self._read(SHAPE_FILE) | {"kafka": True})
 
     def write_addresses(self, addresses: dict[str, str]) -> None:
         """Writes the addresses of the services for other commands (`config.environment`)."""

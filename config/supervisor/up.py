@@ -11,6 +11,7 @@ from typing import IO
 
 from brokers.infra.child_environment import RUN_VARIABLE, system_variables
 from brokers.native.notes import Build, Note
+from config.embedded.kafka import find_jars
 from config.embedded.process import Child, StartFailed, wait_until
 from config.supervisor import outgoing, preflight, programs, services
 from config.supervisor.options import UpOptions
@@ -70,6 +71,8 @@ class Supervisor:
         for warning in outgoing.check(self.options, is_complete=self.state.has_resolved_port_base()):
             self.progress.step(warning)
         preflight.check(self.options)
+        if self.options.kafka:
+            find_jars()
         self.state.tighten()
         services.ensure_secrets(self.state)
         os.environ[RUN_VARIABLE] = self.run
@@ -96,6 +99,9 @@ class Supervisor:
             ) from error
 
     def _keep_addresses(self) -> None:
+        if self.state.resolved_kafka(False) and not self.options.kafka:
+            self.progress.step("Keeping the Apache Kafka of this state directory: --kafka stays")
+            self.options = replace(self.options, kafka=True)
         port_base = self.state.resolved_port_base(self.options.port_base)
         if port_base != self.options.port_base:
             self.progress.step(f"Keeping the addresses of this state directory: --port-base stays {port_base}")
@@ -157,6 +163,11 @@ class Supervisor:
         if self.options.clusters > 1:
             self._wait(seed.clusters_are_formed, "the further clusters", "worker")
             self.progress.step(f"{self.options.clusters} clusters are formed")
+        if plan.kafka is not None:
+            self.state.resolve_kafka()
+            seed.ensure_kafka_cluster(HOST_NAME, plan.kafka.bootstrap_servers, for_demo=self.options.demo)
+            self._wait(seed.clusters_are_formed, "the gateway in front of Apache Kafka", "worker")
+            self.progress.step(f"The gateway in front of Apache Kafka ({plan.kafka.bootstrap_servers}) serves")
         instance = None
         if accounts.tenant is not None:
             instance = seed.demo_instance(self.state, wait=self._wait)
@@ -172,6 +183,7 @@ class Supervisor:
                 operator_token=accounts.operator_token,
                 tenant=accounts.tenant,
                 instance=instance,
+                kafka_bootstrap_servers=None if plan.kafka is None else plan.kafka.bootstrap_servers,
             )
         )
 

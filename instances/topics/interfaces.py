@@ -12,7 +12,7 @@ from tenants.interfaces import Interface
 
 class ReportedTopic(NamedTuple):
     """A topic as one broker reports it. The fields after `led_partitions` count only the partitions that the broker
-    leads; traffic is cumulative since its start.
+    leads; traffic is cumulative since its start. Gateways do not know the number of messages.
     """
 
     name: str
@@ -23,7 +23,7 @@ class ReportedTopic(NamedTuple):
     cleanup_policy: str
     led_partitions: int
     size_bytes: int
-    message_count: int
+    message_count: int | None
     produced_bytes: int
     consumed_bytes: int
 

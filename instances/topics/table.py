@@ -131,7 +131,7 @@ def build_table(
             else:
                 totals[1] += reported.led_partitions
                 totals[2] += reported.size_bytes
-                totals[3] += reported.message_count
+                totals[3] = None if None in (totals[3], reported.message_count) else totals[3] + reported.message_count
     rows = []
     for name, (reported, led_partitions, size_bytes, message_count) in sorted(sums.items()):
         is_complete = led_partitions >= reported.partition_count

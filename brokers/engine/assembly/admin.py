@@ -23,7 +23,7 @@ from brokers.engine.assembly.long_turns import api_name
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import TenantListeners
-from brokers.engine.assembly.topic_figures import topic_clients, topic_figures
+from brokers.engine.assembly.topic_figures import replica_figures, topic_clients, topic_figures
 from brokers.engine.assembly.traffic_report import throttle_samples, traffic_page
 from brokers.engine.cluster.image import InstanceImage
 from brokers.engine.cluster.session import ClusterSession
@@ -116,6 +116,9 @@ class AdminPort:
     def _page_of(self, instance_id: str, report: str, request: Request) -> dict[str, Any]:
         """Returns one page of a long report. Making a page takes one turn of the event loop."""
         if report == "topic_figures":
+            replicas = self.storage.use.replicas_by_topic(instance_id)
+            if replicas is not None:
+                return replica_figures(self.services, instance_id, self.started_at_ms, replicas)
             return topic_figures(self.services, instance_id, self.started_at_ms, after=request.query.get("after", ""))
         after, now_ms = request.number("after", 0), self.services.clock.now_ms()
         if report == "connections":
@@ -306,7 +309,10 @@ class AdminPort:
             "topics": topics,
             "hidden": {} if name else self._hidden_bytes(instance),
             "stored_bytes": self.storage.use.measure_now(instance_id),
-            "stored_by_topic": self.storage.use.stored_by_topic(instance_id),
+            "stored_by_topic": {
+                topic: sum(sizes.values())
+                for topic, sizes in (self.storage.use.replicas_by_topic(instance_id) or {}).items()
+            },
             "storage_full": self.storage.is_full(instance_id),
             "refused_topics": []
             if accounting is None

@@ -8,6 +8,7 @@ since the start of the process, so the difference of two reports is a rate.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -47,7 +48,10 @@ def topic_figures(services: BrokerServices, instance_id: str, started_at_ms: int
         if weight >= WEIGHT_PER_PAGE_MAX:
             following = name if name != names[-1] else None
             break
-    _add_traffic(services, instance_id, rows)
+    by_name = {row[0]: row for row in rows}
+    for topic_name, direction, size_bytes in _traffic(services, instance_id):
+        if topic_name in by_name:
+            by_name[topic_name][-2 if direction == "produce" else -1] += size_bytes
     return {
         "now_ms": services.clock.now_ms(),
         "alive_since_ms": started_at_ms,
@@ -83,16 +87,33 @@ def _in_force(services: BrokerServices, topic: TopicImage, name: str) -> str:
     return topic.config.get(name) or services.metadata.topic_defaults.get(name) or SETTINGS[name].default
 
 
-def _add_traffic(services: BrokerServices, instance_id: str, rows: list[TopicRow]) -> None:
+def replica_figures(
+    services: BrokerServices, instance_id: str, started_at_ms: int, replicas_by_topic: Mapping[str, Mapping[int, int]]
+) -> dict[str, Any]:
+    """Returns the figures of a gateway, which does not know the topics of its instances: the size of each replica on
+    its upstream broker, and by topic the bytes produced and consumed.
+    """
+    traffic: dict[str, list[int]] = {}
+    for topic, direction, size_bytes in _traffic(services, instance_id):
+        traffic.setdefault(topic, [0, 0])[0 if direction == "produce" else 1] += size_bytes
+    return {
+        "now_ms": services.clock.now_ms(),
+        "alive_since_ms": started_at_ms,
+        "replicas": {topic: list(sizes.items()) for topic, sizes in replicas_by_topic.items()},
+        "traffic": traffic,
+        "next": None,
+        "refused_topics": [],
+    }
+
+
+def _traffic(services: BrokerServices, instance_id: str) -> Iterator[tuple[str, str, int]]:
+    """Yields topic, direction and bytes of the usage counters, a bounded number of them."""
     accounting = services.accounting.accountings.get(instance_id)
     if accounting is None:
         return
-    by_name = {line[0]: line for line in rows}
     for counter in islice(accounting.usage.counters(), COUNTERS_SUMMED_MAX):
         topic, _, _, direction = counter.key
-        line = by_name.get(topic)
-        if line is not None:
-            line[-2 if direction == "produce" else -1] += counter.bytes
+        yield topic, direction, counter.bytes
 
 
 def topic_clients(

@@ -35,6 +35,9 @@ LOG_DIRS_BYTES_MAX: Final = 33_554_432
 _VERSION_MIN, _VERSION_MAX = 1, 4
 _ERROR_CODE_FROM: Final = 3
 
+# Sizes of replicas in bytes, by instance, the tenant's name of the topic, and partition.
+_Replicas = dict[str, dict[str, dict[int, int]]]
+
 
 class UpstreamStorage:
     """Storage of instances on one upstream broker. `bytes_by_instance` has the last figures that were reported.
@@ -48,7 +51,7 @@ class UpstreamStorage:
         self.room_of: Callable[[str], StorageRoom] = unbounded
         self._connection: UpstreamConnection | None = None
         self._measured_bytes: dict[str, int] = {}
-        self._by_topic: dict[str, dict[str, int]] = {}
+        self._replicas: _Replicas = {}
         # Bytes of records forwarded since the last measurement began.
         self._forwarded_bytes: Counter[str] = Counter()
         self._is_failing = False
@@ -76,7 +79,8 @@ class UpstreamStorage:
         forwarded_bytes = self._forwarded_bytes.copy()
         try:
             async with asyncio.timeout(MEASURE_TIMEOUT_S):
-                by_topic = await self._request_sizes()
+                replicas = await self._request_sizes()
+                measured_bytes = await _sum_by_instance(replicas)
         except (TimeoutError, UpstreamLost) as error:
             self.close()
             if not self._is_failing:
@@ -84,8 +88,8 @@ class UpstreamStorage:
                 log.warning("upstream_storage_unknown", reason=str(error) or "no answer in time")
             return
         self._is_failing = False
-        self._by_topic = by_topic
-        self._measured_bytes = {instance_id: sum(sizes.values()) for instance_id, sizes in by_topic.items()}
+        self._replicas = replicas
+        self._measured_bytes = measured_bytes
         self._forwarded_bytes -= forwarded_bytes  # drops those that become 0
 
     def create_rooms(self, image: ClusterImage) -> None:
@@ -94,10 +98,8 @@ class UpstreamStorage:
             if instance_id in image.instances:
                 self.room_of(instance_id)
 
-    async def _request_sizes(self) -> dict[str, dict[str, int]]:
-        """Returns the bytes of all replicas on the upstream broker, by instance and the tenant's topic name. Raises
-        UpstreamLost.
-        """
+    async def _request_sizes(self) -> _Replicas:
+        """Returns the sizes of all replicas on the upstream broker. Raises UpstreamLost."""
         connection = self._connection
         if connection is None or connection.is_closed:
             connection = self._connection = await self._connect()
@@ -115,7 +117,7 @@ class UpstreamStorage:
         if response.error_code or (version < _ERROR_CODE_FROM and not response.results):
             code = response.error_code or int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             raise UpstreamLost(f"the upstream refused DescribeLogDirs (error {code}): it needs DESCRIBE on the cluster")
-        return await _sum_by_topic(response)
+        return await _replicas_of(response)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -135,9 +137,9 @@ class UpstreamStorage:
     def local_bytes(self, image: ClusterImage) -> Counter[str]:
         return Counter(self._measured_bytes)
 
-    def stored_by_topic(self, instance_id: str) -> Mapping[str, int]:
-        """Returns the bytes of all replicas on the upstream broker by topic, as last measured."""
-        return self._by_topic.get(instance_id, {})
+    def replicas_by_topic(self, instance_id: str) -> Mapping[str, Mapping[int, int]]:
+        """Returns the last measured size in bytes of each replica on the upstream broker, by topic and partition."""
+        return self._replicas.get(instance_id, {})
 
     def partitions_led(self, instance_id: str) -> int:
         """Returns 0: DescribeLogDirs does not tell leaders from followers."""
@@ -148,22 +150,34 @@ class UpstreamStorage:
 
     def forget(self, instance_id: str) -> None:
         self._measured_bytes.pop(instance_id, None)
-        self._by_topic.pop(instance_id, None)
+        self._replicas.pop(instance_id, None)
         self._forwarded_bytes.pop(instance_id, None)
         self.bytes_by_instance.pop(instance_id, None)
 
 
-async def _sum_by_topic(response: DescribeLogDirsResponse) -> dict[str, dict[str, int]]:
+async def _replicas_of(response: DescribeLogDirsResponse) -> _Replicas:
     time_slice = TimeSlice()
-    result: dict[str, dict[str, int]] = {}
+    result: _Replicas = {}
     for directory in response.results:
         for topic in directory.topics:
             instance_id, name = naming.split_internal(topic.name)
             if instance_id is None:
                 continue
-            sizes = result.setdefault(instance_id, {})
+            sizes = result.setdefault(instance_id, {}).setdefault(name, {})
             for partition in topic.partitions:
                 if not partition.is_future_key:
-                    sizes[name] = sizes.get(name, 0) + max(0, partition.partition_size)
+                    sizes[partition.partition_index] = max(0, partition.partition_size)
                 await time_slice.pause()
+    return result
+
+
+async def _sum_by_instance(replicas: _Replicas) -> dict[str, int]:
+    time_slice = TimeSlice()
+    result = {}
+    for instance_id, by_topic in replicas.items():
+        total_bytes = 0
+        for sizes in by_topic.values():
+            total_bytes += sum(sizes.values())
+            await time_slice.pause()
+        result[instance_id] = total_bytes
     return result

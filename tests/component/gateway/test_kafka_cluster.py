@@ -219,6 +219,15 @@ def test_an_instance_in_front_of_a_kafka_works_up_to_its_counted_bytes(running: 
     used_bytes, topics = storage()
     assert [(topic["name"], topic["leader_bytes"]) for topic in topics] == [("orders", None)]
     assert used_bytes >= topics[0]["stored_bytes"] > 0
+
+    def listed() -> dict[str, Any]:
+        (topic,) = tenant.get(f"{base}/topics").json()["items"]
+        return dict(topic)
+
+    assert (listed()["name"], listed()["partitions"], listed()["message_count"]) == ("orders", 3, None)
+    replicas = listed()["replication_factor"]
+    eventually(lambda: (listed()["size_bytes"] or 0) * replicas == storage()[0], "the leaders' sizes are measured", 30)
+    eventually(lambda: listed()["produce_bytes_per_s"] is not None, "the traffic is measured", 30)
     assert tenant.get(f"{base}/storage").json()["when_full"] == "stop"
 
     assert tenant.delete(f"{base}/topics/orders?for_good=true").status_code == 204
@@ -286,6 +295,8 @@ def test_pages_of_an_instance_on_a_kafka_cluster_answer(running: Thread) -> None
     ):  # fmt: skip
         answer = browser.get(f"/instances/{instance_id}/{path}", follow=True)
         assert answer.status_code < 500, (path, answer.status_code)
+        if path in ("topics/", "topics/orders/"):
+            assert "orders" in answer.content.decode()
 
 
 def test_secrets_of_the_upstream_are_in_no_answer_and_encrypted_at_rest(

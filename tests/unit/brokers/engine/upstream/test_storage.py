@@ -79,7 +79,7 @@ async def test_replicas_of_instances_are_summed_and_topics_of_others_ignored(ver
     storage = UpstreamStorage(Broker(sizes, version).connect)
     await storage.measure_upstream()
     assert await storage.measure([MINE, THEIRS, "ins-cccccccc"]) == {MINE: 13, THEIRS: 100, "ins-cccccccc": 0}
-    assert storage.stored_by_topic(MINE) == {"a": 12, "b": 1}
+    assert storage.replicas_by_topic(MINE) == {"a": {0: 5, 1: 7}, "b": {0: 1}}
     assert storage.bytes_by_instance[MINE] == 13
 
 
