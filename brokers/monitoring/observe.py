@@ -36,8 +36,8 @@ from brokers.limits import (
     OBSERVE_THREADS,
     SILENT_PATIENCE_S,
 )
-from brokers.models import Broker, Cluster, PortLease
-from brokers.monitoring import second_samples
+from brokers.models import Broker, Cluster
+from brokers.monitoring import kafka_topics, second_samples
 from brokers.monitoring.second_samples import Row, Spans
 from instances.interfaces import (
     Bandwidth,
@@ -291,24 +291,25 @@ class Observed:
         return merge_bandwidth(_query_instance(instance_id, "bandwidth"))
 
     def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
-        if selectors.is_on_kafka(instance_id):
-            return _sizes_on_kafka(instance_id)
-        return merge_topics(_query_instance(instance_id, f"topics?{urlencode({'name': topic})}" if topic else "topics"))
+        path = f"topics?{urlencode({'name': topic})}" if topic else "topics"
+        answers = _query_instance(instance_id, path)
+        if not selectors.is_on_kafka(instance_id):
+            return merge_topics(answers)
+        if topic:
+            answers = replace(answers, bodies=kafka_topics.with_led_partitions(instance_id, topic, answers.bodies))
+        return _sizes_on_kafka(answers, knows_leaders=bool(topic))
 
 
-def _sizes_on_kafka(instance_id: str) -> TopicSizes:
-    """Returns the sizes of an instance on a Kafka cluster. Its gateways know sizes with all replicas; about those at
-    the leaders all are silent.
+def _sizes_on_kafka(answers: Answers, *, knows_leaders: bool) -> TopicSizes:
+    """Returns the sizes of an instance on a Kafka cluster. Without leaders only those with all replicas are known, and
+    all gateways are silent about the others.
     """
-    answers = _query_instance(instance_id, "topics")
-    merged = merge_topics(answers)
-    leases = PortLease.objects.filter(instance_id=instance_id).order_by("broker__number")
-    numbers = leases.values_list("broker__number", flat=True).distinct()
+    numbers = () if knows_leaders else sorted(answers.bodies)
     silent = tuple(BrokerUnresponsive(broker_id=number, reason="knows no sizes") for number in numbers)
     return replace(
-        merged,
-        silent=silent,
-        stored_by_topic=_summed(body.get("stored_by_topic", {}) for body in answers.bodies.values()),
+        merge_topics(answers),
+        silent=answers.silent + silent,
+        stored_by_topic=kafka_topics.stored_by_topic(answers.bodies.values()),
         has_stored_bytes=not answers.silent,
     )
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from brokers import selectors
-from brokers.dataplane.topics import CLEANUP, RETENTION, KafkaTopicAdminClient
 from brokers.limits import TOPIC_PAGES_MAX
-from brokers.monitoring import observe
-from instances.interfaces import TopicDescription
+from brokers.monitoring import kafka_topics, observe
 from instances.topics.interfaces import BrokerTopics, ReportedTopic, TopicReport
-
-# Retention without a limit, as in Kafka.
-UNLIMITED: Final = -1
 
 
 def topic_report(instance_id: str) -> TopicReport:
@@ -24,10 +19,7 @@ def topic_report(instance_id: str) -> TopicReport:
     path = f"/v1/instances/{instance_id}/topic_figures"
     pages, silent = observe.query_all_pages(observe.targets_of_instance(instance_id), path, TOPIC_PAGES_MAX)
     if selectors.is_on_kafka(instance_id):
-        reader = KafkaTopicAdminClient()
-        topics = reader.topics(instance_id)
-        configs = reader.topic_configs(instance_id, [topic.name for topic in topics], (RETENTION, CLEANUP))
-        brokers = {number: _of_gateway(number, bodies[0], topics, configs) for number, bodies in pages.items()}
+        brokers = kafka_topics.report_topics(instance_id, {number: bodies[0] for number, bodies in pages.items()})
     else:
         brokers = {number: _of_broker(bodies) for number, bodies in pages.items()}
     return TopicReport(
@@ -43,38 +35,3 @@ def _of_broker(bodies: Sequence[Mapping[str, Any]]) -> BrokerTopics:
         alive_since_ms=int(bodies[-1]["alive_since_ms"]),
         topics=[ReportedTopic._make(line) for body in bodies for line in body["topics"]],
     )
-
-
-def _of_gateway(
-    number: int,
-    body: Mapping[str, Any],
-    topics: Sequence[TopicDescription],
-    configs: Mapping[str, Mapping[str, str]],
-) -> BrokerTopics:
-    """Returns the report of a gateway: it knows sizes and traffic; topics, leaders and settings are the upstream's."""
-    reported = []
-    for topic in topics:
-        sizes = {int(index): int(size_bytes) for index, size_bytes in body["replicas"].get(topic.name, ())}
-        led_bytes = [
-            sizes[partition.index]
-            for partition in topic.partitions
-            if partition.leader == number and partition.index in sizes
-        ]
-        config = configs.get(topic.name, {})
-        produced_bytes, consumed_bytes = body["traffic"].get(topic.name, (0, 0))
-        reported.append(
-            ReportedTopic(
-                name=topic.name,
-                topic_id=topic.topic_id.replace("-", ""),
-                partition_count=len(topic.partitions),
-                replication_factor=topic.replication_factor,
-                retention_ms=int(config.get(RETENTION, UNLIMITED)),
-                cleanup_policy=config.get(CLEANUP, ""),
-                led_partitions=len(led_bytes),
-                size_bytes=sum(led_bytes),
-                message_count=None,
-                produced_bytes=int(produced_bytes),
-                consumed_bytes=int(consumed_bytes),
-            )
-        )
-    return BrokerTopics(now_ms=int(body["now_ms"]), alive_since_ms=int(body["alive_since_ms"]), topics=reported)

@@ -279,7 +279,8 @@ class AdminPort:
 
     def _topics(self, instance_id: str, name: str) -> dict[str, Any]:
         """Returns the partitions of one topic, or of all without a `name`, that this broker leads, under the tenant's
-        topic names; the storage used by all topics, at a gateway of each; and recent failures of auto-creation.
+        topic names; at a gateway, the sizes of replicas; the storage used by all topics; and recent failures of
+        auto-creation.
         """
         topics: dict[str, list[dict[str, int]]] = {}
         instance = self.services.metadata.current.image.instances[instance_id]
@@ -309,9 +310,10 @@ class AdminPort:
             "topics": topics,
             "hidden": {} if name else self._hidden_bytes(instance),
             "stored_bytes": self.storage.use.measure_now(instance_id),
-            "stored_by_topic": {
-                topic: sum(sizes.values())
+            "replicas": {
+                topic: list(sizes.items())
                 for topic, sizes in (self.storage.use.replicas_by_topic(instance_id) or {}).items()
+                if name in ("", topic)
             },
             "storage_full": self.storage.is_full(instance_id),
             "refused_topics": []
