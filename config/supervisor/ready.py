@@ -106,8 +106,7 @@ class Ready:
                 "bootstrap_servers": instance.bootstrap_servers,
                 "sasl": None if instance.sasl is None else instance.sasl.as_json(),
             },
-            "kafka_bootstrap_servers": self.kafka_bootstrap_servers,
-        }
+        } | ({} if self.kafka_bootstrap_servers is None else {"kafka_bootstrap_servers": self.kafka_bootstrap_servers})
 
     def as_text(self, *, elapsed_s: float, state_dir: Path, is_in_background: bool = False) -> str:
         """Returns the block for people. `is_in_background` means that Ctrl-C does not reach the process."""
