@@ -8,16 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from brokers.dataplane import offsets
-from brokers.dataplane.topics import CLEANUP, RETENTION, KafkaTopicAdminClient
+from brokers.dataplane.topics import KafkaTopicAdminClient
 from instances.groups.interfaces import EARLIEST, LATEST
 from instances.interfaces import TopicDescription
-from instances.topics.interfaces import BrokerTopics, ReportedTopic
 from tenants.errors import NotFound
 
-# Retention without a limit, as in Kafka.
-UNLIMITED: Final = -1
-# Messages are not counted in an instance with more partitions: two offsets of each would be requested.
-COUNTED_PARTITIONS_MAX: Final = 2_000
 _NO_EPOCH: Final = -1
 
 
@@ -38,10 +33,10 @@ def with_led_partitions(
         description = KafkaTopicAdminClient().topic(instance_id, topic)
     except NotFound:
         return dict(bodies)
-    spans = _log_spans(instance_id, [description])
+    spans = log_spans(instance_id, [description])
     rows: dict[int, list[dict[str, int]]] = {}
     for partition in description.partitions:
-        size_bytes = _sizes(bodies.get(partition.leader, {}), topic).get(partition.index)
+        size_bytes = replica_sizes(bodies.get(partition.leader, {}), topic).get(partition.index)
         span = spans.get((topic, partition.index))
         if size_bytes is not None and span is not None:
             row = {
@@ -58,52 +53,7 @@ def with_led_partitions(
     }
 
 
-def report_topics(instance_id: str, bodies: Mapping[int, Mapping[str, Any]]) -> dict[int, BrokerTopics]:
-    """Returns the report of each gateway about all topics of the instance. Raises `Unavailable` if no gateway describes
-    the topics.
-    """
-    reader = KafkaTopicAdminClient()
-    topics = reader.topics(instance_id)
-    configs = reader.topic_configs(instance_id, [topic.name for topic in topics], (RETENTION, CLEANUP))
-    is_counted = sum(len(topic.partitions) for topic in topics) <= COUNTED_PARTITIONS_MAX
-    spans = _log_spans(instance_id, topics) if is_counted else {}
-    return {
-        number: BrokerTopics(
-            now_ms=int(body["now_ms"]),
-            alive_since_ms=int(body["alive_since_ms"]),
-            topics=[_reported(number, body, topic, configs.get(topic.name, {}), spans) for topic in topics],
-        )
-        for number, body in bodies.items()
-    }
-
-
-def _reported(
-    number: int,
-    body: Mapping[str, Any],
-    topic: TopicDescription,
-    config: Mapping[str, str],
-    spans: Mapping[tuple[str, int], LogSpan],
-) -> ReportedTopic:
-    sizes = _sizes(body, topic.name)
-    led = [partition.index for partition in topic.partitions if partition.leader == number and partition.index in sizes]
-    counts = [span.end - span.start for index in led if (span := spans.get((topic.name, index))) is not None]
-    produced_bytes, consumed_bytes = body["traffic"].get(topic.name, (0, 0))
-    return ReportedTopic(
-        name=topic.name,
-        topic_id=topic.topic_id.replace("-", ""),
-        partition_count=len(topic.partitions),
-        replication_factor=topic.replication_factor,
-        retention_ms=int(config.get(RETENTION, UNLIMITED)),
-        cleanup_policy=config.get(CLEANUP, ""),
-        led_partitions=len(led),
-        size_bytes=sum(sizes[index] for index in led),
-        message_count=sum(counts) if len(counts) == len(led) else None,
-        produced_bytes=int(produced_bytes),
-        consumed_bytes=int(consumed_bytes),
-    )
-
-
-def _sizes(body: Mapping[str, Any], topic: str) -> dict[int, int]:
+def replica_sizes(body: Mapping[str, Any], topic: str) -> dict[int, int]:
     """Returns the sizes in bytes of a topic's replicas on one upstream broker, by partition."""
     return {int(index): int(size_bytes) for index, size_bytes in body.get("replicas", {}).get(topic, ())}
 
@@ -117,7 +67,7 @@ def stored_by_topic(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return result
 
 
-def _log_spans(instance_id: str, topics: Sequence[TopicDescription]) -> dict[tuple[str, int], LogSpan]:
+def log_spans(instance_id: str, topics: Sequence[TopicDescription]) -> dict[tuple[str, int], LogSpan]:
     """Returns the offsets of partitions whose leaders answer."""
     partitions = [(topic.name, partition.index) for topic in topics for partition in topic.partitions]
     starts = offsets.bounds(instance_id, partitions, EARLIEST)
