@@ -111,6 +111,8 @@ LAG_PARTITIONS_PER_ROUND_MAX = 5_000
 LAG_OWNERS_PER_ROUND_MAX = 5
 # A list of groups longer than a round is used until all its groups are sampled.
 LAG_GROUPS_LISTED_MAX = 20_000
+# Instances on a Kafka cluster whose groups are listed at once; the next ones follow when all of these are sampled.
+LAG_INSTANCES_LISTED_MAX = 50
 # Large groups are sampled one after the other; the pause after each is its partitions divided by those of a round.
 LAG_LARGE_GROUPS_MAX = 200
 LAG_LARGE_GROUP_PARTITIONS_MAX = 100_000

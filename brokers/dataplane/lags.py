@@ -22,6 +22,8 @@ class ClusterLags:
     Results of brokers that do not answer are missing. Raises `Unavailable` if no broker answers.
     """
 
+    is_partial = False
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._targets = targets(cluster, CLUSTER_USER)

@@ -14,20 +14,23 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from django.core.cache import cache
 
+from brokers.dataplane.kafka_lags import KafkaClusterLags
 from brokers.dataplane.lags import ClusterLags
 from brokers.limits import (
     LAG_GROUPS_LISTED_MAX,
     LAG_GROUPS_PER_ROUND_MAX,
+    LAG_INSTANCES_LISTED_MAX,
     LAG_LARGE_GROUP_PARTITIONS_MAX,
     LAG_LARGE_GROUPS_MAX,
     LAG_OWNERS_PER_ROUND_MAX,
     LAG_PARTITIONS_PER_ROUND_MAX,
 )
-from brokers.models import Cluster
+from brokers.models import Cluster, Placement
 from instances.groups import lag_history
 from instances.groups.interfaces import CommittedOffset, Partition
 from instances.limits import LAG_PARTITIONS_PER_GROUP_MAX
@@ -41,7 +44,9 @@ PROGRESS_KEPT_S = 3_600
 
 
 class LagQueries(Protocol):
-    """The queries of a round to a cluster; implemented by `brokers.dataplane.lags.ClusterLags`."""
+    """The queries of a round to a cluster. `is_partial`: a list has the groups of some instances."""
+
+    is_partial: bool
 
     def group_ids(self) -> list[str]: ...
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]: ...
@@ -68,10 +73,28 @@ def sample_all(now_ms: int) -> int:
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("lags.cluster_failed", cluster_id=cluster.pk):
             try:
-                sampled += sample(cluster.pk, ClusterLags(cluster), now_ms)
+                sampled += sample(cluster.pk, _queries(cluster), now_ms)
             except DomainError as error:
                 logger.info("lags of cluster %s are not sampled: %s", cluster.pk, error.detail)
     return sampled
+
+
+def _queries(cluster: Cluster) -> LagQueries:
+    if cluster.is_kafka:
+        return KafkaClusterLags(cluster, partial(_next_instances, cluster))
+    return ClusterLags(cluster)
+
+
+def _next_instances(cluster: Cluster) -> list[str]:
+    """Returns the ids of the cluster's next instances, in turn."""
+    key = f"lags:{cluster.pk}:instance"
+    after = cache.get(key, "")
+    placements = Placement.objects.filter(cluster=cluster).order_by("instance_id")
+    ids = placements.values_list("instance_id", flat=True)
+    result = list(ids.filter(instance_id__gt=after)[:LAG_INSTANCES_LISTED_MAX])
+    result += ids.filter(instance_id__lte=after)[: LAG_INSTANCES_LISTED_MAX - len(result)]
+    cache.set(key, result[-1] if result else "", PROGRESS_KEPT_S)
+    return result
 
 
 def sample(cluster_id: str, lags: LagQueries, now_ms: int) -> int:
@@ -84,7 +107,8 @@ def sample(cluster_id: str, lags: LagQueries, now_ms: int) -> int:
 
 
 def _sample_due(lags: LagQueries, position: RoundPosition, now_ms: int) -> int:
-    if len(position.due) < LAG_GROUPS_PER_ROUND_MAX:
+    # What is still due is in no list of other instances.
+    if len(position.due) < (1 if lags.is_partial else LAG_GROUPS_PER_ROUND_MAX):
         position.due = next_ids(lags.group_ids(), position.after)
     # Known large groups are left out: they would be queried for all their partitions only to be skipped again.
     large = set(position.large)

@@ -65,6 +65,7 @@ VARIABLES = {
     ),
     "PENSTOCK_LOG_JSON": "JSON lines unless `0`",
     "PENSTOCK_LOG_LEVEL": "`INFO` by default",
+    "PENSTOCK_APACHE_KAFKA_JARS": "folder with the jars of an Apache Kafka, for `up --kafka` and for tests against one",
     "PENSTOCK_NATIVE": "`0` builds and uses no compiled modules",
     "PENSTOCK_NATIVE_DIR": "where builds of compiled modules lie; `.native/` of the checkout by default",
     "PENSTOCK_NATIVE_NOTE": "the file by which an agent tells its brokers about the build; set by the agent",

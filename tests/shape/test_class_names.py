@@ -58,7 +58,6 @@ SHORT_MODULES = {
     "brokers/dataplane/user_messages.py": "the calls that kafka-python does not define",
     "brokers/monitoring/storage_sampling.py": "the work of one task",
     "brokers/monitoring/topic_clients.py": "implementation of one interface of instances",
-    "brokers/monitoring/topic_report.py": "implementation of one interface of instances",
     "config/embedded/niceness.py": "runs between fork and exec, and imports nothing",
     "config/translations.py": "the catalogs' build, also run alone",
     "config/web/published.py": "the limits that the web server publishes",

@@ -24,6 +24,8 @@ LONG = "x" * 249
 class FakeLags:
     """Groups with offsets by (instance, group, topic, partition); each log ends at 100."""
 
+    is_partial = False
+
     def __init__(self, offsets: Mapping[tuple[str, str, str, int], int]) -> None:
         self.found: dict[str, list[CommittedOffset]] = {}
         for (instance, group, topic, index), offset in offsets.items():
@@ -184,3 +186,21 @@ def test_an_instance_whose_sample_cannot_be_kept_keeps_no_other_waiting(monkeypa
         lag_sampling.sample("c", lags, NOW_MS)
     assert [line["instance_id"] for line in written if line["event"] == "lags.instance_failed"] == [ONE]
     assert latest(OTHER) == {"g": {"t": 20}}
+
+
+def test_lists_of_some_instances_leave_out_no_group_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a Kafka cluster a list has the groups of some instances: the next one comes when all of these are sampled."""
+    monkeypatch.setattr(lag_sampling, "LAG_GROUPS_PER_ROUND_MAX", 2)
+    groups = {(instance, f"g{number}", "orders", 0): 90 for instance in (ONE, OTHER) for number in range(3)}
+    lags = FakeLags(groups)
+    lags.is_partial = True
+    all_ids, turns = sorted(lags.found), iter([ONE, OTHER, ONE, OTHER])
+
+    def next_groups() -> list[str]:
+        owner = next(turns)
+        return [group for group in all_ids if group.startswith(owner)]
+
+    monkeypatch.setattr(lags, "group_ids", next_groups)
+    sampled = [lag_sampling.sample("cl-kafka", lags, NOW_MS + number) for number in range(4)]
+    assert sampled == [2, 1, 2, 1]
+    assert latest(ONE).keys() == latest(OTHER).keys() == {"g0", "g1", "g2"}

@@ -21,11 +21,12 @@ from brokers.contract.usage import USAGE_TOPIC
 from brokers.dataplane import admin_client
 from brokers.infra import zookeeper
 from brokers.models import Cluster, Host, Placement
-from brokers.monitoring import observe
+from brokers.monitoring import lag_sampling, observe
 from brokers.operations import job_runner
 from brokers.operations.hosts import add_host
 from brokers.provisioning.reconciler import reconcile
 from instances import interfaces
+from instances.groups import lag_history
 from instances.models import Instance
 from instances.topics import table
 from tenants.actors import system_actor
@@ -275,6 +276,12 @@ def test_groups_and_topics_are_administered_as_on_own_brokers(running: Thread) -
     assert shown["lag"] == 0, shown
     answer = tenant.post(f"{base}/groups/readers/offsets", {"to": "earliest"})
     assert answer.status_code == 200, answer.content
+    now_ms = time.time_ns() // 1_000_000
+    assert lag_sampling.sample_all(now_ms) == 1
+    assert lag_history.latest_lags(instance_id, now_ms) == {"readers": (now_ms, {"orders": RECORDS})}
+    table.rebuild(instance_id)
+    (listed_topic,) = tenant.get(f"{base}/topics").json()["items"]
+    assert (listed_topic["groups"], listed_topic["lag"]) == (1, RECORDS)
     with consuming(app, "orders", "readers") as consumer:
         assert len(read(consumer, RECORDS)) == RECORDS, "from the beginning again"
     eventually(lambda: tenant.delete(f"{base}/groups/readers").status_code == 204, "the empty group is deleted")
