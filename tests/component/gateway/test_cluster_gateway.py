@@ -91,7 +91,7 @@ def produce(config: dict[str, Any], topic: str, count: int, size: int = 100) -> 
 
 def test_clients_exchange_records_through_the_gateways_of_a_cluster(instance: TestInstance) -> None:
     config = config_of(instance)
-    topic = create(AdminClient(config), "exchanged")
+    topic = create(AdminClient(config), "exchanged-in-cluster")
     produce(config, topic, RECORDS)
     with consuming(config, topic, "readers") as consumer:
         assert len({message.key() for message in read(consumer, RECORDS)}) == RECORDS
