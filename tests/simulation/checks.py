@@ -108,7 +108,7 @@ def _check_producers(log: Log, batches: list[Written]) -> None:
     """Checks that the last batch of every producer is recognised as a duplicate when it is sent again."""
     latest = {written.producer_id: written for written in batches if written.producer_id >= 0}
     for producer, written in latest.items():
-        known = log.producers.check(producer, 0, written.first_sequence, written.last - written.first)
+        known = log.producers.check_sequence(producer, 0, written.first_sequence, written.last - written.first)
         assert isinstance(known, CachedBatch), f"producer {producer} may repeat offset {written.first}: {known}"
         assert known.last_offset == written.last
     assert log.producers.end_offset == log.log_end_offset

@@ -126,7 +126,7 @@ class LogCleaning:
         try:
             await asyncio.to_thread(work.flush_log)
         except StorageFailed as failure:
-            self._table.directory_failed(failure)
+            self._table.on_directory_failure(failure)
             durable = False
         self._cleaner.finish_flush(work)
         return durable and (not work.is_first or await self._checkpoint(work.partition.log.root))
@@ -144,7 +144,7 @@ class LogCleaning:
             async with self._checkpoint_lock:
                 await asyncio.to_thread(self._cleaner.checkpoint(root).write)
         except StorageFailed as failure:
-            self._table.storage_failed(failure)
+            self._table.on_storage_failure(failure)
             return False
         return True
 

@@ -30,22 +30,22 @@ class RootLoader:
         root: LogRoot,
         files: OpenFiles,
         config: TopicConfig,
-        storage_failed: Callable[[StorageFailed], None],
+        on_storage_failure: Callable[[StorageFailed], None],
         now_ms: int,
     ) -> None:
         """Reads the checkpoint files. Raises StorageFailed."""
         self._root = root
         self._files = files
         self._config = config
-        self._storage_failed = storage_failed
+        self._on_storage_failure = on_storage_failure
         self._now_ms = now_ms
         self._unreadable: dict[str, str] = {}
         unreadable = self._unreadable
-        self._recovery_points = checkpoints.known_offsets(root.path, checkpoints.RECOVERY_POINTS, unreadable)
-        self._start_offsets = checkpoints.known_offsets(root.path, checkpoints.LOG_START_OFFSETS, unreadable)
-        self._high_watermarks = checkpoints.known_offsets(root.path, checkpoints.HIGH_WATERMARKS, unreadable)
-        self._cleaned = checkpoints.known_offsets(root.path, checkpoints.CLEANED_OFFSETS, unreadable)
-        self._dense_from = checkpoints.dense_from(root.path, self._recovery_points)
+        self._recovery_points = checkpoints.read_offsets_or_empty(root.path, checkpoints.RECOVERY_POINTS, unreadable)
+        self._start_offsets = checkpoints.read_offsets_or_empty(root.path, checkpoints.LOG_START_OFFSETS, unreadable)
+        self._high_watermarks = checkpoints.read_offsets_or_empty(root.path, checkpoints.HIGH_WATERMARKS, unreadable)
+        self._cleaned = checkpoints.read_offsets_or_empty(root.path, checkpoints.CLEANED_OFFSETS, unreadable)
+        self._dense_from = checkpoints.dense_offset_by_log(root.path, self._recovery_points)
         self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
         # After a crash, a new log of such a name would get the offsets that these files contain for an earlier log.
         self.listed = self.checkpointed | self._high_watermarks.keys()
@@ -127,7 +127,7 @@ class RootLoader:
         return partition
 
     def _partition(self, on_disk: FoundPartition, log: Log) -> Partition:
-        return Partition(log, on_disk.topic_id, self._config, self._storage_failed)
+        return Partition(log, on_disk.topic_id, self._config, self._on_storage_failure)
 
 
 def assign_topic_id(partition: Partition, topic_id: bytes) -> None:
@@ -135,6 +135,6 @@ def assign_topic_id(partition: Partition, topic_id: bytes) -> None:
     try:
         write_topic_id(Path(partition.log.directory), topic_id, partition.log.root)
     except StorageFailed as failure:
-        partition.storage_failed(failure)
+        partition.on_storage_failure(failure)
         raise
     partition.topic_id = topic_id

@@ -55,11 +55,11 @@ def append_state(
     if producer_id >= 0:
         producers = log.producers
         is_open = producers.has_open_transaction(producer_id, epoch)
-        begins = attributes & layout.TRANSACTIONAL and not is_open
+        opens_transaction = attributes & layout.TRANSACTIONAL and not is_open
         if (
-            begins
+            opens_transaction
             and verification_token != UNVERIFIED_OK
-            and not producers.verifications.holds(producer_id, verification_token)
+            and not producers.verifications.is_valid(producer_id, verification_token)
         ):
             return AppendResult(error_codes.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
         code = producers.check_epoch(producer_id, epoch)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from brokers.engine.cluster.image import BrokerInfo
-from brokers.engine.partitions.following import CorruptFetch, LeftBehind, append_fetched, has_holes
+from brokers.engine.partitions.following import CorruptFetch, FollowerBehindLogStart, append_fetched, has_holes
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.fast_codec_replica_fetch import FetchedPartition, ReplicaFetchEncoder, decode_replica_fetch
@@ -323,7 +323,7 @@ class Fetcher:
                     last = first
             start_before, end_before = partition.log.log_start_offset, partition.log.log_end_offset
             count = append_fetched(partition, buffer[first:last], high_watermark, start_offset, now_ms)
-        except LeftBehind:
+        except FollowerBehindLogStart:
             # No local record is useful, as if the log ended before the leader's log start.
             self._on_error(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
             return

@@ -133,5 +133,5 @@ class FollowerThrottle:
         return (
             throttled is not None
             and self._context.throttle.is_limited
-            and throttled.holds(followed.partition.index, self._context.broker_id)
+            and throttled.includes(followed.partition.index, self._context.broker_id)
         )

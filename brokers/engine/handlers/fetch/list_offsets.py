@@ -119,7 +119,7 @@ class _Lookup:
             isolation=self.isolation,
             version=self.context.version,
             current_leader_epoch=wanted.current_leader_epoch,
-            wait=wait,
+            may_wait=wait,
         )
 
     def _set_result(self, response: ListOffsetsPartitionResponse, result: ListedOffset) -> None:

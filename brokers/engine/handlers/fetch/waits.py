@@ -52,7 +52,7 @@ def _on_prefetched(
     _release(prefetched)
     if not prefetching.cancelled() and prefetching.exception() is None:
         for partition, error in prefetching.result():
-            partition.disk_failed(error)
+            partition.report_disk_failure(error)
 
 
 def _prefetch(uncached_reads: Sequence[UncachedRead]) -> list[tuple[Partition, OSError]]:

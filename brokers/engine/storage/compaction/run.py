@@ -244,7 +244,7 @@ def _marker_kind_of(header: BatchHeader, data: memoryview) -> int | None:
 
 def _read_aborted_index(directory: str, base_offset: int) -> dict[int, Aborted]:
     path = f"{directory}/{base_name(base_offset)}{TRANSACTION_INDEX_SUFFIX}"
-    index = AbortedIndex(path, Path(directory).parent, base_offset, fresh=False)
+    index = AbortedIndex(path, Path(directory).parent, base_offset, is_new=False)
     entries = [index.entry(number) for number in range(len(index))]
     return {entry.marker_offset: entry for entry in entries}
 

@@ -19,8 +19,8 @@ from brokers.engine.storage.segment import (
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 # Files of every rewritten segment, and the one that only a segment with aborted transactions has.
-PARTS: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-ABORTED_PART: Final = TRANSACTION_INDEX_SUFFIX
+REQUIRED_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+ABORTED_SUFFIX: Final = TRANSACTION_INDEX_SUFFIX
 
 
 class CleanedSegment:
@@ -47,9 +47,9 @@ class CleanedSegment:
         stem = f"{directory}/{base_name(base_offset)}"
         root = Path(directory).parent
         self.path = stem + LOG_SUFFIX + CLEANED_SUFFIX
-        self.offset_index = OffsetIndex(stem + INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
-        self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
-        self.aborted = AbortedIndex(stem + ABORTED_PART + CLEANED_SUFFIX, root, base_offset, fresh=True)
+        self.offset_index = OffsetIndex(stem + INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, is_new=True)
+        self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, is_new=True)
+        self.aborted = AbortedIndex(stem + ABORTED_SUFFIX + CLEANED_SUFFIX, root, base_offset, is_new=True)
         self.size_bytes = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
@@ -77,7 +77,7 @@ class CleanedSegment:
         if len(self._buffer) >= self._buffer_bytes:
             self._write()
 
-    def add_rest(self, data: bytes) -> None:
+    def add_trailing_bytes(self, data: bytes) -> None:
         """Appends bytes that are no batch, behind all batches; no index names them."""
         self.size_bytes += len(data)
         self._buffer += data

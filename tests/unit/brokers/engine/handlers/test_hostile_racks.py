@@ -69,7 +69,7 @@ async def test_a_follower_refuses_a_reader_whose_right_goes_while_it_waits(zones
     assert values((await fetch(alice, TOPIC, rack="west")).records) == [b"a"]
     request = fetch_request(TOPIC, 1, rack="west", max_wait_ms=30_000)
     waiting = asyncio.create_task(alice.call(ApiKey.FETCH, 12, request))
-    await zones.trio.until(lambda: len(zones.replica(2).waits) == 1)
+    await zones.trio.until(lambda: len(zones.replica(2).delayed_operations) == 1)
 
     right = acl("User:alice", AclOperation.READ, ResourceType.TOPIC, TOPIC, permission=Permission.DENY)
     assert await create_acls(owner, right) == [0]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.partitions.delayed_operations import DelayedReplication
-from brokers.engine.partitions.leadership import SWEPT_MIN, Leadership
+from brokers.engine.partitions.leadership import SWEEP_COUNT_MIN, Leadership
 
 NEVER = 1 << 40
 
@@ -108,11 +108,11 @@ def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], wa
 
 def test_expired_requests_do_not_accumulate() -> None:
     made = leadership()
-    for number in range(10 * SWEPT_MIN):
+    for number in range(10 * SWEEP_COUNT_MIN):
         item = wait()
         made.await_commit(item, NEVER + number)
         item.expire()
-    assert len(made.delayed_operations()) <= SWEPT_MIN
+    assert len(made.delayed_operations()) <= SWEEP_COUNT_MIN
 
 
 def test_a_hundred_thousand_pending_requests_do_not_slow_an_append() -> None:

@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.partitions.leadership import Leadership
-from brokers.engine.partitions.progress import FollowerProgress, effective_minimum, may_join, out_of_sync_replicas
+from brokers.engine.partitions.progress import (
+    FollowerProgress,
+    effective_min_insync_replicas,
+    may_join,
+    out_of_sync_replicas,
+)
 
 
 @given(st.integers(0, 50), st.lists(st.integers(-1, 60), max_size=4))
@@ -42,4 +47,4 @@ def test_members_leave_when_behind_too_long_and_join_when_they_have_everything_c
     assert may_join(quick, 40, 45)
     assert not may_join(slow, 40, 0)
     assert not may_join(slow, 20, 31)
-    assert effective_minimum(2, 1) == 1
+    assert effective_min_insync_replicas(2, 1) == 1

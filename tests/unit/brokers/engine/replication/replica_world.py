@@ -280,7 +280,7 @@ class ReplicaWorld:
         return outcome
 
     def _answer(self, replica: Replica, partition: Partition, session: FollowerSession, found: Partition | None) -> str:
-        line = session.next_ready()
+        line = session.pop_ready()
         if line is None:
             assert found is not None
             append_fetched(partition, memoryview(b""), found.high_watermark, found.log_start_offset, NOW_MS)

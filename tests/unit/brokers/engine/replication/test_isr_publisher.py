@@ -272,7 +272,7 @@ async def test_the_high_watermark_does_not_wait_for_a_stopping_broker(world: Fet
 async def test_a_new_leader_with_a_failed_disk_transfers_the_leadership(world: FetcherContext) -> None:
     """LOG-3: it was in sync a moment ago, and only it knows of its disk."""
     world.show(topic(REPLICAS, 1, leader=2, epoch=1))
-    world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
+    world.table.on_directory_failure(StorageFailed(world.partition.log.root, OSError("gone")))
     world.publisher.check_disks()
 
     world.show(topic(REPLICAS, 2, leader=1, epoch=2))
@@ -289,7 +289,7 @@ async def test_the_leadership_on_a_failed_disk_moves_as_soon_as_possible(world: 
     living = world.current.image.brokers
     stopping = {id: info(id, stopping=id != 1) for id in REPLICAS}
     world.current.publish(world.current.image.with_changes(ImageDelta(brokers=stopping)))
-    world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
+    world.table.on_directory_failure(StorageFailed(world.partition.log.root, OSError("gone")))
     world.publisher.check_disks()
     await asyncio.sleep(isr_publisher.COLLECTION_DELAY_S * 2)
     assert world.store.writes == []
