@@ -88,7 +88,7 @@ class OwnedConnection(Protocol):
 
     peer_host: str
     # Number of `Listeners.sweep` calls since bytes were received, a backlog of output made progress, or `is_waiting`.
-    idle_ticks: int
+    idle_sweeps: int
     inbound: InboundFrames
 
     @property

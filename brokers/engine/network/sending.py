@@ -128,15 +128,15 @@ class Outgoing:
         """Sends as much as possible. Returns True if everything is sent. Raises OSError, also for the file."""
         parts = self.parts
         sent_now = 0
-        last = len(parts) - 1
-        while self._index <= last:
+        last_index = len(parts) - 1
+        while self._index <= last_index:
             part = parts[self._index]
             try:
                 if isinstance(part, bytes):
-                    flags = MSG_NOSIGNAL if self._index == last else MSG_NOSIGNAL | MSG_MORE
-                    rest = memoryview(part)[self._part_sent_bytes :] if self._part_sent_bytes else part
-                    count = sock.send(rest, flags)
-                    if count < len(rest):
+                    flags = MSG_NOSIGNAL if self._index == last_index else MSG_NOSIGNAL | MSG_MORE
+                    remaining = memoryview(part)[self._part_sent_bytes :] if self._part_sent_bytes else part
+                    count = sock.send(remaining, flags)
+                    if count < len(remaining):
                         self._part_sent_bytes += count
                         return False
                     self._part_sent_bytes = 0
@@ -192,10 +192,10 @@ class Outgoing:
         self._cached_until = uncached.position + length
 
     def finish(self) -> None:
-        whole = self._index == len(self.parts)
+        is_complete = self._index == len(self.parts)
         for part in self.parts[self._index :]:
             if not isinstance(part, bytes):
                 part.release()
         if self._on_written is not None:
             on_written, self._on_written = self._on_written, None
-            on_written(self._slice_sent_bytes + (self._joined_bytes if whole else 0))
+            on_written(self._slice_sent_bytes + (self._joined_bytes if is_complete else 0))

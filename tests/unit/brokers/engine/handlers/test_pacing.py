@@ -110,7 +110,7 @@ async def test_a_client_that_leaves_is_noticed_after_an_event_whose_bytes_were_a
 
     await client.close()
 
-    await house.broker.until(lambda: connection.closed)
+    await house.broker.until(lambda: connection.is_closed)
 
 
 @pytest.mark.parametrize("was_kept", [True, False], ids=["its request was read before", "it is muted"])
@@ -131,14 +131,14 @@ async def test_a_client_that_leaves_is_noticed_after_the_turn_of_its_instance(ho
     connection._stop_reading()
     connection._busy |= Busy.QUEUED if was_kept else Busy.QUEUED | Busy.MUTED
     if was_kept:
-        connection._resume_scheduled = True
-        connection.inbound.keep(client.frame(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=60_000)))
+        connection._is_resume_scheduled = True
+        connection.inbound.set_pending(client.frame(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=60_000)))
 
     connection.on_turn()
     assert connection.busy == (Busy.PROCESSING if was_kept else Busy.MUTED)
     await client.close()
 
-    await house.broker.until(lambda: connection.closed)
+    await house.broker.until(lambda: connection.is_closed)
 
 
 async def test_a_raised_limit_ends_the_silence_of_those_who_wait(house: House) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from brokers.engine.network.proxy_protocol import (
     FIXED_BYTES,
     HEADER_BYTES_MAX,
-    REST_BYTES_MAX,
     SIGNATURE,
+    VARIABLE_BYTES_MAX,
     NotProxyHeader,
     client_of,
     missing_bytes,
@@ -40,7 +40,7 @@ def read(stream: bytes) -> tuple[bytes, bytes]:
     return received, stream
 
 
-@given(st.ip_addresses(), st.binary(max_size=REST_BYTES_MAX - 36), st.binary(max_size=50))
+@given(st.ip_addresses(), st.binary(max_size=VARIABLE_BYTES_MAX - 36), st.binary(max_size=50))
 def test_the_client_is_known_and_what_follows_is_left_to_it(
     client: ipaddress.IPv4Address | ipaddress.IPv6Address, extra: bytes, request: bytes
 ) -> None:
@@ -73,11 +73,11 @@ def test_a_header_torn_anywhere_is_the_same_header(data: st.DataObject) -> None:
 
 
 def test_the_longest_header_is_read_and_one_byte_more_is_refused() -> None:
-    longest = header("192.0.2.7", bytes(REST_BYTES_MAX - 12))
+    longest = header("192.0.2.7", bytes(VARIABLE_BYTES_MAX - 12))
     assert len(longest) == HEADER_BYTES_MAX
     assert client_of(longest) == "192.0.2.7"
     with pytest.raises(NotProxyHeader, match="537 bytes"):
-        missing_bytes(header("192.0.2.7", bytes(REST_BYTES_MAX - 11))[:FIXED_BYTES])
+        missing_bytes(header("192.0.2.7", bytes(VARIABLE_BYTES_MAX - 11))[:FIXED_BYTES])
 
 
 @pytest.mark.parametrize("version_command", [0x20, 0x2F, 0x11, 0x31, 0x22])
