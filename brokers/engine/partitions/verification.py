@@ -54,7 +54,7 @@ def check_transactional(log: Log, checked: CheckedBatch, verification_token: int
     ):
         return AppendResult(error_codes.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
     code = producers.check_epoch(producer_id, epoch)
-    if not code and verifications.overtakes(producer_id, epoch, sequence):
+    if not code and verifications.is_out_of_order(producer_id, epoch, sequence):
         code = error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     if not code:
         error_code = producers.check_sequence(producer_id, epoch, sequence, last_delta, True)

@@ -67,7 +67,7 @@ class LogRoot:
         """Locks and claims the root. Raises DirectoryRefused or StorageFailed."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock_fd = os.lock_and_claim(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock that Apache Kafka's brokers take

@@ -149,7 +149,7 @@ class OpenFiles:
         """Registers a file that was opened, and closes others if too many are open."""
         self._open_files[file] = None
         if len(self._open_files) > self.limit:
-            self._sweep(keep=file)
+            self._sweep(kept_file=file)
 
     def on_closed(self, file: SegmentFile) -> None:
         """Removes a file that was closed."""
