@@ -34,7 +34,7 @@ def registry(instances: int, layout: Layout) -> AccountingRegistry:
     """Returns the accountings of broker 1 for a number of instances."""
     result = AccountingRegistry()
     for number in range(instances):
-        accounting = result.of(f"ins-{number:08d}")
+        accounting = result.get_or_create(f"ins-{number:08d}")
         accounting.shares.update(1, layout, BOUGHT_BPS, BOUGHT_BPS, 0)
     return result
 

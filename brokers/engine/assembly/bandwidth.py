@@ -81,11 +81,11 @@ class Bandwidth:
         if replica_layout is not None:
             self.consume_layouts[instance_id] = replica_layout
         now_ms = self._services.clock.monotonic_ms()
-        accounting = self._services.accounting.accountings.of(instance_id)
+        accounting = self._services.accounting.accountings.get_or_create(instance_id)
         accounting.shares.update(broker_id, layout, document.produce_bps, document.consume_bps, now_ms, replica_layout)
         accounting.client_shares.update(broker_id, layout, now_ms, replica_layout)
         policies = {layout.effective_policy, (replica_layout or layout).effective_policy}
-        accounting.topic_quotas.layout_changed(is_pooled=POOLED in policies)
+        accounting.topic_quotas.on_layout_changed(is_pooled=POOLED in policies)
 
     def _layout(self, instance: InstanceImage, counts: Counter[int], moves: int) -> Layout:
         broker_id, document = self._services.broker_id, instance.document

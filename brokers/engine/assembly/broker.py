@@ -246,7 +246,7 @@ class Broker:
             callback = quota_callback.load(config.quota_callback, config.overrides, self.clock.monotonic_ms)
         return AccountingRegistry(
             config.quota_burst_ms,
-            counters.numbers_for,
+            counters.allocate_numbers,
             config.quota_window,
             config.controller_quota_window,
             callback,

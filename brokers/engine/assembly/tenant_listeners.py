@@ -251,7 +251,7 @@ class TenantListeners:
     def _on_held_back(self, listener: str, cause: str | None, delay_ms: int) -> None:
         """Records the cause in the instance's throttle log, for "Why am I slow?"."""
         if listener in self._applied:
-            accounting = self._services.accounting.accountings.of(listener)
+            accounting = self._services.accounting.accountings.get_or_create(listener)
             accounting.record_connection(_rule_of(cause), delay_ms, self._services.clock.now_ms())
 
     def _connections_per_s(self, instance_id: str, address: str) -> AddressLimit | None:

@@ -45,12 +45,12 @@ class ThrottleEntry:
     longest_ms: int = 0
     recent_delays_ms: list[int] = field(default_factory=list)
 
-    def percentile_ms(self, part: float) -> int:
-        """Returns the percentile of the latest delays at `part` (0 to 1); 0 before the first delay."""
+    def percentile_ms(self, fraction: float) -> int:
+        """Returns the percentile of the latest delays at `fraction` (0 to 1); 0 before the first delay."""
         if not self.recent_delays_ms:
             return 0
         ordered = sorted(self.recent_delays_ms)
-        return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+        return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
 
 
 @dataclass(slots=True)
@@ -70,16 +70,16 @@ class Ledger:
     `all_totals` are the totals of all instances, which the caller shares among ledgers.
     """
 
-    __slots__ = ("_all_totals", "_entries", "minutes", "totals")
+    __slots__ = ("_all_totals", "_entry_by_key", "minutes", "totals")
 
     def __init__(self, all_totals: Totals | None = None) -> None:
-        self._entries: dict[Key, ThrottleEntry] = {}
+        self._entry_by_key: dict[Key, ThrottleEntry] = {}
         self._all_totals: Totals = {} if all_totals is None else all_totals
         self.totals: Totals = {}
         self.minutes = ThrottledMinutes()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entry_by_key)
 
     def record(
         self,
@@ -121,12 +121,12 @@ class Ledger:
     def _entry(
         self, key: Key, limit_per_s: float | None, whole_limit_per_s: float | None, now_ms: int
     ) -> ThrottleEntry:
-        entry = self._entries.get(key)
+        entry = self._entry_by_key.get(key)
         if entry is None:
-            if len(self._entries) >= ENTRIES_MAX:
-                quietest = min(self._entries, key=lambda candidate: self._entries[candidate].last_ms)
-                del self._entries[quietest]
-            entry = self._entries[key] = ThrottleEntry(limit_per_s, whole_limit_per_s, now_ms, now_ms)
+            if len(self._entry_by_key) >= ENTRIES_MAX:
+                oldest_key = min(self._entry_by_key, key=lambda candidate: self._entry_by_key[candidate].last_ms)
+                del self._entry_by_key[oldest_key]
+            entry = self._entry_by_key[key] = ThrottleEntry(limit_per_s, whole_limit_per_s, now_ms, now_ms)
         elif now_ms - max(entry.last_ms, entry.until_ms) > BURST_GAP_MS:
             entry.burst_since_ms = now_ms
             entry.bursts += 1
@@ -144,7 +144,7 @@ class Ledger:
 
     def as_json(self, now_ms: int) -> list[dict[str, object]]:
         """Returns the entries for the admin port, the latest delay first."""
-        ordered = sorted(self._entries.items(), key=lambda pair: -pair[1].last_ms)
+        ordered = sorted(self._entry_by_key.items(), key=lambda pair: -pair[1].last_ms)
         return [_entry_json(key, entry, now_ms) for key, entry in ordered]
 
     def totals_json(self) -> dict[str, list[int]]:

@@ -95,9 +95,9 @@ async def test_a_follower_delays_a_reader_over_a_limit_and_says_why(zones: Zones
 
     assert delayed.throttle_time_ms > 1_000
     assert delayed.responses == []
-    (entry,) = zones.services(2).accounting.accountings.of(MINE).ledger.as_json(0)
+    (entry,) = zones.services(2).accounting.accountings.get_or_create(MINE).ledger.as_json(0)
     assert entry["rule"]["quota"] == "consumer_byte_rate"
-    assert not zones.services(1).accounting.accountings.of(MINE).ledger.as_json(0)
+    assert not zones.services(1).accounting.accountings.get_or_create(MINE).ledger.as_json(0)
 
 
 async def test_a_client_that_names_every_partition_is_sent_away_in_turns_and_leaves_nothing(zones: Zones) -> None:

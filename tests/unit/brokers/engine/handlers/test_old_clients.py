@@ -352,7 +352,7 @@ async def test_old_traffic_is_metered_like_any(house: House) -> None:
     line, _ = await old_fetch(house, version=1)
 
     stored = len((await fetch(house.mine, "orders", max_wait_ms=0)).records)
-    counters = house.broker.broker.services.accounting.accountings.of(MINE).usage.counters()
+    counters = house.broker.broker.services.accounting.accountings.get_or_create(MINE).usage.counters()
     counted = {counter.key[3]: counter.bytes for counter in counters}
     assert counted == {"produce": stored, "consume": len(line.records) + stored}
 

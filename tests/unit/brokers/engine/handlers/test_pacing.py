@@ -79,7 +79,7 @@ async def test_a_client_that_goes_while_it_waits_leaves_its_place_to_the_next(ho
     leaves = [await house.broker.client(house.my_port) for _ in range(5)]
     for client in leaves:
         await client.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"y" * 50_000)))
-    limiter = house.broker.broker.accountings.of(MINE).shares.produce
+    limiter = house.broker.broker.accountings.get_or_create(MINE).shares.produce
     assert limiter is not None
     await house.broker.until(lambda: limiter.debt_watcher is not None and len(limiter.debt_watcher) >= len(leaves))
     for client in leaves:

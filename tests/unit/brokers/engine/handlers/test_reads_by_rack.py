@@ -147,7 +147,7 @@ async def test_records_that_a_follower_sends_are_metered_and_limited_there(zones
     await fetch(zones.at[2], TOPIC, rack="west")
     services = zones.services(2)
     await zones.trio.until(lambda: services.accounting.totals.consume_bytes == len(records))
-    accounting = services.accounting.accountings.of(MINE)
+    accounting = services.accounting.accountings.get_or_create(MINE)
     (usage,) = [counter for counter in accounting.usage.counters() if counter.key[3] == "consume"]
     assert usage.bytes == len(records)
     assert accounting.shares.consume.admitted_bytes >= len(records)

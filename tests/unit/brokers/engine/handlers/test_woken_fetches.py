@@ -36,7 +36,7 @@ def led(house: House, index: int = 0) -> Partition:
 
 
 def charged_us(house: House) -> int:
-    return house.broker.broker.services.accounting.accountings.of(MINE).request_time.used_us
+    return house.broker.broker.services.accounting.accountings.get_or_create(MINE).request_time.used_us
 
 
 async def all_waiting(house: House, partitions: list[int], count: int, wait_ms: int = WAIT_MS) -> list[WireClient]:

@@ -221,10 +221,10 @@ def test_the_traffic_ring_adds_up_second_by_second(events: list[tuple[int, str, 
         now_ms += wait_s * 1_000
         row = expected.setdefault(now_ms // 1_000 * 1_000, [0, 0])
         if direction == "in":
-            ring.produced(count, now_ms)
+            ring.add_produced(count, now_ms)
             row[0] += count
         else:
-            ring.consumed(count, now_ms)
+            ring.add_consumed(count, now_ms)
             row[1] += count
 
     assert {point[0]: point[1:3] for point in ring.points(0, now_ms)} == expected
@@ -233,8 +233,8 @@ def test_the_traffic_ring_adds_up_second_by_second(events: list[tuple[int, str, 
 def test_the_traffic_ring_keeps_fifteen_minutes() -> None:
     ring = Traffic()
     for second in range(1, traffic.SECONDS_KEPT + 100):
-        ring.produced(1, second * 1_000)
-    ring.delayed(40, (traffic.SECONDS_KEPT + 99) * 1_000)
+        ring.add_produced(1, second * 1_000)
+    ring.record_delay(40, (traffic.SECONDS_KEPT + 99) * 1_000)
     now_ms = (traffic.SECONDS_KEPT + 99) * 1_000
 
     points = ring.points(0, now_ms)
@@ -249,7 +249,7 @@ def test_the_longest_delay_of_each_minute_is_kept_for_a_quarter_of_an_hour() -> 
     ring = Traffic()
     for minute in range(1, 31):
         for delay_ms in (5, minute * 10, 7):
-            ring.delayed(delay_ms, minute * traffic.MINUTE_MS + delay_ms)
+            ring.record_delay(delay_ms, minute * traffic.MINUTE_MS + delay_ms)
     now_ms = 30 * traffic.MINUTE_MS + 30_000
     result = ring.delayed_minutes(now_ms)
     assert result == [[minute * traffic.MINUTE_MS, minute * 10] for minute in range(16, 31)]
@@ -317,10 +317,10 @@ def test_too_many_keys_are_counted_together_and_nothing_is_lost() -> None:
 
 def test_a_accounting_outlives_its_instance_until_it_was_reported() -> None:
     accountings = AccountingRegistry()
-    accounting = accountings.of("ins-x")
+    accounting = accountings.get_or_create("ins-x")
     accountings.retire("ins-x")
 
-    assert accountings.of("ins-x") is accounting
+    assert accountings.get_or_create("ins-x") is accounting
     counter = accounting.usage.counter("t", "u", "c", "produce")
     counter.add(1)
     accountings.forget_retired()

@@ -7,7 +7,7 @@ import heapq
 import pytest
 
 from brokers.engine.throttling.charging import Limiter, Rule, charge
-from brokers.engine.throttling.demand import FREE_DIVISOR, wanted_bps
+from brokers.engine.throttling.demand import FREE_DIVISOR, estimate_demand_bps
 from brokers.engine.throttling.flow_share import FlowShare
 from quotas.pacing import Pace
 
@@ -24,7 +24,7 @@ def limited(share_bps: int) -> tuple[Limiter, FlowShare]:
 
 
 def closed_loop(limiter: Limiter, flow: FlowShare, *, connections: int, natural_bps: int, seconds: int) -> list[int]:
-    """Return `wanted_bps` of each second. Without delays all connections together would transfer `natural_bps`; each
+    """Return `estimate_demand_bps` of each second. Without delays all connections together would transfer `natural_bps`; each
     sends its next batch once it was answered and the delay is over.
     """
     batch = 100 * KB
@@ -38,7 +38,7 @@ def closed_loop(limiter: Limiter, flow: FlowShare, *, connections: int, natural_
             delay_ms, _ = charge((limiter,), batch, int(at_ms))
             heapq.heappush(due, (at_ms + delay_ms + service_ms, number))
         flow.measure(second * 1000)
-        result.append(flow.wanted_bps)
+        result.append(flow.estimate_demand_bps)
     return result
 
 
@@ -66,7 +66,7 @@ def test_a_large_request_is_wanted_in_each_interval_in_which_it_is_paid_for() ->
     wanted = []
     for second in range(1, 4):
         flow.measure(second * 1000)
-        wanted.append(flow.wanted_bps)
+        wanted.append(flow.estimate_demand_bps)
     assert flow.admitted_bps == 0
     assert min(wanted) >= 0.95 * 200 * KB * FREE_DIVISOR
 
@@ -76,12 +76,12 @@ def test_a_client_held_back_by_a_limit_of_its_own_wants_no_more_of_the_instances
     strict = Limiter(RULE, 100 * KB, 0, Pace(0))
     assert charge((strict, limiter), MB, 0) == (10_000, strict)
     flow.measure(1_000)
-    assert flow.wanted_bps == flow.admitted_bps == MB
+    assert flow.estimate_demand_bps == flow.admitted_bps == MB
 
 
 def test_the_estimate_never_is_below_what_was_admitted_and_never_beyond_its_bound() -> None:
     for admitted_bps in (0, 1, 1_000, MB):
         for waited_ms in (0, 1, 500, 999, 1_000, 5_000):
             for share_bps in (0, 1, 500, 2 * MB):
-                wanted = wanted_bps(admitted_bps, waited_ms, 1_000, share_bps)
+                wanted = estimate_demand_bps(admitted_bps, waited_ms, 1_000, share_bps)
                 assert admitted_bps <= wanted <= FREE_DIVISOR * max(admitted_bps, share_bps)
