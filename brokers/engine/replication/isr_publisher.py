@@ -64,7 +64,7 @@ class IsrPublisher:
         self._read_again = read_again
         self._monotonic_ms = monotonic_ms
         self.lag_ms_max = lag_ms_max
-        self._changed: set[Partition] = set()
+        self._partitions_to_check: set[Partition] = set()
         self._proposals: dict[Partition, Proposal] = {}
         # Proposals that may not have reached the store.
         self._unsent: dict[Partition, Proposal] = {}
@@ -76,7 +76,7 @@ class IsrPublisher:
     def schedule_check(self, partition: Partition) -> None:
         """Schedules a check of the ISR, after a follower outside it caught up (REP-23) or a member fell behind."""
         if partition not in self._proposals:
-            self._changed.add(partition)
+            self._partitions_to_check.add(partition)
             self._wake.set()
 
     def check(self) -> None:
@@ -104,12 +104,15 @@ class IsrPublisher:
             if partition.offline and partition.is_leader:
                 self.schedule_check(partition)
 
-    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+    def on_image(self, previous_image: ClusterImage, image: ClusterImage) -> None:
         """Ends the proposals that the image shows or has overtaken; called after the roles are applied."""
-        if before.brokers is not after.brokers:
-            self._on_brokers(after)
+        if previous_image.brokers is not image.brokers:
+            self._on_brokers(image)
         for partition, proposal in tuple(self._proposals.items()):
-            if _find(after, partition, self._broker_id) is None or _version(after, partition) != proposal.write.version:
+            if (
+                _find_led(image, partition, self._broker_id) is None
+                or _version(image, partition) != proposal.write.version
+            ):
                 del self._proposals[partition]
                 self._unsent.pop(partition, None)
                 partition.propose_isr(None)
@@ -122,10 +125,10 @@ class IsrPublisher:
             for partition in topic.partitions
             for replica in partition.replicas
         }
-        available = {id for id, broker in image.brokers.items() if not broker.stopping}
-        self._table.set_unavailable_brokers(frozenset(followers - available))
+        available_ids = {broker_id for broker_id, broker in image.brokers.items() if not broker.stopping}
+        self._table.set_unavailable_brokers(frozenset(followers - available_ids))
         if self._unconfirmed:
-            self._changed |= self._unconfirmed
+            self._partitions_to_check |= self._unconfirmed
             self._unconfirmed.clear()
             self._wake.set()
 
@@ -135,7 +138,7 @@ class IsrPublisher:
             await self._wake.wait()
             await asyncio.sleep(COLLECTION_DELAY_S)
             self._wake.clear()
-            self._plan()
+            self._plan_writes()
             if self._unsent:
                 await self._write(list(self._unsent.values()))
 
@@ -152,12 +155,12 @@ class IsrPublisher:
             unconfirmed_followers(partition),
         )
 
-    def _plan(self) -> None:
+    def _plan_writes(self) -> None:
         """Plans the required writes; from now on each partition counts both ISRs."""
-        changed, self._changed = self._changed, set()
+        changed, self._partitions_to_check = self._partitions_to_check, set()
         image, now_ms = self._current.image, self._monotonic_ms()
         for partition in changed:
-            partition_image = _find(image, partition, self._broker_id)
+            partition_image = _find_led(image, partition, self._broker_id)
             if partition_image is None or partition in self._proposals:
                 continue
             if partition.offline:
@@ -256,7 +259,7 @@ def transferred_leadership(
     return None
 
 
-def _find(image: ClusterImage, partition: Partition, broker_id: int) -> PartitionImage | None:
+def _find_led(image: ClusterImage, partition: Partition, broker_id: int) -> PartitionImage | None:
     """Returns the partition in the image; None unless the image says that it is led here."""
     topic = image.topics.get(partition.topic)
     if topic is None or topic.topic_id != partition.topic_id or partition.index >= len(topic.partitions):

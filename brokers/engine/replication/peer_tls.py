@@ -78,20 +78,20 @@ class PeerTls:
         """Runs one attempt in a thread that never waits for the peer."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "peer-tls")
-        running = self._loop.run_in_executor(self._threads, step)
+        step_future = self._loop.run_in_executor(self._threads, step)
         try:
-            await asyncio.shield(running)
+            await asyncio.shield(step_future)
         except asyncio.CancelledError:
-            running.add_done_callback(partial(_close_after, tls))
+            step_future.add_done_callback(partial(_close_after, tls))
             raise
 
     async def _await_event(
         self, tls: ssl.SSLSocket, watch: Callable[..., object], unwatch: Callable[[int], object]
     ) -> None:
-        ready = self._loop.create_future()
-        watch(tls.fileno(), _wake, ready)
+        ready_future = self._loop.create_future()
+        watch(tls.fileno(), _set_ready, ready_future)
         try:
-            await ready
+            await ready_future
         except asyncio.CancelledError:
             unwatch(tls.fileno())
             tls.close()
@@ -110,6 +110,6 @@ def _close_after(tls: ssl.SSLSocket, step: asyncio.Future[object]) -> None:
     tls.close()
 
 
-def _wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
+def _set_ready(ready_future: asyncio.Future[None]) -> None:
+    if not ready_future.done():
+        ready_future.set_result(None)

@@ -18,7 +18,7 @@ from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 from brokers.engine.records.batch import scan_headers
 from brokers.engine.records.builder import Record, build_batch
-from brokers.engine.replication.truncation import after_out_of_range, truncation_offset
+from brokers.engine.replication.truncation import resolve_out_of_range, truncation_offset
 
 TOPIC, TOPIC_ID = "t", b"t" * 16
 KEY = (TOPIC_ID, 0)
@@ -287,7 +287,7 @@ class ReplicaWorld:
             return "caught up"
         if line.code == error_codes.OFFSET_OUT_OF_RANGE:
             assert found is not None
-            error_code = after_out_of_range(partition.log_end_offset, found.log_start_offset, found.log_end_offset)
+            error_code = resolve_out_of_range(partition.log_end_offset, found.log_start_offset, found.log_end_offset)
             if error_code.truncate_to is not None:
                 replica.table.truncate(partition, error_code.truncate_to, NOW_MS)
             elif error_code.restart_at is not None:

@@ -24,7 +24,7 @@ def limited(share_bps: int) -> tuple[Limiter, FlowShare]:
 
 
 def closed_loop(limiter: Limiter, flow: FlowShare, *, connections: int, natural_bps: int, seconds: int) -> list[int]:
-    """Return `estimate_demand_bps` of each second. Without delays all connections together would transfer `natural_bps`; each
+    """Return the estimated demand of each second. Without delays all connections would transfer `natural_bps`; each
     sends its next batch once it was answered and the delay is over.
     """
     batch = 100 * KB
