@@ -87,9 +87,9 @@ class Requests:
         if kind in INTEGER_BITS:
             return self._integer(field, INTEGER_BITS[kind], is_signed=not kind.startswith("u"))
         if kind == "array":
-            return self._array(field, spec.of, version)
+            return self._array(field, spec.inner, version)
         if kind == "nested":
-            return self._message(spec.of, version)
+            return self._message(spec.inner, version)
         if kind == "text":
             return self._text()
         if kind == "uuid":

@@ -82,9 +82,9 @@ def _value(field: str, spec: FieldSpec, version: int, name: str | None, topic_id
     if field == "transactional_id" and spec.nullable(version):
         return None
     if spec.kind == "array":
-        return [_value(field, spec.of, version, name, topic_id)]
+        return [_value(field, spec.inner, version, name, topic_id)]
     if spec.kind == "nested":
-        return filled(spec.of, version, name, topic_id)
+        return filled(spec.inner, version, name, topic_id)
     if spec.kind == "text":
         return name if name is not None else (None if spec.nullable(version) else "nothing")
     if spec.kind == "records":

@@ -103,7 +103,7 @@ def test_each_split_list_is_a_list_of_its_message() -> None:
             name = _name_of(field)
             assert specs[name].kind == "array", (api.key, name)
             if inner is not None:
-                assert _name_of(inner) in {name for name, _, _ in fields_of(specs[name].of.of)}, api.key
+                assert _name_of(inner) in {name for name, _, _ in fields_of(specs[name].inner.inner)}, api.key
 
 
 def _name_of(field: ListField) -> str:
