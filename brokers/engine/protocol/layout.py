@@ -70,7 +70,7 @@ def item_bytes_min(cls: type[Any], version: int, is_flexible: bool) -> int | Non
         spec = slot.spec
         if not slot.is_present or spec.kind not in ("array", "nested"):
             continue
-        element = spec.element if spec.kind == "array" else spec
+        element = spec.inner if spec.kind == "array" else spec
         if spec.kind == "array" and element.kind not in FIXED:
             widths.append(max(1, size_min(element, version, is_flexible)))
         if element.kind == "nested":
