@@ -74,7 +74,7 @@ def item_bytes_min(cls: type[Any], version: int, is_flexible: bool) -> int | Non
         if spec.kind == "array" and element.kind not in FIXED:
             widths.append(max(1, size_min(element, version, is_flexible)))
         if element.kind == "nested":
-            nested_bytes = item_bytes_min(element.element, version, is_flexible)
+            nested_bytes = item_bytes_min(element.inner, version, is_flexible)
             widths += [] if nested_bytes is None else [nested_bytes]
     return min(widths, default=None)
 
