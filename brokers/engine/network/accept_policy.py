@@ -41,7 +41,7 @@ class ThrottledConnections:
     """Sockets of connections that exceeded the rate of their address, by the name of their group: open and unread until
     their delay is over, then closed (QUO-52). No listener counts them.
 
-    A client that opens one connection after the other waits for each, instead of retrying at once.
+    A client that opens connections one by one thus waits for each, instead of retrying at once.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -165,8 +165,8 @@ class AcceptPolicy:
     def _has_room(self, group: ListenerGroup) -> bool:
         """True if the broker has room for one more connection of the group.
 
-        When all places are taken, the tenant with most connections loses an idle one of its largest instance, so that a
-        tenant that opens as many as it may does not lock the others out (QUO-50).
+        At the broker's limit, an idle connection of the tenant with most connections is closed, so that no tenant can
+        lock the others out by opening connections (QUO-50).
         """
         if self._open_connections.count + self.throttled.count < self._limits.connections_max:
             return True

@@ -209,7 +209,7 @@ class FrameBuffers:
             self.wake()
 
     def tenant_rented_bytes(self, owner: object) -> int:
-        """Returns the rented bytes of the owner's tenant, or those of an owner without a tenant."""
+        """Returns the rented bytes of the owner's tenant, or of the owner alone if it has no tenant."""
         tenant = self._tenant_by_owner.get(owner)
         return (
             self._rented_bytes_by_owner.get(owner, 0) if tenant is None else self._rented_bytes_by_tenant.get(tenant, 0)
@@ -367,7 +367,7 @@ class FrameBuffers:
         return max(0, min(missing, default=0))
 
     def wake(self) -> None:
-        """Notifies waiting connections in order while there is memory; one that takes none calls `wake` again."""
+        """Notifies waiting connections in order while there is memory; a connection that takes none must call `wake`."""
         total_bytes = self.rented_bytes
         granted_bytes_by_tenant: dict[object, int] = {}  # to owners of the same tenant that have not taken it yet
         for owner in tuple(self._waiters_by_owner):

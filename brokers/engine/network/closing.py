@@ -65,7 +65,7 @@ def request_ms_max(size_bytes: int, is_contended: bool) -> int:
 
 def count_sweep(connection: OwnedConnection) -> None:
     """Updates the connection's counters for one sweep."""
-    # The peer has nothing to do while the broker is the one that waits.
+    # The peer is not idle while it waits for the broker.
     connection.idle_sweeps = 0 if connection.is_waiting else connection.idle_sweeps + 1
     inbound = connection.inbound
     if inbound.frame_count != inbound.swept_frame_count:

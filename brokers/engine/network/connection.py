@@ -177,7 +177,7 @@ class Connection(Receiver):
         self._corked_frames = None
 
     def _send(self, outgoing: Outgoing) -> None:
-        """Sends as much as the socket takes; the rest is sent later, and after what already waits."""
+        """Sends as much as the socket takes; the remaining bytes are queued after earlier output."""
         if self.is_closed:
             outgoing.finish()
             return
@@ -193,7 +193,7 @@ class Connection(Receiver):
         self._send_later(outgoing)
 
     def _send_later(self, outgoing: Outgoing) -> None:
-        """Sends the rest when the socket is writable, after what already waits."""
+        """Queues output that is sent when the socket is writable, after earlier output."""
         backlog = self._backlog
         if backlog is None:
             self._busy |= WRITING

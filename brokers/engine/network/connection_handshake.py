@@ -42,7 +42,7 @@ class HandshakeOwner(PeerOwner, Protocol):
         """True if the client's address exceeds its rate of connections; the owner then takes over `accepted`."""
 
     def on_client(self, connection: OwnedConnection, client_host: str) -> None:
-        """Counts the connection for the client that a proxy named, no longer for the proxy."""
+        """Counts the connection for the client that a proxy named, instead of for the proxy."""
 
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
         """Takes over the connection after its handshake. `make_session` is set if TLS identified the client."""
@@ -127,7 +127,7 @@ class ConnectionHandshake:
     # -- PROXY protocol -----------------------------------------------------------------------------------------------
 
     def _read_header(self) -> None:
-        """Reads the header and no further byte, since the rest is the client's."""
+        """Reads the header and no further byte, since the following bytes are the client's."""
         try:
             received = self._socket.recv(missing_bytes(self._header))
             if not received:

@@ -1,6 +1,6 @@
 """New connections of an instance that arrive faster than it may accept them (QUO-51): they wait, accepted and unread,
 and enter at the instance's rate, in turns by address. An address that opens connections as fast as possible delays only
-its own.
+its own connections.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class OwnedConnection(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """True if the broker is the one that waits: for memory, for the disk, or for the end of a mute."""
+        """True if the broker waits: for memory, for the disk, or for the end of a mute."""
 
     def close(self, reason: str) -> None:
         """Closes the connection; may be repeated."""

@@ -230,7 +230,7 @@ class Listeners:
             self.loop.call_soon(self._close_some, listener, reason)
 
     def set_rules(self, listener: Listener, rules: ListenerRules) -> None:
-        """Sets new rules. Connections of clients that are no longer accepted are closed, some in each turn."""
+        """Sets new rules. Connections of clients that the new rules do not accept are closed, some in each turn."""
         listener.rules = rules
         self._close_disallowed(listener, rules, iter(tuple(listener.connections)))
 

@@ -274,7 +274,7 @@ class Receiver(ABC):
 
         If the next request arrived instead, it waits.
         """
-        if self.is_closed or not self._busy:  # it was queued, and is read again by now
+        if self.is_closed or not self._busy:  # the connection was queued, and reading has resumed meanwhile
             return
         try:
             if self._socket.recv(1, MSG_PEEK) == b"":
@@ -331,7 +331,7 @@ class Receiver(ABC):
         if end:
             self._consume(end, perf_counter())
             if self.inbound.large_frame is None:
-                self._buffers.wake()  # see above
+                self._buffers.wake()  # memory offered to this connection may go to another one
         if not self._busy and not self.is_closed:
             self._start_reading()
 

@@ -13,7 +13,8 @@ from brokers.engine.values import Slice
 
 # Slices below this are read and joined with the bytes around them: one system call less than sendfile, one copy more.
 SENDFILE_BYTES_MIN = 16_384
-# Maximum number of bytes of small slices held in memory for one response; the others are sent from the page cache.
+# Maximum number of bytes of small slices copied to memory for one response; further slices are sent from the page
+# cache.
 JOINED_BYTES_MAX = 262_144
 # Number of bytes of a file that are checked for in the page cache, and sent, at a time.
 PROBED_BYTES_MAX = 524_288

@@ -22,7 +22,8 @@ from brokers.engine.network.buffers import SHARED_BYTES
 RECORD_BYTES_MAX: Final = 16_384
 # Bytes decrypted in one turn of the event loop: half a millisecond.
 RECEIVED_PER_TURN_MAX: Final = 262_144
-# The rest of a long request is awaited in pieces of this size: a turn of the loop for each record would cost too much.
+# Missing bytes of a long request are awaited in pieces of this size: a turn of the loop for each record would cost too
+# much.
 AWAITED_BYTES_MAX: Final = 131_072
 # Maximum number of bytes of an incomplete record that TLS may already have read from the socket.
 HALF_RECORD_BYTES_MAX: Final = RECORD_BYTES_MAX + 1_024
@@ -80,7 +81,7 @@ class TlsStream:
             buffer[:count] = self._peeked_bytes
             self._peeked_bytes = b""
         end = min(len(buffer), RECEIVED_PER_TURN_MAX)
-        # A longer buffer is for the rest of one request, and for nothing else.
+        # A longer buffer is for the missing bytes of one request only.
         is_request_rest = len(buffer) > SHARED_BYTES
         try:
             while count < end:

@@ -239,7 +239,7 @@ class Cleaner:
         return self.is_current(work) and work.partition.config.compaction is not None
 
     def swap_in(self, work: LogToClean, cleaned: Cleaned, now_ms: int) -> bool:
-        """Swaps one group into the live log; returns False if it no longer fits and the run must be abandoned
+        """Swaps one group into the live log; returns False if the log has changed and the run must be abandoned
         (CMP-30).
         """
         if not self.may_swap(work):

@@ -107,7 +107,7 @@ class DelayedOperation:
 class DelayedRead(DelayedOperation):
     """A read that waits until `missing_bytes` more bytes are readable in all watched partitions together.
 
-    It may watch very many partitions, so an ended read stays registered until its owner calls `leave` at its next turn.
+    It may watch thousands of partitions, so an ended read stays registered until its owner calls `leave`.
     """
 
     __slots__ = ("missing_bytes",)

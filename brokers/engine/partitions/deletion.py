@@ -7,7 +7,7 @@ in-sync replicas have confirmed it, and when a crash cannot restore the records.
 retention run, which drops each segment entirely below the log start (LOG-43).
 
 Log start offsets are written one at a time, off the event loop; all requests during a write share the next one. A
-client that deletes record by record causes one fsync after the other, but never a queue of threads.
+client that deletes records one by one causes consecutive fsyncs, but never a queue of threads.
 """
 
 from __future__ import annotations

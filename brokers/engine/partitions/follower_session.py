@@ -213,7 +213,7 @@ class FollowerSession:
             return code
         leadership = partition.leadership
         if leadership is None or self.replica not in leadership.followers:
-            # REP-10: the follower is a replica in its own image, so one of the two images is outdated.
+            # REP-10: the follower is a replica in its own image, so either that image or the local one is outdated.
             return error_codes.NOT_LEADER_OR_FOLLOWER if leader_epoch == NO_EPOCH else error_codes.UNKNOWN_LEADER_EPOCH
         if leadership.followers[self.replica].broker_epoch > self.replica_epoch:
             return error_codes.NOT_LEADER_OR_FOLLOWER  # a request of an earlier incarnation

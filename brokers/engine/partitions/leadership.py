@@ -1,7 +1,7 @@
 """Leader state of a partition with followers: their progress, the ISR and pending requests (REP-1, REP-11, REP-14,
 REP-26).
 
-A partition with one replica has no such state.
+A partition with a single replica has no `Leadership`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ SWEEP_COUNT_MIN: Final = 1_024
 class Leadership:
     """State of one leadership, pure except for pending requests; times are from a monotonic clock.
 
-    `isr` is the ISR in the cluster documents, `proposed` the one that this leader wrote and has not read back: until
-    then members of either count as `in_sync` (REP-24). `fetches` are entries of follower sessions; appends notify them.
+    `isr` is the ISR in the cluster documents. `proposed` is an ISR that this leader wrote and has not read back;
+    meanwhile the members of both count as `in_sync` (REP-24). `fetches` are entries of follower sessions; appends
+    notify them.
     """
 
     __slots__ = (

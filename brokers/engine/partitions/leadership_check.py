@@ -1,5 +1,5 @@
-"""Check that this broker still leads: every in-sync follower must confirm it, because any of them may be the leader by
-now and commit records alone (decision 76).
+"""Check that this broker still leads a partition: every in-sync follower must confirm it, because any of them may have
+become the leader and commit records alone (decision 76).
 
 A follower that became the leader, or learned of one, stops fetching from this broker before it acts in the later epoch.
 So once each of them has fetched in the current epoch after the check began, nothing was committed elsewhere before the

@@ -47,7 +47,8 @@ class RootLoader:
         self._cleaned = checkpoints.read_offsets_or_empty(root.path, checkpoints.CLEANED_OFFSETS, unreadable)
         self._dense_from = checkpoints.dense_offset_by_log(root.path, self._recovery_points)
         self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
-        # After a crash, a new log of such a name would get the offsets that these files contain for an earlier log.
+        # Logs that these files name: after a crash, a new log with one of these names would get the offsets of an
+        # earlier log.
         self.listed = self.checkpointed | self._high_watermarks.keys()
         self.has_lowered_recovery_point = False
 

@@ -29,7 +29,7 @@ class FlushSchedule:
         self._dirty_since_ms: dict[PartitionKey, tuple[int, int]] = {}
 
     def find_due_logs(self, partitions: Iterable[Partition], now_ms: int, logs_max: int) -> list[Partition]:
-        """Returns the logs with `flush.messages` unflushed records, or with one that is `flush.ms` old.
+        """Returns the logs with `flush.messages` unflushed records, or with an unflushed record that is `flush.ms` old.
 
         If there are more than `logs_max`, those that have waited longest are returned.
         """
@@ -107,8 +107,7 @@ class LogFlusher:
         return self._flush_batch(partitions, dirty)
 
     def plan_due_flush(self, now_ms: int) -> FlushBatch | None:
-        """Plans a flush of the logs whose topics require one by now (`flush.messages`, `flush.ms`), None if there are
-        none.
+        """Plans a flush of the logs for which `flush.messages` or `flush.ms` is reached, None if there are none.
 
         Called every second; the batch is used like that of `plan_flush`.
         """
@@ -208,7 +207,7 @@ class LogFlusher:
     def plan_early_close(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch | None:
         """Closes some of the logs that are not led here and plans their flush, None if none is left.
 
-        Called when this broker follows no leader any more, so that `close` has less to wait for. A log that is written
+        Called after this broker has stopped following leaders, so that `close` takes less time. A log that is written
         to afterwards is closed again.
         """
         unclosed_partitions = [

@@ -68,7 +68,8 @@ class LogRecovery:
             self._table.flusher.checkpoint_recovery_points()
 
     def _keep_longer(self, loaded: Partition, existing: Partition, report: RecoveryReport) -> bool:
-        """Keeps the log that goes further and renames the other directory as a stray. Returns True if `found` is kept.
+        """Keeps the log with the later epoch or end offset and renames the other directory as a stray. Returns True if
+        `loaded` is kept.
 
         A duplicate arises from a copied directory, or from a log that was replaced while its disk was offline.
         """

@@ -48,7 +48,7 @@ class HighWatermarks:
     """Writes `replication-offset-checkpoint` between two flushes.
 
     After a crash high watermarks restart from the file: consumers of a leader wait until its followers have confirmed
-    the rest again.
+    the later records again.
     """
 
     def __init__(self, roots: Sequence[Path]) -> None:

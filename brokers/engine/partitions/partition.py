@@ -179,7 +179,7 @@ class Partition:
         self._end_delayed_operations()
 
     def fail(self) -> None:
-        """Takes the partition offline: every call answers KAFKA_STORAGE_ERROR from now on."""
+        """Takes the partition offline: every later call returns KAFKA_STORAGE_ERROR."""
         self.offline = True
         self._end_delayed_operations()
 
@@ -222,7 +222,7 @@ class Partition:
             self.advance_high_watermark()
 
     def advance_high_watermark(self) -> None:
-        """Advances the high watermark to what the followers' progress allows (REP-11) and notifies pending
+        """Advances the high watermark as far as the followers' progress allows (REP-11) and notifies pending
         operations.
         """
         previous_high_watermark = self.high_watermark

@@ -355,7 +355,7 @@ class PartitionTable:
         log = partition.log
         partition.high_watermark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))
         if log.recovery_point < recovery_point:
-            # Records appended from now on must not be taken for ones that were on disk before.
+            # Otherwise recovery would take records appended after the truncation for durable ones.
             self.flusher.checkpoint_recovery_points()
         self.on_truncated(partition)
         self.remove_later(partition, deleted_paths, now_ms)

@@ -214,7 +214,7 @@ def convert_unit(value: str, factor: int) -> str:
 
 
 def _normalize_or_keep(setting: Setting, value: str) -> str:
-    """Returns a broker's own value in Kafka's form; one that is malformed stays as it is, so that the broker starts."""
+    """Returns a broker's own value in Kafka's form, a malformed one unchanged, so that the broker starts."""
     try:
         return normalize(setting.type, value)
     except ValueError:

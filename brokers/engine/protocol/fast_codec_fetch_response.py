@@ -168,7 +168,7 @@ class FetchResponseEncoder:
         self._total_bytes = 0
 
     def begin_topic(self, topic: bytes, count: int) -> None:
-        """Begins a topic, of which `count` partitions are added next."""
+        """Begins a topic; its `count` partitions must be added next."""
         if self._version < _FLEXIBLE_FROM:
             self._chunk += (_SHORT.pack(len(topic)), topic, _INT.pack(count))
         elif self._version >= _TOPIC_IDS_FROM:

@@ -27,7 +27,7 @@ _SHORT: Final = Struct(">h")
 
 
 def rest_of_varint(buffer: Buffer, position: int, first_byte: int) -> tuple[int, int]:
-    """Reads the rest of an unsigned integer whose first byte was `first_byte`, with its continuation bit set.
+    """Reads the remaining bytes of an unsigned integer after `first_byte`, whose continuation bit is set.
 
     Returns the integer and the position after it. Raises IndexError at the end of the buffer, MalformedRequest if the
     integer has more than 5 bytes.

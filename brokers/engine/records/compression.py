@@ -37,8 +37,8 @@ DECOMPRESSED_PIECE_BYTES: Final = 1024 * 1024
 # data. Only as much memory of the window is used as there is output.
 ZSTD_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
 
-# A gzip member or snappy block without output costs time all the same. Writers use a single gzip member, and snappy
-# blocks of 1 KB or more.
+# A gzip member or snappy block takes time even without output. Writers use a single gzip member, and snappy blocks of 1
+# KB or more.
 GZIP_MEMBERS_MAX: Final = 64
 # Size that each snappy block is at least counted as.
 SNAPPY_BLOCK_CHARGE_BYTES_MIN: Final = 1024

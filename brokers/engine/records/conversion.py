@@ -212,8 +212,8 @@ def _encode_records(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
 def convert_to_messages(data: bytes, magic: int, first_offset: int, budget: ConversionBudget | None = None) -> bytes:
     """Returns the record batches in `data` as messages of format `magic` (0 or 1), for a reader at `first_offset`.
 
-    At least one batch with records is converted, and little more than the length of `data` or the rest of `budget`.
-    Headers, producer ids and control batches are lost.
+    At least one batch with records is converted. The result is little longer than `data`, and `budget` is exceeded by
+    one batch at most. Headers, producer ids and control batches are lost.
 
     Raises UnsupportedCodec if the first batch is compressed with zstd. Raises compression.Undecodable,
     compression.Oversized or walk.Malformed if it cannot be converted or its checksum is wrong: a damaged batch must not

@@ -3,9 +3,9 @@
 Readers are generators and keep at most one decompressed wrapper in memory. Unreadable data raises `Corrupt` (error code
 2) or `Invalid` (87).
 
-Wrappers have no zstd (REC-4), and those of format 0 a wrong LZ4 header checksum: the first LZ4 writers included the
-frame's magic number. Readers of format 0 accept any checksum, writers of format 0 write the wrong one, because old
-clients require it; from format 1 on it is right.
+Wrappers never use zstd (REC-4). Wrappers of format 0 have a wrong LZ4 header checksum, because the first LZ4 writers
+included the frame's magic number. Readers of format 0 accept any checksum, writers of format 0 write the wrong one,
+because old clients require it; from format 1 on the checksum is right.
 """
 
 from __future__ import annotations

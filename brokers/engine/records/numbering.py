@@ -1,4 +1,4 @@
-"""Offset deltas of a batch's records, which are 0, 1, 2… in compressed batches, as in Kafka.
+"""Checks that the offset deltas of a compressed batch's records are 0, 1, 2…, as Kafka does.
 
 As in `walk.check_lengths`, runs of records of equal size are checked column by column at C speed: the bytes of deltas
 that increase by one are known in advance.
@@ -13,8 +13,8 @@ from brokers.engine.wire.varints import MalformedVarint, encode_signed, read_sig
 
 # Maximum number of records in one column.
 COLUMN_RECORDS_MAX: Final = 1_024
-# Number of records that are checked one by one after a run, until a run is looked for again; and after such records, if
-# no run followed them.
+# Number of records that are checked one by one after a run before the next search for a run, and after a search without
+# result.
 SINGLE_STEPS_AFTER_A_RUN: Final = 64
 SINGLE_STEPS_MAX: Final = 1_024
 TIMESTAMP_BYTES_MAX: Final = 10

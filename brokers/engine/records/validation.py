@@ -47,8 +47,8 @@ WALKED_RECORDS_MAX: Final = 4
 RECORDS_PER_BATCH_MAX: Final = 262_144
 
 
-# A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. Up to this limit
-# they are decompressed, which takes about 60 ms; the rest of the request is refused as too large.
+# A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. Up to this limit they
+# are decompressed, which takes about 60 ms; further batches of the request are refused as too large.
 DECOMPRESSED_PER_REQUEST_MAX: Final = 4 * DECOMPRESSED_BYTES_MAX
 
 
@@ -225,7 +225,7 @@ class Prechecked:
         now_ms: int,
         budget: DecompressionBudget | None = None,
     ) -> CheckedBatch:
-        """Returns the result, or that of a new `check_batch` if the rules have changed since."""
+        """Returns the result, or the result of a new `check_batch` if the rules have changed."""
         if rules is not self._rules:
             return check_batch(records, size, rules, now_ms)
         if isinstance(self._result, BatchRejected):

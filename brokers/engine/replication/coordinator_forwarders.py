@@ -1,7 +1,7 @@
 """Forwarding of tenants' requests to another broker on behalf of the instance.
 
-A request may take as long as a rebalance, and a connection answers one request at a time, so each request uses its own
-connection. Idle connections are kept for a while for the next request of the same client.
+A request may take as long as a rebalance, and a connection processes one request at a time, so each request uses its
+own connection. Idle connections are kept for a while for the next request of the same client.
 """
 
 from __future__ import annotations

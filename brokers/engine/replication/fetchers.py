@@ -151,7 +151,7 @@ class Fetchers:
             )
 
     def close(self) -> None:
-        """Closes every connection; no record is appended afterwards, whatever later images contain."""
+        """Closes every connection; no record is appended afterwards, even if `follow` is called."""
         self._is_closed = True
         for fetcher in self._fetcher_by_leader.values():
             fetcher.close()

@@ -90,7 +90,7 @@ class IsrPublisher:
                 follower.update_keeps_up(now_ms, self.lag_ms_max)
             if self._out_of_sync(partition, leadership, now_ms) or _candidates(partition, leadership):
                 self.schedule_check(partition)
-            # A follower that no longer keeps up does not hold back the high watermark.
+            # The high watermark does not wait for a follower that has stopped keeping up.
             partition.advance_high_watermark()
 
     def check_disks(self) -> None:
@@ -156,7 +156,7 @@ class IsrPublisher:
         )
 
     def _plan_writes(self) -> None:
-        """Plans the required writes; from now on each partition counts both ISRs."""
+        """Plans the required writes; each partition then counts the members of both ISRs."""
         changed, self._partitions_to_check = self._partitions_to_check, set()
         image, now_ms = self._current.image, self._monotonic_ms()
         for partition in changed:

@@ -191,7 +191,7 @@ class SocketLink:
         return self._buffer.view[filled_bytes : _SIZE.size + size_bytes]
 
     def _deliver_frames(self, end: int) -> None:
-        """Delivers whole frames, moves the rest to the front, and enlarges the buffer for it if necessary."""
+        """Delivers whole frames, moves an incomplete one to the front, and enlarges the buffer for it if necessary."""
         position = 0
         while end - position >= _SIZE.size:
             (size_bytes,) = _SIZE.unpack_from(self._buffer.view, position)

@@ -71,9 +71,9 @@ class Roles:
         self._to_create: dict[PartitionKey, None] = {}
         self._created_count = 0
         self._began_ms = 0
-        # Partitions to be created when the checkpoint files do not name a deleted partition of the same name any more.
+        # Partitions to be created once the checkpoint files have stopped naming a deleted partition of the same name.
         self._awaiting_checkpoint: dict[PartitionKey, None] = {}
-        # Partitions to be deleted, which are no longer assigned.
+        # Partitions to be deleted, which the image does not assign to this broker.
         self._to_delete: deque[tuple[PartitionKey, bytes]] = deque()
         # Partitions that could not be created because of a temporary shortage.
         self._short_of_descriptors: set[PartitionKey] = set()
@@ -166,7 +166,7 @@ class Roles:
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
 
     def suspect_leaderships(self) -> None:
-        """Resigns partitions that another broker may lead by now because this process was suspended (CTL-4).
+        """Resigns partitions that another broker may lead because this process was suspended (CTL-4).
 
         They are led again after `confirm_leadership`.
         """

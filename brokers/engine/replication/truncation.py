@@ -37,8 +37,8 @@ def resolve_out_of_range(
 ) -> OutOfRangeAction:
     """Returns the reaction to an out-of-range fetch (REP-9).
 
-    It is neither if the leader has advanced since and now has the requested offset. A log that ends where the leader's
-    begins is restarted, because its records are useless.
+    Neither is needed if the leader has advanced and has the requested offset. A log that ends where the leader's begins
+    is restarted, because its records are useless.
     """
     if leader_end_offset < end_offset:
         return OutOfRangeAction(truncate_to=leader_end_offset)

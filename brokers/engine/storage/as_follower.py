@@ -74,7 +74,7 @@ def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
         log.log_end_offset = last_offset + 1
         batch_position += size
     producers.end_offset = log.log_end_offset
-    log.epochs.save_unsaved()  # last: if this fails, the log still matches its own offsets and producer state
+    log.epochs.save_unsaved()  # saved last: if the save fails, offsets and producer state still match the log
 
 
 def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> list[str]:

@@ -321,7 +321,9 @@ def append_all(file: SegmentFile, data: memoryview | bytes, size_before: int) ->
             _write_rest(fd, data, written_bytes)
     except OSError as error:
         is_truncated = False
-        with contextlib.suppress(OSError):  # report the first error; if this one fails too, recovery truncates the tail
+        with contextlib.suppress(
+            OSError
+        ):  # the write error is reported; if the truncation fails too, recovery truncates the tail
             os.ftruncate(fd, size_before)
             is_truncated = True
         raise StorageFailed(file.root, error, halfway=not is_truncated) from error

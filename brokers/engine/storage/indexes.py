@@ -2,7 +2,7 @@
 
 Entries are packed big-endian and sorted strictly by key. The entries of the active segment are collected in memory and
 written when the log is flushed, rolled or closed: an unclean stop rebuilds them from the log anyway. The files are not
-preallocated; Kafka can read them all the same.
+preallocated, which Kafka accepts.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class AbortedIndex(_Index):
     def copy_from(self, source: AbortedIndex, end_offset: int) -> None:
         """Adds the entries of another index whose markers are at or above this base offset and below `end_offset`.
 
-        A damaged source is copied whole: a check then finds this index damaged too, and rebuilds it.
+        A damaged source is copied whole, so that a later check finds this index damaged and rebuilds it.
         """
         if not source.is_sane(LONG_MAX):
             self._add(bytes(source.entries))

@@ -82,7 +82,7 @@ class LeaderEpochs:
         self.save()
 
     def assign_unsaved(self, epoch: int, start_offset: int) -> None:
-        """Assigns `epoch` like `assign`, but leaves the saving to the first batch of the epoch (`save_unsaved`).
+        """Assigns `epoch` like `assign`, without saving: the append of its first batch saves it (`save_unsaved`).
 
         A broker that becomes the leader of a thousand partitions at once must not write a thousand files before it
         serves.

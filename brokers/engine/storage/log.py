@@ -1,4 +1,4 @@
-"""Log of one partition: segments in offset order, the last of which is open for appends (LOG-15 to LOG-24).
+"""Log of one partition: segments in offset order; batches are appended to the last one (LOG-15 to LOG-24).
 
 One thread appends, reads, rolls and truncates; only the fsyncs of a `FlushJob` may run in another thread. A read copies
 nothing: it returns a slice of a segment file that starts and ends at batch boundaries.
@@ -191,7 +191,7 @@ class Log:
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool, may_wait: bool = True
     ) -> FileSlice | None:
-        """Returns whole batches from the one that contains `offset` up to `limit_offset`, about `max_bytes` in size
+        """Returns a slice of whole batches, from the batch with `offset` up to `limit_offset`, of about `max_bytes`
         (LOG-22 to LOG-24).
 
         Returns None if nothing is readable, or if the first batch is larger than `max_bytes` and `min_one_batch` is not
@@ -341,7 +341,7 @@ class Log:
         return self._remove_segments(self.segments[:count], self.segments[count:])
 
     def advance_start(self, offset: int) -> None:
-        """Raises the log start offset; records below it are no longer readable and are deleted with their segment."""
+        """Raises the log start offset: records below it become unreadable and are deleted with their segment."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)

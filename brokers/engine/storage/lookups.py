@@ -30,8 +30,8 @@ def first_at_or_after(log: Log, timestamp_ms: int, may_wait: bool = True) -> Fou
     search cannot continue.
     """
     for segment in log.segments:
-        # Not `largest_timestamp`, which is the file time for records without timestamps: such a segment would be read
-        # in vain.
+        # `largest_timestamp` is not used, because it is the file time for records without timestamps: the segment would
+        # be read without result.
         if segment.size_bytes == 0 or segment.max_timestamp < timestamp_ms:
             continue
         end = start = _search_position(segment, timestamp_ms, log.log_start_offset, may_wait)

@@ -1,4 +1,4 @@
-"""Transactions of a log that hold back the last stable offset (TXN-20, TXN-23).
+"""Transactions of a log that limit the last stable offset (TXN-20, TXN-23).
 
 These are the open ones and those whose end marker is not committed yet: until it is, a leader without the marker may be
 elected. Pure: offsets in, offsets out.

@@ -128,8 +128,8 @@ class ProducerState:
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """True if a batch of this epoch continues the open transaction of the producer.
 
-        A later epoch than that of the open transaction requires verification by the coordinator: if it was accepted
-        here, no marker of the open transaction would be accepted any more.
+        A later epoch requires verification by the coordinator: if it were accepted here, the marker of the open
+        transaction would be refused.
         """
         if self.transactions.first_offset_of(producer_id) < 0:
             return False
@@ -357,7 +357,8 @@ def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int
 def delete_stray_snapshots(
     state: ProducerState, directory: str, offsets: list[int], bases: set[int], root: Path
 ) -> None:
-    """Deletes the snapshots at `offsets`, except those at segment bases and the one that `state` is based on (LOG-39).
+    """Deletes the snapshots at `offsets`, except those at segment bases and the snapshot from which `state` was
+    restored (LOG-39).
 
     Every clean stop leaves a snapshot within the active segment, and no deletion of a segment removes it.
     """

@@ -17,7 +17,7 @@ from brokers.engine.page_cache import disable_readahead, read_into_cache
 PREFETCHED_BYTES: Final = 2_097_152
 # Distance from the thread's position within which the kernel may have left marks: its read-ahead size.
 MARKED_BYTES: Final = 8_388_608
-# After this many bytes without a disk read the rest of the file is taken to be cached.
+# Number of bytes without a disk read after which the remaining file is assumed to be cached.
 WARM_BYTES: Final = 33_554_432
 # Maximum number of read positions in one file that are tracked separately.
 READERS_MAX: Final = 4

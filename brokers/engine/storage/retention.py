@@ -55,8 +55,8 @@ def _count_below_start(segments: Sequence[SegmentFacts], log_start_offset: int, 
     count = 0
     while count + 1 < len(segments) and segments[count + 1].base_offset <= log_start_offset:
         count += 1
-    # Kafka keeps the last segment. Here it is deleted too, so that an instance out of storage can free it by deleting
-    # all its records.
+    # Kafka keeps the last segment. Penstock deletes it, so that an instance without free storage can free it by
+    # deleting all its records.
     deletes_all = count + 1 == len(segments) and log_start_offset >= log_end_offset
     return count + 1 if deletes_all else count
 

@@ -4,8 +4,8 @@
 Offsets, timestamps, keys, values and codecs are preserved, and every reader of a log finds a single format. A segment
 is replaced like a compacted one, so a crash leaves the old file or the complete new one.
 
-Behind record batches such messages exist only if the cluster's message format was lowered again. Recovery must not
-truncate them as corrupt batches: the log is left unchanged and its partition stays offline.
+Old messages follow record batches only if the cluster's message format was lowered later. Recovery must not truncate
+them as corrupt batches: the log is left unchanged and its partition stays offline.
 """
 
 from __future__ import annotations

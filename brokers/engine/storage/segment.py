@@ -201,7 +201,7 @@ class Segment:
         """Yields (position, header) of each batch from `position` on, read in chunks; stops before anything that is no
         batch.
 
-        Without `may_wait`, this and the other readers of the segment raise NotCached instead of waiting for the disk.
+        Without `may_wait`, all readers of the segment raise NotCached instead of waiting for the disk.
         """
         end = self.size_bytes if end is None else end
         chunk = b""
@@ -217,7 +217,7 @@ class Segment:
             size = header.size_bytes
             if header.magic != layout.MAGIC or size < layout.HEADER_BYTES or position + size > end:
                 return
-            if header.last_offset_delta < 0:  # a search for an offset would skip such a batch
+            if header.last_offset_delta < 0:  # a search for an offset would skip this batch
                 return
             yield position, header
             position += size

@@ -1,6 +1,6 @@
 """Splitting of segments with offsets further from their base than an index can express (LOG-40, KAFKA-6264).
 
-Cleaners before Kafka 2.0 merged segments into such ones. Their index entries overflowed 32 bits and are rebuilt. The
+Cleaners before Kafka 2.0 created them by merging segments. Their index entries overflowed 32 bits and are rebuilt. The
 parts replace the segment like a compacted one (`compaction.swap`), all or none.
 """
 

@@ -41,8 +41,7 @@ LimitCallback = Callable[[str, str, str], CustomLimit | None]
 class Rule(NamedTuple):
     """The rule by which a client is delayed, or a connection or a produce refused.
 
-    `level` and `entity` are those of a client quota (QUO-2). They are None for a limit of the instance, of an
-    operator's callback, or of a default of the broker.
+    `level` and `entity` identify a client quota (QUO-2); they are None for other limits.
     """
 
     kind: Literal[
@@ -249,7 +248,7 @@ class Limiter:
             self.waits_until_ms = ends_ms
 
     def _burst_tokens(self, limit_per_s: float) -> float:
-        """Returns the tokens of a full bucket: what the limit allows in all samples of the window together."""
+        """Returns the tokens of a full bucket: the units that the limit allows in a whole window."""
         return limit_per_s * self.rate.count * self.rate.width_ms / 1000
 
 

@@ -28,9 +28,9 @@ Key = tuple[Rule, str, str]
 class ThrottleEntry:
     """Delays and refusals of one rule for one client. Times are wall milliseconds.
 
-    `until_ms` is the end of the latest delay, `since_ms` the begin of the first burst of delays and `burst_since_ms`
-    that of the latest. Limits are in the unit of the rule's quota, None if it has none: `limit_per_s` is this broker's,
-    `whole_limit_per_s` that of all brokers, as bought or set.
+    `until_ms` is the end of the latest delay. `since_ms` is the begin of the first burst of delays, `burst_since_ms`
+    the begin of the latest burst. Limits are in the unit of the rule's quota, None if it has none: `limit_per_s` is
+    this broker's part of `whole_limit_per_s`, the limit of all brokers together.
     """
 
     limit_per_s: float | None

@@ -31,8 +31,8 @@ STATE_BURST_MS: Final = 2_000
 class InstanceShares:
     """Limiters of one instance's bandwidth on this broker.
 
-    Requests are received and refused even if this broker leads no partition of the instance. Its limits are then those
-    of one more broker with an equal share.
+    Requests are received and refused even if this broker leads no partition of the instance. The limits are then
+    computed as if this broker were one more leader with an equal share.
 
     Attributes:
         produce, consume: the limiters of both directions, None until the first `update`.
@@ -133,5 +133,5 @@ class InstanceShares:
 
 
 def _part_without_partitions(bought_bps: int, layout: Layout) -> int:
-    """Returns the part of a broker that is in no layout: an equal one beside the others."""
+    """Returns the part of a broker that leads no partition: an equal part, as if it were one more leader."""
     return bought_bps // (len(layout.leaders) + 1)

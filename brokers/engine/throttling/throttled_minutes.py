@@ -16,7 +16,7 @@ MINUTES_KEPT: Final = 16
 RULES_PER_MINUTE_MAX: Final = 8
 # Clients recorded separately for one rule in one minute; beyond, the client that waited least is dropped.
 CLIENTS_PER_RULE_MAX: Final = 8
-# Clients of one rule that are reported, the ones that waited longest.
+# Number of clients reported for one rule: those that waited longest.
 CLIENTS_SHOWN_MAX: Final = 3
 
 Client = tuple[str, str]

@@ -1,7 +1,7 @@
 """Limits of single topics for all their clients together: this broker's part of a limit that holds over all brokers.
 
-A limit is split by the leader partitions of the topic, as an instance's bandwidth is by those of all topics. If the
-instance's bandwidth is pooled, so are the limits of its topics, up to a number.
+A limit is split by the leader partitions of the topic; an instance's bandwidth is split by the partitions of all
+topics. If the instance's bandwidth is pooled, so are the limits of its topics, up to a number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rewriting of a batch with only the records that the offset map retains (CMP-19, CMP-20, CMP-23, CMP-24). Pure.
 
-Offsets, sequences, producer, epoch and codec are preserved (REC-26). Where the base timestamp is preserved too, the
-kept records are copied byte for byte; only the delete horizon, which replaces it (REC-25), requires re-encoding them.
+Offsets, sequences, producer, epoch and codec are preserved (REC-26). Kept records are copied byte for byte, except
+where a delete horizon replaces the base timestamp (REC-25): then they are encoded again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class BatchRetention(NamedTuple):
 class Rewritten(NamedTuple):
     """Result of rewriting a batch: `data`, None if the batch is removed, and the numbers of kept and dropped records.
 
-    `keyless` counts the dropped records without a key. `largest_timestamp` is that of the header, even if no record is
-    left, because followers, recovery and Kafka index it too.
+    `keyless` counts the dropped records without a key. `largest_timestamp` is the maximum timestamp in the header,
+    which followers, recovery and Kafka index even if no record is left.
     """
 
     data: bytes | bytearray | memoryview | None

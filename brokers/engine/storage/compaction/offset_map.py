@@ -1,11 +1,11 @@
-"""Offset map: for each key the offset of its last record, in 24 bytes (CMP-16, CMP-17).
+"""Map from each key of a log to the offset of its last record, in 24 bytes per key (CMP-16, CMP-17).
 
 The map uses open addressing in one flat buffer: 16 bytes of MD5, 8 bytes of offset. Two keys with the same hash count
 as one, which is acceptable at 128 bits. Keys are not stored, except the latest ones in a dictionary of bounded size,
 which takes a tenth of the time. A log with fewer keys never touches the buffer.
 
-A mapped record is live if the map has its offset, so a batch of the head without such an offset has no live records and
-is removed without being decompressed (`LiveOffsetFilter`).
+A mapped record is live if the map has its offset. `LiveOffsetFilter` finds batches without live records, which are
+removed without being decompressed.
 """
 
 from __future__ import annotations

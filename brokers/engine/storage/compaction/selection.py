@@ -1,5 +1,5 @@
 """Selection of the next log to clean, and of the range to clean (CMP-10 to CMP-14); grouping of adjacent segments that
-are merged, of which no result exceeds the size of a segment (CMP-19). Pure: facts in, a choice out.
+are merged into segments of at most the configured size (CMP-19). Pure: facts in, a choice out.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class SourceSegment(NamedTuple):
 
 
 def group_segments(sources: Sequence[SourceSegment], segment_bytes: int, index_bytes: int) -> list[list[SourceSegment]]:
-    """Returns groups of adjacent segments that together are within the limits of one segment; a segment that exceeds
-    them alone is a group of its own.
+    """Returns groups of adjacent segments that fit together into one segment; a segment that exceeds the limits alone
+    forms its own group.
     """
     groups: list[list[SourceSegment]] = []
     for source in sources:

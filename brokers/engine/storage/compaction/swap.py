@@ -91,8 +91,8 @@ def complete_interrupted_swaps(directory: str, root: Path) -> bool:
             if first_cleaned is not None and base >= first_cleaned:
                 for path in swap_paths_by_base.pop(base):
                     Path(path).unlink()
-        # `.cleaned` files are removed last: without them, the rest of an incomplete swap set would look complete after
-        # another crash.
+        # `.cleaned` files are removed last: if they were removed first and the broker crashed again, the remaining
+        # `.swap` files of an incomplete set would look complete.
         for _, path in cleaned_files:
             Path(path).unlink()
         for base, paths in sorted(swap_paths_by_base.items()):
@@ -104,7 +104,7 @@ def _finish_swap(directory: str, base: int, paths: list[str]) -> None:
     """Removes the sources of one swap set and puts the set in their place."""
     log = f"{directory}/{base_name(base)}{LOG_SUFFIX}"
     if log + SWAP_SUFFIX in paths:
-        # A part of a split segment may be empty; the source segment with its base offset is removed all the same.
+        # A part of a split segment may be empty; the source segment with the same base offset is still removed.
         next_offset = max(_next_offset(log + SWAP_SUFFIX, base), base + 1)
         for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
             if _LOG.match(entry.name) and base <= int(entry.name.removesuffix(LOG_SUFFIX)) < next_offset:

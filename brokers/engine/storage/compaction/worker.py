@@ -49,7 +49,7 @@ def lower_priority() -> None:
     """Lowers the priority, so that the process uses only idle CPU time.
 
     Niceness applies only within one session where the scheduler weighs sessions against each other (autogroup, the
-    default of most kernels). So the process gets its own session, and that session the niceness.
+    default of most kernels). So the process starts its own session, and the niceness is set for that session.
     """
     os.nice(NICENESS)
     with contextlib.suppress(OSError):  # the file does not exist on every kernel

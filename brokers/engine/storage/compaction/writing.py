@@ -18,7 +18,7 @@ from brokers.engine.storage.segment import (
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-# Files of every rewritten segment, and the one that only a segment with aborted transactions has.
+# Suffixes of the files of every rewritten segment, and of the file that only a segment with aborted transactions has.
 REQUIRED_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 ABORTED_SUFFIX: Final = TRANSACTION_INDEX_SUFFIX
 
@@ -96,7 +96,7 @@ class CleanedSegment:
         self._buffer = bytearray()
 
     def finish(self, modified_ns: int) -> None:
-        """Makes everything durable and sets the modification time to that of the last source."""
+        """Makes the files durable and sets the modification time to that of the last source segment."""
         self._write()
         os.fsync(self._fd)
         self.close()
