@@ -206,7 +206,7 @@ async def _read_all(request: FetchRequest, *, wait: bool) -> FetchReadResult:
                 request.client(),
                 topics,
                 remaining_bytes,
-                may_wait=wait,
+                wait=wait,
                 min_one_batch=not read_result.readable_bytes,
             )
             read_result.extend(part, is_continuation=is_continuation)

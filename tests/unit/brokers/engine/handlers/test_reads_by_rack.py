@@ -228,7 +228,7 @@ async def test_a_follower_that_does_not_reach_its_leader_sends_its_readers_back(
     await zones.topic(1, 2)
     await produce(zones.at[1], TOPIC, batch(b"a"), acks=-1)
     await zones.committed(2, 1)
-    fetcher = zones.trio.brokers[2].broker.replication.fetchers._fetchers[1]
+    fetcher = zones.trio.brokers[2].broker.replication.fetchers._fetcher_by_leader[1]
     fetcher.error = "no answer for 10000 ms"
     assert (await fetch(zones.at[2], TOPIC, rack="west")).preferred_read_replica == 1
 

@@ -314,7 +314,7 @@ async def test_a_leader_on_a_failed_disk_gives_the_lead_away(trio: Trio) -> None
     assert (await produce(trio.clients[first], "orders", batch(b"a"), acks=-1)).error_code == 0
     leader = trio.replica("orders", first)
 
-    leader.disk_failed(OSError(5, "Input/output error"))
+    leader.report_disk_failure(OSError(5, "Input/output error"))
 
     await trio.until(lambda: trio.leader() != first)
     await trio.until(lambda: trio.replica("orders", trio.leader()).is_leader)

@@ -38,7 +38,7 @@ def test_addresses_are_forgotten_with_their_last_connection() -> None:
     assert addresses.count("192.0.2.1") == 1
     addresses.remove("192.0.2.1")
     assert addresses.count("192.0.2.1") == 0
-    assert not addresses._counts
+    assert not addresses._count_by_network
 
 
 async def test_an_instance_that_opens_many_waits_and_others_do_not(tmp_path: Path) -> None:

@@ -128,9 +128,9 @@ async def test_a_waiting_fetch_ends_with_its_client(broker: InProcessBroker, por
     assert partition is not None
     other = await WireClient.connect(port, tls=client_context(authority))
     await other.send(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=600_000))
-    await broker.until(lambda: partition.waits)
+    await broker.until(lambda: partition.delayed_operations)
     await other.close()
-    await broker.until(lambda: not partition.waits)
+    await broker.until(lambda: not partition.delayed_operations)
     await broker.until(lambda: broker.broker.listeners.count == 1)
 
 

@@ -74,31 +74,31 @@ def test_epochs_always_increase_in_both(tmp_path_factory: pytest.TempPathFactory
 def test_duplicates_of_the_last_five_batches_are_known_and_gaps_are_refused() -> None:
     """IDE-5 to IDE-8, REC-59: no error 59, as in Apache Kafka; an unknown producer may begin at any sequence."""
     state = ProducerState()
-    assert state.check(1, 0, 77, 2) == 0, "an unknown producer may start anywhere"
+    assert state.check_sequence(1, 0, 77, 2) == 0, "an unknown producer may start anywhere"
     for number in range(7):
-        assert state.check(1, 0, number * 10, 9) == 0
+        assert state.check_sequence(1, 0, number * 10, 9) == 0
         state.update(1, 0, number * 10, 9, number * 10 + 9, 1_000 + number)
     for number in range(2, 7):
-        known = state.check(1, 0, number * 10, 9)
+        known = state.check_sequence(1, 0, number * 10, 9)
         assert isinstance(known, CachedBatch)
         assert known.last_offset - known.offset_delta == number * 10
         assert known.timestamp_ms == 1_000 + number
-    assert state.check(1, 0, 10, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 0, 71, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 0, 60, 5) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 1, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 1, 0, 0) == 0
+    assert state.check_sequence(1, 0, 10, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check_sequence(1, 0, 71, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check_sequence(1, 0, 60, 5) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check_sequence(1, 1, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check_sequence(1, 1, 0, 0) == 0
     state.update(1, 1, 0, 0, 70, 2_000)
-    assert state.check(1, 0, 70, 0) == error_codes.INVALID_PRODUCER_EPOCH
+    assert state.check_sequence(1, 0, 70, 0) == error_codes.INVALID_PRODUCER_EPOCH
 
 
 def test_sequences_wrap() -> None:
     """IDE-7."""
     state = ProducerState()
     state.update(1, 0, 2**31 - 2, 1, 1, 0)
-    assert state.check(1, 0, 0, 4) == 0
+    assert state.check_sequence(1, 0, 0, 4) == 0
     state.update(1, 0, 2**31 - 1, 3, 5, 0)
-    assert state.check(1, 0, 3, 0) == 0
+    assert state.check_sequence(1, 0, 3, 0) == 0
 
 
 def test_idle_producers_are_forgotten() -> None:
@@ -106,7 +106,7 @@ def test_idle_producers_are_forgotten() -> None:
     state = ProducerState()
     state.update(1, 0, 0, 0, 0, 1_000)
     state.update(2, 0, 0, 0, 0, 2_000)
-    assert state.expire(now_ms=11_000, after_ms=10_000) == 1
+    assert state.expire(now_ms=11_000, age_ms_min=10_000) == 1
     assert list(state.producers) == [2]
 
 

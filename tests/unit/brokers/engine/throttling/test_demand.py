@@ -38,7 +38,7 @@ def closed_loop(limiter: Limiter, flow: FlowShare, *, connections: int, natural_
             delay_ms, _ = charge((limiter,), batch, int(at_ms))
             heapq.heappush(due, (at_ms + delay_ms + service_ms, number))
         flow.measure(second * 1000)
-        result.append(flow.estimate_demand_bps)
+        result.append(flow.wanted_bps)
     return result
 
 
@@ -66,7 +66,7 @@ def test_a_large_request_is_wanted_in_each_interval_in_which_it_is_paid_for() ->
     wanted = []
     for second in range(1, 4):
         flow.measure(second * 1000)
-        wanted.append(flow.estimate_demand_bps)
+        wanted.append(flow.wanted_bps)
     assert flow.admitted_bps == 0
     assert min(wanted) >= 0.95 * 200 * KB * FREE_DIVISOR
 
@@ -76,7 +76,7 @@ def test_a_client_held_back_by_a_limit_of_its_own_wants_no_more_of_the_instances
     strict = Limiter(RULE, 100 * KB, 0, Pace(0))
     assert charge((strict, limiter), MB, 0) == (10_000, strict)
     flow.measure(1_000)
-    assert flow.estimate_demand_bps == flow.admitted_bps == MB
+    assert flow.wanted_bps == flow.admitted_bps == MB
 
 
 def test_the_estimate_never_is_below_what_was_admitted_and_never_beyond_its_bound() -> None:

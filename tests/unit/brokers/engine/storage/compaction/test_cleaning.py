@@ -222,7 +222,7 @@ def test_a_group_whose_source_was_deleted_meanwhile_is_not_swapped_in(tmp_path: 
         append(log, [_keyed("a", str(number))])
         log.roll(NOW_MS)
     group, _ = run(job_for(log, now_ms=NOW_MS))
-    log.detach(0, 1)
+    log.detach_segments(0, 1)
 
     assert isinstance(group, Cleaned)
     assert swap_in(log, group) is None
