@@ -367,7 +367,7 @@ class FrameBuffers:
         return max(0, min(missing, default=0))
 
     def wake(self) -> None:
-        """Notifies waiting connections in order while there is memory; a connection that takes none must call `wake`."""
+        """Notifies waiting connections in order while there is memory; one that takes none must call `wake`."""
         total_bytes = self.rented_bytes
         granted_bytes_by_tenant: dict[object, int] = {}  # to owners of the same tenant that have not taken it yet
         for owner in tuple(self._waiters_by_owner):

@@ -132,7 +132,7 @@ class Cleaner:
         """
         self._forget_deleted()
         while True:
-            candidate = selection.dirtiest(self._find_cleanable_ranges(now_ms))
+            candidate = selection.find_dirtiest(self._find_cleanable_ranges(now_ms))
             if candidate is None:
                 return None
             partition, cleanable, rules = candidate

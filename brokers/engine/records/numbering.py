@@ -70,13 +70,13 @@ def _has_consecutive_deltas(data: bytes, count: int) -> bool:
                 start, length = position + 1, byte >> 1
             else:
                 length, start = read_integer(data, position, size)
-            at = start + 1  # after the attributes
-            end = at + TIMESTAMP_BYTES_MAX
-            while data[at] >= 0x80:
-                at += 1
-                if at >= end:
+            field_at = start + 1  # after the attributes
+            end = field_at + TIMESTAMP_BYTES_MAX
+            while data[field_at] >= 0x80:
+                field_at += 1
+                if field_at >= end:
                     raise Malformed("a timestamp does not end")
-            if read_integer(data, at + 1, size)[0] != index:
+            if read_integer(data, field_at + 1, size)[0] != index:
                 return False
             position = start + length
             index += 1
@@ -93,20 +93,20 @@ def _position_after(data: bytes, position: int, size: int, index: int, end: int)
     for low, high, top in zip(_FIRST_OF_SEVERAL[index:end], middle[index:end], _THIRD_OF_THREE[index:end], strict=True):
         byte = data[position]
         if byte < 0x80:
-            at = position + 2
+            field_at = position + 2
             position += 1 + (byte >> 1)
         elif data[position + 1] < 0x80:
-            at = position + 3
+            field_at = position + 3
             position += 2 + ((byte & 0x7F) >> 1) + (data[position + 1] << 6)
         else:
             length, start = read_integer(data, position, size)
-            at = start + 1
+            field_at = start + 1
             position = start + length
-        while data[at] >= 0x80:
-            at += 1
-            if at >= position:
+        while data[field_at] >= 0x80:
+            field_at += 1
+            if field_at >= position:
                 raise Malformed("a timestamp does not end")
-        if data[at + 1] != low or data[at + 2] != high or (is_wide and data[at + 3] != top):
+        if data[field_at + 1] != low or data[field_at + 2] != high or (is_wide and data[field_at + 3] != top):
             return -1
     return position
 
@@ -123,23 +123,23 @@ def _has_run_consecutive_deltas(data: bytes, position: int, stride: int, run: in
     determined.
     """
     end = position + stride * run
-    at = position + (1 if data[position] < 0x80 else 2) + 1
+    field_at = position + (1 if data[position] < 0x80 else 2) + 1
     for _ in range(TIMESTAMP_BYTES_MAX):
-        column = data[at:end:stride]
-        at += 1
+        column = data[field_at:end:stride]
+        field_at += 1
         if column.isascii():
             break
         if not column.translate(_HIGH_BIT_FLIPPED).isascii():
             return False
     end_index = index + run
     if index < _ONE_BYTE:
-        return data[at:end:stride] == _ONLY_BYTE[index:end_index]
-    if data[at:end:stride] != _FIRST_OF_SEVERAL[index:end_index]:
+        return data[field_at:end:stride] == _ONLY_BYTE[index:end_index]
+    if data[field_at:end:stride] != _FIRST_OF_SEVERAL[index:end_index]:
         return False
     if index < _TWO_BYTES:
-        return data[at + 1 : end : stride] == _SECOND_OF_TWO[index:end_index]
-    second_matches = data[at + 1 : end : stride] == _SECOND_OF_THREE[index:end_index]
-    return second_matches and data[at + 2 : end : stride] == _THIRD_OF_THREE[index:end_index]
+        return data[field_at + 1 : end : stride] == _SECOND_OF_TWO[index:end_index]
+    second_matches = data[field_at + 1 : end : stride] == _SECOND_OF_THREE[index:end_index]
+    return second_matches and data[field_at + 2 : end : stride] == _THIRD_OF_THREE[index:end_index]
 
 
 def renumber(data: bytes, count: int) -> bytes:

@@ -86,7 +86,7 @@ class PartsWriter:
         self._current_part = self._begin_part(base_offset)
 
     def _begin_part(self, base_offset: int) -> CleanedSegment:
-        pacer = Pacer(0, clock=time.monotonic, wait=time.sleep)
+        pacer = Pacer(0, clock=time.monotonic, sleep=time.sleep)
         return CleanedSegment(self._directory, base_offset, self._interval_bytes, WRITE_BYTES, pacer)
 
     def add(self, data: bytes | bytearray, base_offset: int, last_offset: int, max_timestamp: int) -> None:

@@ -29,10 +29,10 @@ class CleanedSegment:
     __slots__ = (
         "_buffer",
         "_buffer_bytes",
+        "_bytes_since_entry",
         "_fd",
         "_interval_bytes",
         "_pacer",
-        "_since_entry",
         "aborted",
         "indexed_timestamp",
         "max_timestamp",
@@ -57,7 +57,7 @@ class CleanedSegment:
         self._interval_bytes = interval_bytes
         self._buffer_bytes = buffer_bytes
         self._pacer = pacer
-        self._since_entry = 0
+        self._bytes_since_entry = 0
         self._buffer = bytearray()
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
@@ -65,13 +65,13 @@ class CleanedSegment:
         """Appends one batch and adds index entries as for any append (LOG-9)."""
         if largest_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = largest_timestamp, last_offset
-        if self._since_entry > self._interval_bytes:
+        if self._bytes_since_entry > self._interval_bytes:
             self.offset_index.add(last_offset, self.size_bytes)
             if self.max_timestamp > self.indexed_timestamp:
                 self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
                 self.indexed_timestamp = self.max_timestamp
-            self._since_entry = 0
-        self._since_entry += len(data)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += len(data)
         self.size_bytes += len(data)
         self._buffer += data
         if len(self._buffer) >= self._buffer_bytes:
