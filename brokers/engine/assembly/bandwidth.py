@@ -93,7 +93,7 @@ class Bandwidth:
         live = {broker: count for broker, count in counts.items() if broker in self._brokers or broker == broker_id}
         epochs = {broker: self._brokers[broker].epoch for broker in live if broker in self._brokers}
         is_shared = document.quota_scope != BROKER_SCOPE
-        return Layout.of(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)
+        return Layout.from_leaders(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)
 
     def _reads_followers(self, layout: Layout, brokers: Iterable[int]) -> bool:
         """True if the brokers are in several racks and share the bandwidth in a pool."""

@@ -146,5 +146,5 @@ def _broker_part(limit_bps: int, leaders: Mapping[int, int], broker_id: int) -> 
     brokers = sorted(broker for broker, count in leaders.items() if count)
     if broker_id not in brokers:
         return 0
-    counts = [leaders[broker] for broker in brokers]
-    return max(1, allocate(limit_bps, counts, [0] * len(brokers), "static")[brokers.index(broker_id)])
+    leader_counts = [leaders[broker] for broker in brokers]
+    return max(1, allocate(limit_bps, leader_counts, [0] * len(brokers), "static")[brokers.index(broker_id)])

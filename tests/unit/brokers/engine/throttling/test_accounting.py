@@ -57,13 +57,13 @@ def test_a_changed_limit_keeps_what_was_counted() -> None:
 
 def test_a_limit_set_too_low_by_mistake_is_over_when_it_is_put_right() -> None:
     quotas, shares = ClientQuotas(250), InstanceShares(250)
-    shares.update(1, Layout.of({1: 1}), 1, 1, 0)
+    shares.update(1, Layout.from_leaders({1: 1}), 1, 1, 0)
     strict = quotas.limiter({ANY_CLIENT: {PRODUCE: 1.0}}, PRODUCE, "u", "a", 0)
     assert strict is not None
     assert shares.produce is not None
     assert charge((strict, shares.produce), 1_000_000, 0)[0] > 900_000_000
 
-    shares.update(1, Layout.of({1: 1}), 10_000_000, 10_000_000, 1)
+    shares.update(1, Layout.from_leaders({1: 1}), 10_000_000, 10_000_000, 1)
     mild = quotas.limiter({ANY_CLIENT: {PRODUCE: 10_000_000.0}}, PRODUCE, "u", "a", 1)
 
     assert mild is strict
@@ -162,21 +162,24 @@ def test_a_response_that_waits_for_something_else_is_counted_nowhere() -> None:
 def test_a_broker_gets_its_part_of_the_bandwidth_by_the_partitions_it_leads() -> None:
     shares = InstanceShares()
 
-    shares.update(2, Layout.of({1: 2, 2: 1, 3: 1}), 100, 200, 0)
+    shares.update(2, Layout.from_leaders({1: 2, 2: 1, 3: 1}), 100, 200, 0)
     assert shares.produce is not None
     assert shares.consume is not None
     assert (shares.produce.limit_per_s, shares.consume.limit_per_s) == (25, 50)
     before = shares.produce
-    shares.update(2, Layout.of({2: 1}), 100, 200, 0)
+    shares.update(2, Layout.from_leaders({2: 1}), 100, 200, 0)
     assert shares.produce is before
     assert before.limit_per_s == 100
-    shares.update(2, Layout.of({1: 1}), 100, 200, 0)
+    shares.update(2, Layout.from_leaders({1: 1}), 100, 200, 0)
     assert before.limit_per_s == 50, "requests that it refuses count as if it were one more that leads"
     assert shares.flows == ()
 
 
 def test_where_followers_are_read_each_replica_has_a_part_of_what_consumers_may_read() -> None:
-    leaders, replicas = Layout.of({1: 3}, None, "adaptive"), Layout.of({1: 3, 2: 3, 3: 3}, None, "adaptive")
+    leaders, replicas = (
+        Layout.from_leaders({1: 3}, None, "adaptive"),
+        Layout.from_leaders({1: 3, 2: 3, 3: 3}, None, "adaptive"),
+    )
     made = {broker: InstanceShares() for broker in (1, 2, 3, 4)}
     for broker, shares in made.items():
         shares.update(broker, leaders, 90, 90, 0, replicas)
