@@ -80,7 +80,7 @@ class Requests:
 
     def _value(self, field: str, spec: FieldSpec, version: int) -> Any:
         random, kind = self._random, spec.kind
-        if spec.nullable(version) and random.random() < NULLS:
+        if spec.is_nullable(version) and random.random() < NULLS:
             return None
         if field.endswith(WAITS):
             return random.randint(-1, WAIT_MS_MAX)

@@ -11,7 +11,7 @@ from brokers.engine.records.batch import BatchHeader
 from brokers.engine.records.builder import Record, read_records
 from brokers.engine.records.control import ABORT, read_marker
 from brokers.engine.storage.log import Log
-from brokers.engine.storage.lookups import first_at_or_after, greatest_timestamp
+from brokers.engine.storage.lookups import find_first_at_or_after, find_greatest_timestamp
 from brokers.engine.storage.producer_state import CachedBatch
 from tests.simulation.promises import Promises, Written
 
@@ -163,9 +163,9 @@ def check_lookups(log: Log, records: list[tuple[int, Record]]) -> None:
     wanted = sorted({record.timestamp_ms for _, record in records})
     for timestamp_ms in {wanted[0], wanted[len(wanted) // 2], wanted[-1], wanted[-1] + 1}:
         first = next((offset for offset, record in records if record.timestamp_ms >= timestamp_ms), None)
-        answer = first_at_or_after(log, timestamp_ms)
+        answer = find_first_at_or_after(log, timestamp_ms)
         assert (answer.offset if answer else None) == first, f"time {timestamp_ms}"
-    newest = greatest_timestamp(log)
+    newest = find_greatest_timestamp(log)
     assert newest is not None
 
 

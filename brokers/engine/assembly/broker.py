@@ -302,7 +302,7 @@ class Broker:
         )
 
     def _admin_server(self) -> AdminServer:
-        rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
+        rules, report = self.security.admin_rules(), self.listeners.reports.log_handshake_failure
         return AdminServer(self._admin_port().handle, rules, report, self.security.identify)
 
     def _admin_port(self) -> AdminPort:

@@ -15,7 +15,7 @@ import structlog
 import brokers
 from brokers.engine.partitions.cleaning import Cleaner, LogToClean
 from brokers.engine.partitions.table import PartitionTable
-from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, event_from_json
+from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, parse_event
 from brokers.engine.storage.compaction.settings import CleanerSettings
 from brokers.engine.storage.files import StorageFailed
 
@@ -161,7 +161,7 @@ class LogCleaning:
             if not line.endswith(b"\n"):
                 raise WorkerFailed(f"it ended in the middle of its work with {await process.wait()}")
             try:
-                event = event_from_json(line)
+                event = parse_event(line)
             except (ValueError, TypeError) as error:
                 raise WorkerFailed(f"it said what is no event: {error}") from error
             if not isinstance(event, Cleaned):

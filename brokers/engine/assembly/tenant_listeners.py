@@ -217,7 +217,7 @@ class TenantListeners:
         certificates = self._certificates.get(instance_id, {}).get(route.name, NO_CERTIFICATES)
         before, tls = self._open[instance_id].get(name), self._tls.get(name)
         if before is None:
-            report_failure = self._listeners.reports.tenant_authentication_failed
+            report_failure = self._listeners.reports.log_tenant_authentication_failure
             make_session = self._sessions.route_maker(instance_id, route, report_failure)
             tls = self._sessions.tls_of(instance_id, route, self._tls_contexts)
             rules = rules_of(route, tls, certificates)

@@ -122,9 +122,7 @@ class SegmentCheck:
         far = [indexed for indexed in self.indexed_batches if indexed.last_offset > limit]
         if not far:
             return False
-        sound = splitting.confirmed_batches(
-            self.indexed_batches[: self.faultless], self.base, following, recovery_point
-        )
+        sound = splitting.filter_confirmed(self.indexed_batches[: self.faultless], self.base, following, recovery_point)
         believed = {indexed.position for indexed in sound if indexed.last_offset > limit}
         for indexed in far:
             if indexed.position not in believed:

@@ -147,7 +147,7 @@ class AcceptPolicy:
         else:
             accepted.close()
         self._counters.count_refused(admission.ADDRESS_RATE)
-        self._reports.refused(port.name, address, admission.ADDRESS_RATE, len(port.connections))
+        self._reports.log_refused(port.name, address, admission.ADDRESS_RATE, len(port.connections))
         self.on_held_back(group.name, admission.ADDRESS_RATE, delay_ms)
         return True
 
@@ -213,7 +213,7 @@ class AcceptPolicy:
 
     def _report_refusal(self, group: ListenerGroup, name: str, address: str, cause: str, count: int) -> None:
         self._counters.count_refused(cause)
-        self._reports.refused(name, address, cause, count)
+        self._reports.log_refused(name, address, cause, count)
         if cause != admission.ALLOW_LIST:  # strangers must not slow down the instance's clients
             self.on_held_back(group.name, cause, 0)
 

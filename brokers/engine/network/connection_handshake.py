@@ -20,7 +20,7 @@ from brokers.engine.network.handshakes import HandshakeGroup, Handshakes
 from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.network.interfaces import OwnedConnection, PeerOwner
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession
-from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
+from brokers.engine.network.proxy_protocol import NotProxyHeader, missing_bytes, read_client_address
 from brokers.engine.network.tls_stream import PLAINTEXT_ALPN, TlsStream, is_loopback, plain_socket
 
 # First byte of a TLS handshake. A Kafka frame that began with it would be too long.
@@ -136,7 +136,7 @@ class ConnectionHandshake:
             self._header += received
             if missing_bytes(self._header):
                 return
-            client = client_of(self._header)
+            client = read_client_address(self._header)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:

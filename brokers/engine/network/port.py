@@ -112,7 +112,7 @@ class Listener:
             except ConnectionError:
                 continue
             except OSError as error:
-                self.owner.reports.accept_failed(self.name, error)
+                self.owner.reports.log_accept_failure(self.name, error)
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     # Without a pause the event loop would spin on a socket that stays readable.
                     self._pause(ACCEPT_PAUSE_S)
@@ -232,13 +232,13 @@ class Listener:
 
     def on_malformed(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.malformed += 1
-        self.owner.reports.malformed(self.name, peer_host, error)
+        self.owner.reports.log_malformed(self.name, peer_host, error)
 
     def on_handshake_failed(self, peer_host: str, error: Exception) -> None:
-        self.owner.reports.handshake_failed(self.name, peer_host, error)
+        self.owner.reports.log_handshake_failure(self.name, peer_host, error)
         if self.rules.on_handshake_failure is not None:
             self.rules.on_handshake_failure(peer_host, error)
 
     def on_fault(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.faults += 1
-        self.owner.reports.fault(self.name, peer_host, error)
+        self.owner.reports.log_fault(self.name, peer_host, error)

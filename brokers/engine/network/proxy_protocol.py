@@ -50,7 +50,7 @@ def missing_bytes(received: bytes) -> int:
     return FIXED_BYTES + int(variable_bytes) - len(received)
 
 
-def client_of(header: bytes) -> str | None:
+def read_client_address(header: bytes) -> str | None:
     """Returns the client's address from a complete header; None if the proxy acts for itself, or does not name it.
 
     Raises:

@@ -23,34 +23,34 @@ class NetworkReports:
         self._line_count = 0
         self.suppressed = 0
 
-    def malformed(self, listener: str, peer: str, error: Exception) -> None:
+    def log_malformed(self, listener: str, peer: str, error: Exception) -> None:
         if self._may_log():
             log.warning("malformed_request", listener=listener, peer=peer, reason=str(error))
 
-    def refused(self, listener: str, peer: str, cause: str, connections: int) -> None:
+    def log_refused(self, listener: str, peer: str, cause: str, connections: int) -> None:
         """Logs a refused connection; `connections` is the listener's number of connections."""
         if self._may_log():
             log.warning("connection_refused", listener=listener, peer=peer, cause=cause, connections=connections)
 
-    def authentication_failed(self, peer: str, reason: str) -> None:
+    def log_authentication_failure(self, peer: str, reason: str) -> None:
         if self._may_log():
             log.warning("authentication_failed", peer=peer, reason=reason)
 
-    def tenant_authentication_failed(self, instance_id: str, peer: str, mechanism: str, reason: str) -> None:
+    def log_tenant_authentication_failure(self, instance_id: str, peer: str, mechanism: str, reason: str) -> None:
         if self._may_log():
             log.warning(
                 "authentication_failed", instance_id=instance_id, peer=peer, mechanism=mechanism or None, reason=reason
             )
 
-    def handshake_failed(self, listener: str, peer: str, error: Exception) -> None:
+    def log_handshake_failure(self, listener: str, peer: str, error: Exception) -> None:
         if self._may_log():
             log.warning("tls_handshake_failed", listener=listener, peer=peer, reason=str(error))
 
-    def accept_failed(self, listener: str, error: OSError) -> None:
+    def log_accept_failure(self, listener: str, error: OSError) -> None:
         if self._may_log():
             log.error("accept_failed", listener=listener, reason=error.strerror)
 
-    def fault(self, listener: str, peer: str, error: Exception) -> None:
+    def log_fault(self, listener: str, peer: str, error: Exception) -> None:
         """Logs an internal error in one request."""
         if self._may_log():
             log.error("request_failed", listener=listener, peer=peer, exc_info=error)

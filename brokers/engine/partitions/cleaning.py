@@ -173,7 +173,11 @@ class Cleaner:
             stable_offset = partition.last_stable_offset
             try:
                 cleanable = selection.measure(
-                    _segment_facts(log), rules, first_dirty=first_dirty, stable_offset=stable_offset, now_ms=now_ms
+                    _collect_segment_facts(log),
+                    rules,
+                    first_dirty=first_dirty,
+                    stable_offset=stable_offset,
+                    now_ms=now_ms,
                 )
             except StorageFailed as failure:
                 self._table.on_storage_failure(failure)
@@ -336,7 +340,7 @@ def _is_as_planned(work: LogToClean) -> bool:
     return all(size_bytes_by_base.get(base, 0) >= size for base, size in work.job.ahead)
 
 
-def _segment_facts(log: Log) -> list[CompactionFacts]:
+def _collect_segment_facts(log: Log) -> list[CompactionFacts]:
     return [
         CompactionFacts(
             segment.base_offset, segment.size_bytes, segment.largest_timestamp, segment.load_first_timestamp

@@ -175,7 +175,7 @@ class FollowerSession:
             self._unregister(followed)
             followed.partition = partition_or_error
             followed.owner = split_internal(partition_or_error.topic)[0] or ""
-        code = self._refusal(partition_or_error, request)
+        code = self._refusal_code(partition_or_error, request)
         if not code:
             followed.diverging = _diverging_epoch(partition_or_error, request)
             if followed.diverging == UNDEFINED_EPOCH or (
@@ -206,7 +206,7 @@ class FollowerSession:
             self.mark_changed(followed)
         return may_join
 
-    def _refusal(self, partition: Partition, request: PartitionRequest) -> int:
+    def _refusal_code(self, partition: Partition, request: PartitionRequest) -> int:
         leader_epoch = request[1]
         code = partition.refusal(leader_epoch)
         if code:

@@ -84,7 +84,7 @@ class Leadership:
         proposed = self.proposed
         self.in_sync = self.isr if proposed is None else tuple({*self.isr, *proposed})
 
-    def candidates(self, high_watermark: int, start_offset: int = UNKNOWN_OFFSET) -> list[int]:
+    def isr_candidates(self, high_watermark: int, start_offset: int = UNKNOWN_OFFSET) -> list[int]:
         """Returns the followers outside the ISR that may join it (REP-23); the caller checks whether they are alive."""
         return [
             replica
@@ -94,7 +94,7 @@ class Leadership:
 
     # -- progress -----------------------------------------------------------------------------------------------------
 
-    def committed(self, end_offset: int) -> int:
+    def committed_offset(self, end_offset: int) -> int:
         """Returns the lowest end offset of the ISR, of its proposed members, and of followers about to be proposed
         (REP-11).
         """

@@ -62,7 +62,7 @@ class LeadershipChecks:
         elif leadership is not None:
             newest = waiting[-1].number
             leadership.was_checked = True
-            for followed in sorted(_followed_in_epoch(partition, leadership), key=_replica):
+            for followed in sorted(_followed_in_epoch(partition, leadership), key=_replica_of):
                 if followed.session.replica in leadership.in_sync:
                     if followed.state == IDLE:
                         leadership.followers[followed.session.replica].record_caught_up(followed.session.fetched_ms)
@@ -125,5 +125,5 @@ def _followed_in_epoch(partition: Partition, leadership: Leadership) -> Iterator
             yield followed
 
 
-def _replica(followed: FollowedPartition) -> int:
+def _replica_of(followed: FollowedPartition) -> int:
     return followed.session.replica

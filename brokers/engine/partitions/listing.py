@@ -10,7 +10,7 @@ from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.records import error_codes
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
-from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp
+from brokers.engine.storage.lookups import FoundRecord, find_first_at_or_after, find_greatest_timestamp
 from brokers.engine.storage.segment import DamagedSegment
 
 LATEST: Final = -1
@@ -82,7 +82,7 @@ def find_record(log: Log, timestamp: int, limit_offset: int, leader_epoch: int, 
     if timestamp == LATEST_TIERED:
         return None
     if timestamp == MAX_TIMESTAMP:
-        at_or_after = greatest_timestamp(log, may_wait)
+        at_or_after = find_greatest_timestamp(log, may_wait)
     else:
-        at_or_after = first_at_or_after(log, timestamp, may_wait)
+        at_or_after = find_first_at_or_after(log, timestamp, may_wait)
     return at_or_after if at_or_after is not None and at_or_after.offset < limit_offset else None

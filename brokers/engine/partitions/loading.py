@@ -69,12 +69,12 @@ class RootLoader:
         for on_disk in found_partitions:
             key = (on_disk.topic, on_disk.partition)
             try:
-                yield key, self._open(on_disk, key, report)
+                yield key, self._open_log(on_disk, key, report)
             except OldFormat as refusal:
                 report.refused.append((on_disk.topic, on_disk.partition, str(refusal)))
-                yield key, self._refused(on_disk)
+                yield key, self._create_refused(on_disk)
 
-    def _open(self, on_disk: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
+    def _open_log(self, on_disk: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
         recovery_point = self._recovery_points.get(key, 0)
         log, loaded = load_log(
             on_disk.directory,
@@ -94,7 +94,7 @@ class RootLoader:
         if key in self._recovery_points or key in self._cleaned:
             # The log was verified before, or holes left by compaction cannot be distinguished from others.
             log.hole_offset = NO_HOLE
-        partition = self._partition(on_disk, log)
+        partition = self._create_partition(on_disk, log)
         checkpointed = self._high_watermarks.get(key, 0)
         partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)
         return partition
@@ -110,7 +110,7 @@ class RootLoader:
         has_no_topic_id = partition.topic_id == NO_TOPIC_ID and not partition.offline
         return has_no_topic_id and has_content and not was_flushed and self._root.was_used_by_penstock
 
-    def _refused(self, on_disk: FoundPartition) -> Partition:
+    def _create_refused(self, on_disk: FoundPartition) -> Partition:
         """Returns an offline partition that answers every call with KAFKA_STORAGE_ERROR; nothing is written to its
         directory.
         """
@@ -123,11 +123,11 @@ class RootLoader:
             self._config.log,
             now_ms=self._now_ms,
         )
-        partition = self._partition(on_disk, log)
+        partition = self._create_partition(on_disk, log)
         partition.fail()
         return partition
 
-    def _partition(self, on_disk: FoundPartition, log: Log) -> Partition:
+    def _create_partition(self, on_disk: FoundPartition, log: Log) -> Partition:
         return Partition(log, on_disk.topic_id, self._config, self._on_storage_failure)
 
 

@@ -71,7 +71,7 @@ def read_whole_batches(
     return result
 
 
-def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms: int) -> tuple[int, list[int]]:
+def list_segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms: int) -> tuple[int, list[int]]:
     """Returns (error code, at most `count_max` base offsets of segments last written at or before `timestamp`), newest
     first (LOG-29).
 

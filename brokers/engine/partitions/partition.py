@@ -211,7 +211,7 @@ class Partition:
         if has_deleted_records and self.delayed_operations:
             for operation in tuple(self.delayed_operations):
                 operation.on_progress(self)
-        return replica not in leadership.in_sync and replica in leadership.candidates(
+        return replica not in leadership.in_sync and replica in leadership.isr_candidates(
             self.high_watermark, self.log.log_start_offset
         )
 
@@ -228,7 +228,7 @@ class Partition:
         previous_high_watermark = self.high_watermark
         leadership = self.leadership
         end_offset = self.log.log_end_offset
-        high_watermark = end_offset if leadership is None else leadership.committed(end_offset)
+        high_watermark = end_offset if leadership is None else leadership.committed_offset(end_offset)
         if high_watermark <= previous_high_watermark or (
             self.keeps_min_isr and leadership is not None and not self.has_enough_replicas()
         ):
@@ -285,7 +285,7 @@ class Partition:
             if acks == -1 and not self.has_enough_replicas():
                 return AppendResult(error_codes.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
             rules = self.config.batch_rules
-            check = check_batch if prechecked is None else prechecked.checked
+            check = check_batch if prechecked is None else prechecked.check
             checked = check(records, size, rules, now_ms, budget)
         except BatchRejected as fault:
             return AppendResult(

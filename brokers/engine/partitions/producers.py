@@ -11,7 +11,7 @@ from brokers.engine.partitions.results import Uncached
 from brokers.engine.records import error_codes
 from brokers.engine.storage.files import FileSlice, NotCached, StorageFailed
 from brokers.engine.storage.producer_state import NO_SEQUENCE
-from brokers.engine.storage.transactions import aborted_within
+from brokers.engine.storage.transactions import find_aborted
 
 # (topic key, partition index) → (producer id, first offset) of aborted transactions.
 AbortedByPartition = dict[tuple[bytes, int], list[tuple[int, int]]]
@@ -53,7 +53,7 @@ def list_aborted(
     Returns (error code, records, uncached file) as a read does. If the list cannot be read, `records` are released.
     """
     try:
-        listed[key, partition.index] = aborted_within(partition.log, offset, records, may_wait)
+        listed[key, partition.index] = find_aborted(partition.log, offset, records, may_wait)
     except NotCached as missing:
         records.release()
         return error_codes.NONE, None, missing.uncached

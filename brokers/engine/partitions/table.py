@@ -101,7 +101,7 @@ class PartitionTable:
         if it is transient: a root must neither be served in part nor start empty.
         """
         report = RecoveryReport()
-        recovery = LogRecovery(self, self._partitions, self._unidentified, self._config({}))
+        recovery = LogRecovery(self, self._partitions, self._unidentified, self._parse_config({}))
         for root in self._roots:
             try:
                 root.lock_and_claim(self.settings.broker_id, self.settings.cluster_id)
@@ -130,7 +130,7 @@ class PartitionTable:
         for root in self._roots:
             root.unlock()
 
-    def _config(self, config: Mapping[str, str]) -> TopicConfig:
+    def _parse_config(self, config: Mapping[str, str]) -> TopicConfig:
         key = tuple(sorted(config.items()))
         topic_config = self._configs.get(key)
         if topic_config is None:
@@ -383,7 +383,7 @@ class PartitionTable:
                 # If the log belonged to this topic after all, its deleted records stay deleted.
                 start_offset = partition.log.log_start_offset
             partition = None
-        topic_config = self._config(config)
+        topic_config = self._parse_config(config)
         if partition is None:
             offline_root = next(iter(self.offline_directories), None) if is_known else None
             if offline_root is None:
@@ -473,7 +473,7 @@ class PartitionTable:
         self.settings = replace(self.settings, defaults=defaults)
         self._configs.clear()
         for (topic, _), partition in self._partitions.items():
-            _set_config(partition, self._config(config_of(topic)))
+            _set_config(partition, self._parse_config(config_of(topic)))
 
     def set_keeps_min_isr(self, keeps_min_isr: bool) -> None:
         self.settings = replace(self.settings, keeps_min_isr=keeps_min_isr)
@@ -481,7 +481,7 @@ class PartitionTable:
 
     def update_config(self, topic: str, config: Mapping[str, str]) -> None:
         """Applies changed settings of a topic from the next batch on."""
-        topic_config = self._config(config)
+        topic_config = self._parse_config(config)
         for (name, _), partition in self._partitions.items():
             if name == topic:
                 _set_config(partition, topic_config)
@@ -495,6 +495,6 @@ def _set_config(partition: Partition, topic_config: TopicConfig) -> None:
 def _report_damage(log: Log, offset: int) -> None:
     """Reports damage before `offset`, at which the log will be truncated."""
     try:
-        log.position_of(offset)
+        log.find_position(offset)
     except DamagedSegment as found_damage:
         damage.report(log, found_damage, offset)

@@ -69,8 +69,8 @@ class _EncoderWriter:
             if self.in_pieces:
                 source.write_line("pieces = []")
                 source.write_line("long_bytes = 0")
-            self._struct(cls, "m")
-            self._flush()
+            self._write_struct(cls, "m")
+            self._flush_run()
             if self.in_pieces:
                 source.write_line("pieces.append(join(out))")
                 source.write_line("return join(pieces)" if self.is_joined else "return pieces")
@@ -80,10 +80,10 @@ class _EncoderWriter:
         return source.compile_function("encode", f"{cls.__name__} v{self.version} encode")
 
     def _write(self, expression: str) -> None:
-        self._flush()
+        self._flush_run()
         self.source.write_line(f"w_{self._out}({expression})")
 
-    def _flush(self) -> None:
+    def _flush_run(self) -> None:
         if not self._run:
             return
         letters = "".join(letter for letter, _ in self._run)
@@ -91,54 +91,54 @@ class _EncoderWriter:
         self.source.write_line(f"w_{self._out}({self.source.struct_method('pack', letters)}({values}))")
         self._run = []
 
-    def _struct(self, cls: type[Any], variable: str) -> None:
+    def _write_struct(self, cls: type[Any], variable: str) -> None:
         for slot in untagged_slots(cls, self.version, self.is_flexible):
-            self._field(slot.spec, f"{variable}.{slot.name}")
+            self._write_field(slot.spec, f"{variable}.{slot.name}")
         if self.is_flexible:
             tagged = tagged_slots(cls, self.version, self.is_flexible)
             if tagged:
-                self._tagged_section(tagged, variable)
+                self._write_tagged_section(tagged, variable)
             else:
                 self._run.append(("x", ""))
 
-    def _field(self, spec: FieldSpec, expression: str) -> None:
+    def _write_field(self, spec: FieldSpec, expression: str) -> None:
         if spec.kind in FIXED:
             self._run.append((FIXED[spec.kind], expression))
         elif spec.kind == "array":
-            self._array(spec, expression)
+            self._write_array(spec, expression)
         elif spec.kind == "nested":
-            self._nested(spec, expression)
+            self._write_nested(spec, expression)
         else:
-            self._sized(spec, expression)
+            self._write_sized(spec, expression)
 
-    def _nested(self, spec: FieldSpec, expression: str) -> None:
+    def _write_nested(self, spec: FieldSpec, expression: str) -> None:
         source = self.source
         name = source.fresh_name("s")
         source.write_line(f"{name} = {expression}")
-        if not spec.nullable(self.version):
-            self._struct(spec.inner, name)
+        if not spec.is_nullable(self.version):
+            self._write_struct(spec.inner, name)
             return
-        self._flush()
+        self._flush_run()
         with source.block(f"if {name} is None:"):
             self._write("b'\\xff'")
         with source.block("else:"):
             self._write("b'\\x01'")
-            self._struct(spec.inner, name)
-            self._flush()
+            self._write_struct(spec.inner, name)
+            self._flush_run()
 
-    def _length(self, letter: str, length: str) -> None:
+    def _write_length(self, letter: str, length: str) -> None:
         """Writes code for the length or count in the variable `length`, -1 for null."""
         if not self.is_flexible:
             self._run.append((letter, length))
             return
         self._write(f"SHORT[{length} + 1] if {length} < 127 else unsigned({length} + 1)")
 
-    def _sized(self, spec: FieldSpec, expression: str) -> None:
+    def _write_sized(self, spec: FieldSpec, expression: str) -> None:
         source = self.source
         name, length = source.fresh_name("x"), source.fresh_name("n")
         source.write_line(f"{name} = {expression}")
         bytes_of = f"{name}.encode()" if spec.kind == "text" else name
-        if spec.nullable(self.version):
+        if spec.is_nullable(self.version):
             with source.block(f"if {name} is None:"):
                 source.write_line(f"{name} = b''")
                 source.write_line(f"{length} = -1")
@@ -149,9 +149,9 @@ class _EncoderWriter:
             if spec.kind == "text":
                 source.write_line(f"{name} = {bytes_of}")
             source.write_line(f"{length} = len({name})")
-        self._length("h" if spec.kind == "text" else "i", length)
+        self._write_length("h" if spec.kind == "text" else "i", length)
         if not self.is_joined and spec.kind != "text" and self._out == "out":
-            self._flush()
+            self._flush_run()
             with source.block(f"if {length} >= {LONG_BYTES_PER_PIECE}:"):
                 source.write_line("pieces.append(join(out))")
                 source.write_line("out.clear()")
@@ -162,11 +162,11 @@ class _EncoderWriter:
             with source.block(f"if {length} >= {LONG_BYTES}:"):
                 source.write_line(f"long_bytes += {length}")
 
-    def _array(self, spec: FieldSpec, expression: str) -> None:
+    def _write_array(self, spec: FieldSpec, expression: str) -> None:
         source, element = self.source, spec.inner
         name, count = source.fresh_name("x"), source.fresh_name("n")
         source.write_line(f"{name} = {expression}")
-        if spec.nullable(self.version):
+        if spec.is_nullable(self.version):
             with source.block(f"if {name} is None:"):
                 source.write_line(f"{name} = ()")
                 source.write_line(f"{count} = -1")
@@ -174,18 +174,18 @@ class _EncoderWriter:
                 source.write_line(f"{count} = len({name})")
         else:
             source.write_line(f"{count} = len({name})")
-        self._length("i", count)
+        self._write_length("i", count)
         if element.kind in FIXED and element.kind != "uuid":
             self._write(f"pack('>%d{FIXED[element.kind]}' % len({name}), *{name})")
             return
-        self._flush()
+        self._flush_run()
         value = source.fresh_name("y")
         with source.block(f"for {value} in {name}:"):
             if element.kind == "nested":
-                self._struct(element.inner, value)
+                self._write_struct(element.inner, value)
             else:
-                self._field(element, value)
-            self._flush()
+                self._write_field(element, value)
+            self._flush_run()
             if self.in_pieces:
                 with source.block(f"if len(out) > {WRITES_PER_PIECE} or long_bytes > {LONG_BYTES_PER_PIECE}:"):
                     source.write_line("long_bytes = 0")
@@ -193,9 +193,9 @@ class _EncoderWriter:
                     source.write_line("out.clear()")
                     source.write_line("yield")
 
-    def _tagged_section(self, tagged: list[Slot], variable: str) -> None:
+    def _write_tagged_section(self, tagged: list[Slot], variable: str) -> None:
         """Writes code for the tagged fields that differ from their defaults, in ascending order of tags."""
-        self._flush()
+        self._flush_run()
         source, outer = self.source, self._out
         section, count = source.fresh_name("tags"), source.fresh_name("n")
         source.write_line(f"{section} = []")
@@ -207,8 +207,8 @@ class _EncoderWriter:
                 source.write_line(f"{inner} = []")
                 source.write_line(f"w_{inner} = {inner}.append")
                 self._out = inner
-                self._field(slot.spec, expression)
-                self._flush()
+                self._write_field(slot.spec, expression)
+                self._flush_run()
                 self._out = outer
                 source.write_line(f"{inner} = join({inner})")
                 source.write_line(f"{section} += (unsigned({slot.spec.tag}), unsigned(len({inner})), {inner})")

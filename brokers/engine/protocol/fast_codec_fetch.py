@@ -16,8 +16,8 @@ from brokers.engine.protocol.fast_codec_produce import ITEMS_MAX
 from brokers.engine.protocol.lengths import (
     NAME_BYTES_PER_ITEM,
     Buffer,
-    classic_name,
-    compact_name,
+    read_classic_name,
+    read_compact_name,
     read_varint,
     rest_of_varint,
     skip_tagged_fields,
@@ -106,7 +106,7 @@ class FetchDecoder:
     def __init__(self, buffer: Buffer, offset: int, end: int, version: int, items_max: int) -> None:
         self._buffer, self._end, self._version = buffer, end, version
         try:
-            read_head = _flexible_head if version >= _FLEXIBLE_FROM else _classic_head
+            read_head = _read_flexible_head if version >= _FLEXIBLE_FROM else _read_classic_head
             self._head, count, self._position = read_head(buffer, offset, version)
         except (IndexError, struct_error) as error:
             raise MalformedRequest("a fetch request ends too early") from error
@@ -142,7 +142,7 @@ class FetchDecoder:
 
     def frame(self) -> FetchFrame:
         """Returns the decoded request after `advance` has returned True. Raises MalformedRequest."""
-        read_end = _flexible_end if self._version >= _FLEXIBLE_FROM else _classic_end
+        read_end = _read_flexible_end if self._version >= _FLEXIBLE_FROM else _read_classic_end
         try:
             rack_id, replica, position = read_end(self._buffer, self._position, self._end, self._version)
         except (IndexError, struct_error) as error:
@@ -206,7 +206,7 @@ class FetchDecoder:
                 topic = bytes(buffer[position : position + 16])
                 position += 16
             else:
-                topic, position = compact_name(buffer, position, end)
+                topic, position = read_compact_name(buffer, position, end)
             count = buffer[position]
             position += 1
             if count > 127:
@@ -243,7 +243,7 @@ class FetchDecoder:
                 self._is_in_topic = False
             if not self._topics_left or items_left <= 0:
                 break
-            topic, position = classic_name(buffer, position, end)
+            topic, position = read_classic_name(buffer, position, end)
             (count,) = _INT.unpack_from(buffer, position)
             position += 4
             self._begin_topic(topic, count, (end - position) // partition_bytes)
@@ -262,7 +262,7 @@ class FetchDecoder:
         self._is_in_topic = True
 
 
-def _flexible_head(buffer: Buffer, position: int, version: int) -> tuple[FetchHead, int, int]:
+def _read_flexible_head(buffer: Buffer, position: int, version: int) -> tuple[FetchHead, int, int]:
     """Returns the head, the number of topics (-1 for null), and the position of the first topic."""
     if version >= _REPLICA_STATE_FROM:
         max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count = _HEAD_V15.unpack_from(
@@ -280,7 +280,7 @@ def _flexible_head(buffer: Buffer, position: int, version: int) -> tuple[FetchHe
     return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch), count - 1, position
 
 
-def _classic_head(buffer: Buffer, position: int, version: int) -> tuple[FetchHead, int, int]:
+def _read_classic_head(buffer: Buffer, position: int, version: int) -> tuple[FetchHead, int, int]:
     if version >= 7:
         (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count) = (
             _HEAD_V7.unpack_from(buffer, position)
@@ -294,21 +294,23 @@ def _classic_head(buffer: Buffer, position: int, version: int) -> tuple[FetchHea
     return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, 0, -1), count, position + 21
 
 
-def _flexible_end(buffer: Buffer, position: int, end: int, version: int) -> tuple[str, tuple[int, int] | None, int]:
+def _read_flexible_end(
+    buffer: Buffer, position: int, end: int, version: int
+) -> tuple[str, tuple[int, int] | None, int]:
     """Returns the rack id, the id and epoch of a replica that sends them as a tagged field, and the end position."""
     rack_id = ""
     if buffer[position] == 1:
         position += 1
     else:
-        rack, position = compact_name(buffer, position, end)
+        rack, position = read_compact_name(buffer, position, end)
         rack_id = str(rack, "utf-8", "replace")
     if buffer[position] == 0:
         return rack_id, None, position + 1
-    replica, position = _message_tags(buffer, position, end, version)
+    replica, position = _read_message_tags(buffer, position, end, version)
     return rack_id, replica, position
 
 
-def _message_tags(buffer: Buffer, position: int, end: int, version: int) -> tuple[tuple[int, int] | None, int]:
+def _read_message_tags(buffer: Buffer, position: int, end: int, version: int) -> tuple[tuple[int, int] | None, int]:
     """Returns the replica's id and epoch, a tagged field of the request from version 15 on, and the end position."""
     replica = None
     field_end = skip_tagged_fields(buffer, position, end)
@@ -335,8 +337,8 @@ def _compact_string_end(buffer: Buffer, position: int, end: int) -> int:
     return field_end
 
 
-def _classic_end(buffer: Buffer, position: int, end: int, version: int) -> tuple[str, tuple[int, int] | None, int]:
+def _read_classic_end(buffer: Buffer, position: int, end: int, version: int) -> tuple[str, tuple[int, int] | None, int]:
     if version < _RACK_FROM:
         return "", None, position
-    rack, position = classic_name(buffer, position, end)
+    rack, position = read_classic_name(buffer, position, end)
     return str(rack, "utf-8", "replace"), None, position

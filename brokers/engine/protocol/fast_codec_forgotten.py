@@ -10,7 +10,13 @@ from struct import Struct
 from typing import Final
 
 from brokers.engine.protocol.errors import MalformedRequest
-from brokers.engine.protocol.lengths import Buffer, classic_name, compact_name, read_varint, skip_tagged_fields
+from brokers.engine.protocol.lengths import (
+    Buffer,
+    read_classic_name,
+    read_compact_name,
+    read_varint,
+    skip_tagged_fields,
+)
 
 _INT: Final = Struct(">i")
 
@@ -72,9 +78,9 @@ class ForgottenDecoder:
             topic = bytes(buffer[position : position + 16])
             self.position = position + 16
         elif self._is_flexible:
-            topic, self.position = compact_name(buffer, position, self._end)
+            topic, self.position = read_compact_name(buffer, position, self._end)
         else:
-            topic, self.position = classic_name(buffer, position, self._end)
+            topic, self.position = read_classic_name(buffer, position, self._end)
         self._indexes = []
         self._indexes_left = self._read_count(4, "partitions")
         self.topics.append((topic, self._indexes))

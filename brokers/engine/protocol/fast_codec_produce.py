@@ -72,7 +72,7 @@ class ProduceDecoder:
     ) -> None:
         self._buffer, self._end, self._version = buffer, end, version
         try:
-            read_head = _flexible_head if version >= _FLEXIBLE_FROM else _classic_head
+            read_head = _read_flexible_head if version >= _FLEXIBLE_FROM else _read_classic_head
             self._transactional_id, self._acks, self._timeout_ms, count, self._position = read_head(buffer, offset, end)
         except (IndexError, struct_error) as error:
             raise MalformedRequest("a produce request ends too early") from error
@@ -207,7 +207,7 @@ class ProduceDecoder:
 _Head = tuple[str | None, int, int, int, int]
 
 
-def _flexible_head(buffer: bytes | bytearray | memoryview, position: int, end: int) -> _Head:
+def _read_flexible_head(buffer: bytes | bytearray | memoryview, position: int, end: int) -> _Head:
     length = buffer[position]
     position += 1
     transactional_id = None
@@ -226,7 +226,7 @@ def _flexible_head(buffer: bytes | bytearray | memoryview, position: int, end: i
     return transactional_id, acks, timeout_ms, count - 1, position
 
 
-def _classic_head(buffer: bytes | bytearray | memoryview, position: int, end: int) -> _Head:
+def _read_classic_head(buffer: bytes | bytearray | memoryview, position: int, end: int) -> _Head:
     (length,) = _SHORT.unpack_from(buffer, position)
     position += 2
     transactional_id = None

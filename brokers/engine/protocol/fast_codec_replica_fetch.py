@@ -196,7 +196,7 @@ def _decode(buffer: Buffer, position: int, end: int) -> tuple[FetchedFrame, int]
             records_end = position
             epoch = end_offset = -1
             if buffer[position]:
-                epoch, end_offset, position = _partition_tags(buffer, position, end)
+                epoch, end_offset, position = _read_partition_tags(buffer, position, end)
             else:
                 position += 1
             fetched_partitions.append(
@@ -217,7 +217,7 @@ def _skip_aborted(buffer: Buffer, position: int, end: int) -> int:
     return position
 
 
-def _partition_tags(buffer: Buffer, position: int, end: int) -> tuple[int, int, int]:
+def _read_partition_tags(buffer: Buffer, position: int, end: int) -> tuple[int, int, int]:
     """Returns the diverging epoch and its end offset (-1 for none), and the position after the tagged fields."""
     field_end = skip_tagged_fields(buffer, position, end)
     epoch = end_offset = -1

@@ -86,7 +86,7 @@ class FieldSpec:
     def exists(self, version: int) -> bool:
         return self.since <= version <= self.until
 
-    def nullable(self, version: int) -> bool:
+    def is_nullable(self, version: int) -> bool:
         return self.null_since <= version <= self.null_until
 
 

@@ -45,7 +45,7 @@ def size_min(spec: FieldSpec, version: int, is_flexible: bool) -> int:
     if spec.kind in FIXED:
         return calcsize(">" + FIXED[spec.kind])
     if spec.kind == "nested":
-        if spec.nullable(version):
+        if spec.is_nullable(version):
             return 1
         return struct_size_min(spec.inner, version, is_flexible)
     if is_flexible:

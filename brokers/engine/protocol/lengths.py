@@ -72,7 +72,7 @@ def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
     return position
 
 
-def compact_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
+def read_compact_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
     """Reads a compact string; returns the name and the position after it.
 
     Raises MalformedRequest, and IndexError at the end of the buffer.
@@ -84,7 +84,7 @@ def compact_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
     return bytes(buffer[position:name_end]), name_end
 
 
-def classic_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
+def read_classic_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
     """Reads a classic string; returns the name and the position after it.
 
     Raises MalformedRequest, and struct.error at the end of the buffer.

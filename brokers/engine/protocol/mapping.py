@@ -279,7 +279,7 @@ def _struct_mapping(cls: type[Any], version: int) -> StructMapping | None:
             if inner is not None:
                 fields.append(FieldMapping(slot.name, Names.NONE, is_list, inner))
             continue
-        names = _names_of(cls, slot.name, element)
+        names = _declared_names(cls, slot.name, element)
         if names in (Names.HOST, Names.PORT):
             has_address = True
             continue
@@ -292,7 +292,7 @@ def _struct_mapping(cls: type[Any], version: int) -> StructMapping | None:
     return StructMapping(tuple(fields), node_field, has_address) if fields or has_address else None
 
 
-def _names_of(cls: type[Any], field: str, spec: FieldSpec) -> Names:
+def _declared_names(cls: type[Any], field: str, spec: FieldSpec) -> Names:
     """Returns the declared kind of a field. Raises UndeclaredField."""
     if spec.names is None:
         if may_name(field, spec):

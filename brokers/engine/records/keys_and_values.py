@@ -22,12 +22,12 @@ def read_keys_and_values(data: bytes | memoryview) -> list[tuple[int, bytes | No
         raise Malformed("the checksum is wrong")
     block = records_block(data)
     try:
-        return _keys_and_values(block, header.record_count, header.base_offset)
+        return _read_records(block, header.record_count, header.base_offset)
     except (IndexError, MalformedVarint):
         raise Malformed("a record is cut off") from None
 
 
-def _keys_and_values(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
+def _read_records(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
     result: list[tuple[int, bytes | None, bytes | None]] = []
     size = len(block)
     position = 0

@@ -217,7 +217,7 @@ class Prechecked:
         except BatchRejected as fault:
             self._result = fault
 
-    def checked(
+    def check(
         self,
         records: memoryview,
         size: int,

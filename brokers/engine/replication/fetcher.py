@@ -245,7 +245,7 @@ class Fetcher:
         if self._link is not None:
             correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
             self._requests.append(_Request(correlation_id, self.plan.rounds, now_ms, FIRST_EPOCH, False, query))
-            self._link.send(query.frame(correlation_id, self._context.client_id, self._context.broker_id))
+            self._link.send(query.encode_frame(correlation_id, self._context.client_id, self._context.broker_id))
 
     # -- responses -----------------------------------------------------------------------------------------------------
 
@@ -376,7 +376,7 @@ class Fetcher:
         """
         now_ms = self._context.clock.now_ms()
         table = self._context.table
-        for state, action in query.results(buffer, start, end, request.correlation_id):
+        for state, action in query.decode_results(buffer, start, end, request.correlation_id):
             partition = state.partition
             if self.plan.state_by_key.get(state.key) is not state or not state.is_answered_by(request.round_number):
                 continue

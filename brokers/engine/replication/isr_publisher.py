@@ -88,7 +88,7 @@ class IsrPublisher:
                 continue
             for follower in leadership.followers.values():
                 follower.update_keeps_up(now_ms, self.lag_ms_max)
-            if self._out_of_sync(partition, leadership, now_ms) or _candidates(partition, leadership):
+            if self._find_out_of_sync(partition, leadership, now_ms) or _find_candidates(partition, leadership):
                 self.schedule_check(partition)
             # The high watermark does not wait for a follower that has stopped keeping up.
             partition.advance_high_watermark()
@@ -111,7 +111,7 @@ class IsrPublisher:
         for partition, proposal in tuple(self._proposals.items()):
             if (
                 _find_led(image, partition, self._broker_id) is None
-                or _version(image, partition) != proposal.write.version
+                or _version_of(image, partition) != proposal.write.version
             ):
                 del self._proposals[partition]
                 self._unsent.pop(partition, None)
@@ -144,7 +144,7 @@ class IsrPublisher:
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
-    def _out_of_sync(self, partition: Partition, leadership: Leadership, now_ms: int) -> tuple[int, ...]:
+    def _find_out_of_sync(self, partition: Partition, leadership: Leadership, now_ms: int) -> tuple[int, ...]:
         return out_of_sync_replicas(
             partition.isr,
             self._broker_id,
@@ -164,10 +164,10 @@ class IsrPublisher:
             if partition_image is None or partition in self._proposals:
                 continue
             if partition.offline:
-                document = transferred_leadership(partition_image, self._broker_id, image.brokers)
+                document = transfer_leadership(partition_image, self._broker_id, image.brokers)
                 isr = partition.isr
             else:
-                isr, joined = self._desired_isr(partition, image.brokers, now_ms)
+                isr, joined = self._compute_isr(partition, image.brokers, now_ms)
                 document = None if isr == partition.isr else _with_isr(partition_image, isr, image.brokers, joined)
             if document is None:
                 continue
@@ -176,16 +176,16 @@ class IsrPublisher:
             self._proposals[partition] = self._unsent[partition] = Proposal(partition, write)
             partition.propose_isr(isr)
 
-    def _desired_isr(
+    def _compute_isr(
         self, partition: Partition, brokers: Mapping[int, BrokerInfo], now_ms: int
     ) -> tuple[tuple[int, ...], dict[int, int]]:
         """Returns the desired ISR, in the current order, and the broker epochs of new members."""
         leadership = partition.leadership
         if leadership is None:
             return partition.isr, {}
-        out_of_sync = self._out_of_sync(partition, leadership, now_ms)
+        out_of_sync = self._find_out_of_sync(partition, leadership, now_ms)
         joined: dict[int, int] = {}
-        for replica in _candidates(partition, leadership):
+        for replica in _find_candidates(partition, leadership):
             broker, epoch = brokers.get(replica), leadership.followers[replica].broker_epoch
             # A follower that fetched in another incarnation must fetch again.
             if broker is not None and not broker.stopping and epoch in (broker.epoch, UNKNOWN_EPOCH):
@@ -220,12 +220,12 @@ class IsrPublisher:
             )
 
 
-def _candidates(partition: Partition, leadership: Leadership) -> list[int]:
+def _find_candidates(partition: Partition, leadership: Leadership) -> list[int]:
     """Returns the followers that may join, except those that did not answer a leadership check."""
     unconfirmed = unconfirmed_followers(partition)
     return [
         replica
-        for replica in leadership.candidates(partition.high_watermark, partition.log_start_offset)
+        for replica in leadership.isr_candidates(partition.high_watermark, partition.log_start_offset)
         if replica not in unconfirmed
     ]
 
@@ -242,7 +242,7 @@ def _with_isr(
     )
 
 
-def transferred_leadership(
+def transfer_leadership(
     partition_image: PartitionImage, broker_id: int, brokers: Mapping[int, BrokerInfo]
 ) -> PartitionStateDocument | None:
     """Returns the state in which the first other in-sync replica leads, None if there is none (LOG-3)."""
@@ -273,5 +273,5 @@ def _find_led(image: ClusterImage, partition: Partition, broker_id: int) -> Part
     return partition_image if is_led and partition_image.isr == partition.isr else None
 
 
-def _version(image: ClusterImage, partition: Partition) -> int | None:
+def _version_of(image: ClusterImage, partition: Partition) -> int | None:
     return image.topics[partition.topic].partitions[partition.index].version

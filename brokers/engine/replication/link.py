@@ -110,7 +110,7 @@ class SocketLink:
         self._task = None
         assert self._socket is not None, "it is connected"
         self._watching_loop.add_reader(self._socket.fileno(), self._on_readable)
-        self.send(self._authentication_frames())
+        self.send(self._encode_authentication())
 
     async def _secure(self) -> None:
         """Runs the TLS handshake; `handshake` closes the socket if it fails."""
@@ -125,7 +125,7 @@ class SocketLink:
         else:
             self._socket = secured_socket
 
-    def _authentication_frames(self) -> bytes:
+    def _encode_authentication(self) -> bytes:
         """Returns both authentication requests at once; the peer answers them in order."""
         token = self._login.encode()
         requests = (SaslHandshakeRequest(mechanism=self._mechanism), SaslAuthenticateRequest(auth_bytes=token))

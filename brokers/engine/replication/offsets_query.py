@@ -31,7 +31,7 @@ class OffsetsQuery:
         self._end_offsets = end_offsets
         self.next_query: OffsetsQuery | None = None
 
-    def frame(self, correlation_id: int, client_id: str, replica_id: int) -> bytes:
+    def encode_frame(self, correlation_id: int, client_id: str, replica_id: int) -> bytes:
         timestamp = _LATEST if self._end_offsets is None else _EARLIEST
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for (topic, index), state in self._followed.items():
@@ -48,7 +48,7 @@ class OffsetsQuery:
         body = encode_request(ApiKey.LIST_OFFSETS, VERSION, request)
         return encode_request_frame(ApiKey.LIST_OFFSETS, VERSION, correlation_id, client_id, body)
 
-    def results(
+    def decode_results(
         self, buffer: memoryview, start: int, end: int, correlation_id: int
     ) -> Iterator[tuple[PartitionFetchState, OutOfRangeAction]]:
         """Yields the partitions that the response decides; `next_query` is then the query for the others.

@@ -67,14 +67,14 @@ class PeerTls:
     async def _run_until_done(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
         while True:
             try:
-                await self._step(tls, step)
+                await self._run_step(tls, step)
                 return
             except ssl.SSLWantReadError:
                 await self._await_event(tls, self._loop.add_reader, self._loop.remove_reader)
             except ssl.SSLWantWriteError:
                 await self._await_event(tls, self._loop.add_writer, self._loop.remove_writer)
 
-    async def _step(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
+    async def _run_step(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
         """Runs one attempt in a thread that never waits for the peer."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "peer-tls")

@@ -293,7 +293,7 @@ class Roles:
             state.leader_epoch,
             topic.config,
             now_ms=self._now_ms(),
-            role=self._role(state),
+            role=self._create_role(state),
         )
 
     def _become_follower(self, topic: TopicImage, state: PartitionImage) -> None:
@@ -304,14 +304,14 @@ class Roles:
             state.leader_epoch,
             topic.config,
             now_ms=self._now_ms(),
-            role=self._role(state),
+            role=self._create_role(state),
         )
         if state.leader == NO_LEADER or partition.offline:
             self._fetchers.unfollow(topic.name, state.index)
         else:
             self._fetchers.follow(partition)
 
-    def _role(self, state: PartitionImage) -> PartitionRole:
+    def _create_role(self, state: PartitionImage) -> PartitionRole:
         is_known = self._is_known(state)
         return PartitionRole(state.replicas, state.isr, state.leader, is_known, self._monotonic_ms())
 

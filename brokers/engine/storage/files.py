@@ -367,7 +367,7 @@ def sync_directory(directory: Path, root: Path) -> None:
             os.close(fd)
 
 
-def guarded(root: Path, action: Callable[[], object]) -> None:
+def run_guarded(root: Path, action: Callable[[], object]) -> None:
     """Runs `action`, a file operation on `root`. Raises StorageFailed."""
     with storage_errors(root):
         action()

@@ -105,7 +105,7 @@ class _Index:
             entries = self._entries = bytearray(entries)
         entries += entry
 
-    def _floor(self, key: int) -> int:
+    def _find_floor(self, key: int) -> int:
         """Returns the number of the greatest entry whose first field is <= `key`, -1 if there is none."""
         entries, layout = self.entries, self.layout
         low, high = 0, len(entries) // layout.size
@@ -182,19 +182,19 @@ class OffsetIndex(_Index):
 
     def lookup(self, offset: int) -> int:
         """Returns a position from which a forward scan meets the batch that contains `offset` (LOG-11)."""
-        number = self._floor(offset - self.base_offset)
+        number = self._find_floor(offset - self.base_offset)
         # A negative position is damage; the whole segment is scanned then.
         return 0 if number < 0 else max(int(OFFSET_ENTRY.unpack_from(self.entries, number * OFFSET_ENTRY.size)[1]), 0)
 
-    def floor(self, offset: int) -> OffsetEntry | None:
+    def find_floor(self, offset: int) -> OffsetEntry | None:
         """Returns the greatest entry of an append that ends at or before `offset`, or None."""
-        number = self._floor(offset - self.base_offset)
+        number = self._find_floor(offset - self.base_offset)
         if number < 0:
             return None
         relative_offset, position = OFFSET_ENTRY.unpack_from(self.entries, number * OFFSET_ENTRY.size)
         return OffsetEntry(self.base_offset + relative_offset, position)
 
-    def floor_position(self, position: int) -> int:
+    def find_floor_position(self, position: int) -> int:
         """Returns the greatest indexed batch position <= `position`, 0 if there is none."""
         entries = self.entries
         low, high = 0, len(entries) // OFFSET_ENTRY.size
@@ -236,7 +236,7 @@ class OffsetIndex(_Index):
 
     def truncate(self, offset: int) -> None:
         """Removes the entries of appends that contain `offset` or a later one."""
-        self._keep_first(self._floor(offset - self.base_offset - 1) + 1)
+        self._keep_first(self._find_floor(offset - self.base_offset - 1) + 1)
 
     def is_sane(self, segment_bytes: int) -> bool:
         """True if all entries are whole and the last one is not before the base offset and is inside the log file
@@ -277,15 +277,15 @@ class TimeIndex(_Index):
 
     def lookup(self, timestamp_ms: int) -> TimeEntry:
         """Returns the greatest entry with a timestamp <= `timestamp_ms`, (-1, base offset) if there is none."""
-        number = self._floor(timestamp_ms)
+        number = self._find_floor(timestamp_ms)
         if number < 0:
             return TimeEntry(-1, self.base_offset)
         entry_timestamp_ms, relative_offset = TIME_ENTRY.unpack_from(self.entries, number * TIME_ENTRY.size)
         return TimeEntry(entry_timestamp_ms, self.base_offset + relative_offset)
 
-    def first_above(self, timestamp_ms: int) -> TimeEntry | None:
+    def find_first_above(self, timestamp_ms: int) -> TimeEntry | None:
         """Returns the first entry with a timestamp > `timestamp_ms`, or None."""
-        number = self._floor(timestamp_ms) + 1
+        number = self._find_floor(timestamp_ms) + 1
         if number >= len(self):
             return None
         entry_timestamp_ms, relative_offset = TIME_ENTRY.unpack_from(self.entries, number * TIME_ENTRY.size)

@@ -199,29 +199,29 @@ class Log:
         """
         if offset >= limit_offset or (max_bytes <= 0 and not min_one_batch):
             return None
-        located = self.position_of(offset, may_wait)
+        located = self.find_position(offset, may_wait)
         if located is None:
             return None
         number, position = located
         segment = self.segments[number]
         if segment.base_offset >= limit_offset:
             return None  # the records between the segments were compacted away
-        if limit_offset == self.log_end_offset or segment is not self._segment_for(limit_offset)[1]:
+        if limit_offset == self.log_end_offset or segment is not self._find_segment(limit_offset)[1]:
             end = segment.size_bytes
         else:
-            limit = self.position_of(limit_offset, may_wait)
+            limit = self.find_position(limit_offset, may_wait)
             end = segment.size_bytes if limit is None or limit[0] != number else limit[1]
         if end - position > max_bytes:
-            end = self._slice_end(segment, position, position + max_bytes, end, min_one_batch, may_wait)
+            end = self._find_slice_end(segment, position, position + max_bytes, end, min_one_batch, may_wait)
         return FileSlice(segment.file, position, end - position) if end > position else None
 
-    def position_of(self, offset: int, may_wait: bool = True) -> tuple[int, int] | None:
+    def find_position(self, offset: int, may_wait: bool = True) -> tuple[int, int] | None:
         """Returns (segment number, position) of the first batch whose last offset is >= `offset`, or None at the log
         end.
 
         Raises DamagedSegment, because a reader must not silently skip damaged records.
         """
-        number, segment = self._segment_for(offset)
+        number, segment = self._find_segment(offset)
         position = self._positions.get(offset)
         if position is None:
             position = self._old_positions.get(offset)
@@ -244,8 +244,8 @@ class Log:
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
         """Number of bytes taken by the batches between two offsets, over all segments; 0 if they cannot be read."""
         try:
-            start = self.position_of(start_offset)
-            end = None if end_offset >= self.log_end_offset else self.position_of(end_offset)
+            start = self.find_position(start_offset)
+            end = None if end_offset >= self.log_end_offset else self.find_position(end_offset)
         except (DamagedSegment, StorageFailed) as failure:
             if isinstance(failure, StorageFailed) and not failure.is_transient:
                 raise
@@ -255,7 +255,7 @@ class Log:
         end_number, end_position = (len(self.segments) - 1, self.active.size_bytes) if end is None else end
         return sum([segment.size_bytes for segment in self.segments[start[0] : end_number]]) + end_position - start[1]
 
-    def _segment_for(self, offset: int) -> tuple[int, Segment]:
+    def _find_segment(self, offset: int) -> tuple[int, Segment]:
         """Returns the number and segment with the greatest base offset <= `offset`."""
         segments = self.segments
         if offset >= self.active.base_offset:
@@ -263,7 +263,7 @@ class Log:
         number = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
         return number, segments[number]
 
-    def _slice_end(
+    def _find_slice_end(
         self, segment: Segment, position: int, end_max: int, end: int, min_one_batch: bool, may_wait: bool
     ) -> int:
         """Returns the end of a slice that may not reach `end`.
@@ -272,9 +272,9 @@ class Log:
         """
         if not may_wait:
             segment.offset_index.require_cached()
-        boundary = segment.offset_index.floor_position(end_max)
+        boundary = segment.offset_index.find_floor_position(end_max)
         if boundary > position:
-            header = self._header_at(segment, boundary, may_wait)
+            header = self._read_header_at(segment, boundary, may_wait)
             if header is not None:
                 self.cache_position(header.base_offset, boundary)
                 return boundary
@@ -291,7 +291,7 @@ class Log:
         return boundary
 
     @staticmethod
-    def _header_at(segment: Segment, position: int, may_wait: bool) -> BatchHeader | None:
+    def _read_header_at(segment: Segment, position: int, may_wait: bool) -> BatchHeader | None:
         """Returns the header of the batch at an indexed position, or None if no batch begins there because the index is
         damaged.
         """

@@ -23,7 +23,7 @@ class FoundRecord(NamedTuple):
     leader_epoch: int
 
 
-def first_at_or_after(log: Log, timestamp_ms: int, may_wait: bool = True) -> FoundRecord | None:
+def find_first_at_or_after(log: Log, timestamp_ms: int, may_wait: bool = True) -> FoundRecord | None:
     """Returns the first record with a timestamp >= `timestamp_ms` and an offset >= the log start, or None.
 
     Without `may_wait`, the lookups raise NotCached instead of waiting for the disk. Raises DamagedSegment where the
@@ -39,7 +39,7 @@ def first_at_or_after(log: Log, timestamp_ms: int, may_wait: bool = True) -> Fou
             end = position + header.size_bytes
             if header.max_timestamp < timestamp_ms or header.last_offset < log.log_start_offset:
                 continue
-            for record in _records(segment, position, header, may_wait):
+            for record in _read_records(segment, position, header, may_wait):
                 if record.timestamp_ms >= timestamp_ms and record.offset >= log.log_start_offset:
                     return record
             if header.record_count and header.base_offset >= log.log_start_offset:
@@ -79,20 +79,20 @@ def _position_after_older(segment: Segment, timestamp_ms: int, may_wait: bool) -
     the time index would have an entry for it. So decreasing timestamps do not make a search long. The caller verified
     the time index entry below `timestamp_ms`.
     """
-    later_entry = segment.time_index.first_above(timestamp_ms) or TimeEntry(
+    later_entry = segment.time_index.find_first_above(timestamp_ms) or TimeEntry(
         segment.max_timestamp, segment.max_timestamp_offset
     )
     entry_batch = segment.locate(later_entry.offset, may_wait)
     if entry_batch is None or entry_batch[1].max_timestamp != later_entry.timestamp_ms:
         return 0
-    entry_before = segment.offset_index.floor(entry_batch[1].base_offset - 1)
+    entry_before = segment.offset_index.find_floor(entry_batch[1].base_offset - 1)
     if entry_before is None:
         return 0
     header = next((candidate for _, candidate in segment.headers(entry_before.position, None, may_wait)), None)
     return entry_before.position if header is not None and header.last_offset == entry_before.offset else 0
 
 
-def greatest_timestamp(log: Log, may_wait: bool = True) -> FoundRecord | None:
+def find_greatest_timestamp(log: Log, may_wait: bool = True) -> FoundRecord | None:
     """Returns the first record with the greatest timestamp of the log (-3, KIP-734), None for an empty log.
 
     If no record has a timestamp, that is the first record of the log.
@@ -106,11 +106,13 @@ def greatest_timestamp(log: Log, may_wait: bool = True) -> FoundRecord | None:
     if located is None:
         return None
     return max(
-        _records(segment, *located, may_wait), key=lambda record: (record.timestamp_ms, -record.offset), default=None
+        _read_records(segment, *located, may_wait),
+        key=lambda record: (record.timestamp_ms, -record.offset),
+        default=None,
     )
 
 
-def _records(segment: Segment, position: int, header: BatchHeader, may_wait: bool) -> Iterator[FoundRecord]:
+def _read_records(segment: Segment, position: int, header: BatchHeader, may_wait: bool) -> Iterator[FoundRecord]:
     """Yields the records of a batch, or a record built from its header if the batch is corrupt."""
     data = segment.batch_at(position, header.size_bytes, may_wait)
     is_append_time = bool(header.attributes & layout.LOG_APPEND_TIME)

@@ -161,7 +161,7 @@ class ProducerState:
 
     # -- updates from the log -----------------------------------------------------------------------------------------
 
-    def _entry(self, producer_id: int, epoch: int, last_offset: int) -> ProducerEntry:
+    def _get_or_create_entry(self, producer_id: int, epoch: int, last_offset: int) -> ProducerEntry:
         entry = self.producers.get(producer_id)
         if entry is None:
             if len(self.producers) >= PRODUCERS_MAX:
@@ -201,7 +201,7 @@ class ProducerState:
         self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, last_offset: int, timestamp_ms: int
     ) -> None:
         """Adds a data batch that is in the log."""
-        entry = self._entry(producer_id, epoch, last_offset)
+        entry = self._get_or_create_entry(producer_id, epoch, last_offset)
         last_sequence = advance_sequence(first_sequence, last_delta)
         entry.batches.append(CachedBatch(first_sequence, last_sequence, last_offset, last_delta, timestamp_ms))
         if len(entry.batches) > CACHED_BATCHES:
@@ -224,7 +224,7 @@ class ProducerState:
         self, producer_id: int, epoch: int, coordinator_epoch: int, marker_offset: int, timestamp_ms: int
     ) -> int:
         """Adds an end marker and returns the first offset of the transaction it ended, -1 if none was open."""
-        entry = self._entry(producer_id, epoch, marker_offset)
+        entry = self._get_or_create_entry(producer_id, epoch, marker_offset)
         entry.coordinator_epoch = coordinator_epoch
         if entry.transaction_first_offset >= 0:
             entry.transaction_first_offset = -1

@@ -66,7 +66,7 @@ class ReadAhead:
                 warm_bytes = front[1]
             else:
                 other_fronts.append(front)
-        own_fd = self._descriptor(fd)
+        own_fd = self._acquire_descriptor(fd)
         try:
             blocks_before = count_blocks_read()
             end = read_into_cache(own_fd, position, end - position)
@@ -86,7 +86,7 @@ class ReadAhead:
         self._fronts = ()
         self._close_spare()
 
-    def _descriptor(self, fd: int) -> int:
+    def _acquire_descriptor(self, fd: int) -> int:
         """Returns a second descriptor of the file, for which the kernel reads ahead.
 
         Returns `fd` itself if no descriptor is left, which is slower.

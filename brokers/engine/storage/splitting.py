@@ -152,15 +152,15 @@ def needs_split(segment: Segment, next_base: int, recovery_point: int) -> bool:
     `next_base` is the base of the next segment, LONG_MAX if there is none.
     """
     limit = segment.base_offset + RELATIVE_OFFSET_MAX
-    if not segment.size_bytes or _last_offset(segment) <= limit:
+    if not segment.size_bytes or _find_last_offset(segment) <= limit:
         return False
-    batches = confirmed_batches(_intact_batches(segment, next_base), segment.base_offset, next_base, recovery_point)
+    batches = filter_confirmed(_read_intact_batches(segment, next_base), segment.base_offset, next_base, recovery_point)
     return any(batch.last_offset > limit for batch in batches)
 
 
-def _last_offset(segment: Segment) -> int:
+def _find_last_offset(segment: Segment) -> int:
     """Returns the last offset of the last batch, -1 if there is none; uses only the positions in the index."""
-    for start in (max(segment.offset_index.floor_position(segment.size_bytes), 0), 0):
+    for start in (max(segment.offset_index.find_floor_position(segment.size_bytes), 0), 0):
         for position in (_skip_to_last_batch(segment, start), start):
             last_offset = -1
             for _, header in segment.headers(position):
@@ -189,7 +189,7 @@ def _skip_to_last_batch(segment: Segment, position: int) -> int:
     return last_position
 
 
-def confirmed_batches(
+def filter_confirmed(
     batches: Iterable[RangedBatch], base: int, next_base: int, recovery_point: int
 ) -> Iterator[RangedBatch]:
     """Yields those intact batches of a segment that go into its parts; `base` is the segment's base offset.
@@ -210,7 +210,7 @@ def confirmed_batches(
         yield batch
 
 
-def _intact_batches(segment: Segment, next_base: int) -> Iterator[PositionedBatch]:
+def _read_intact_batches(segment: Segment, next_base: int) -> Iterator[PositionedBatch]:
     """Yields the batches before the first that is damaged or out of order."""
     next_offset = segment.base_offset
     for position, header in segment.headers(0):
@@ -227,8 +227,8 @@ def _split(
     parts = PartsWriter(directory, root, segment.base_offset, interval_bytes)
     try:
         end = 0
-        batches = _intact_batches(segment, next_base)
-        for position, header, data in confirmed_batches(batches, segment.base_offset, next_base, recovery_point):
+        batches = _read_intact_batches(segment, next_base)
+        for position, header, data in filter_confirmed(batches, segment.base_offset, next_base, recovery_point):
             parts.add(data, header.base_offset, header.last_offset, header.max_timestamp)
             end = position + header.size_bytes
         while trailing_bytes := segment.batch_at(end, min(WRITE_BYTES, segment.size_bytes - end)):

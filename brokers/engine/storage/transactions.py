@@ -1,6 +1,6 @@
 """Changes of producer state and transaction index by transactional batches and markers (TXN-14, TXN-20, LOG-12).
 
-Leader append, follower append and replay at start share these functions. `aborted_within` returns the aborted
+Leader append, follower append and replay at start share these functions. `find_aborted` returns the aborted
 transactions that a read_committed consumer needs (TXN-21).
 """
 
@@ -65,7 +65,7 @@ def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", 
         log.producers.update(producer_id, epoch, sequence, last_delta, last_offset, max_timestamp)
 
 
-def aborted_within(log: Log, offset: int, records: FileSlice, may_wait: bool = True) -> list[tuple[int, int]]:
+def find_aborted(log: Log, offset: int, records: FileSlice, may_wait: bool = True) -> list[tuple[int, int]]:
     """Returns (producer id, first offset) of the aborted transactions that a reader of `records` from `offset` on
     needs.
 

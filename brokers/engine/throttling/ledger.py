@@ -95,7 +95,7 @@ class Ledger:
         if whole_limit_per_s is None:
             whole_limit_per_s = limit_per_s
         key = (rule, user, counted_name(client_id))
-        entry = self._entry(key, limit_per_s, whole_limit_per_s, now_ms)
+        entry = self._get_or_create_entry(key, limit_per_s, whole_limit_per_s, now_ms)
         entry.until_ms = max(entry.until_ms, now_ms + delay_ms)
         entry.waited_ms += delay_ms
         entry.longest_ms = max(entry.longest_ms, delay_ms)
@@ -112,13 +112,13 @@ class Ledger:
     ) -> None:
         """Records that `count` requests, or parts of a request, were refused without a wait."""
         key = (rule, user, counted_name(client_id))
-        entry = self._entry(key, limit_per_s, limit_per_s, now_ms)
+        entry = self._get_or_create_entry(key, limit_per_s, limit_per_s, now_ms)
         entry.until_ms = now_ms + REFUSAL_ACTIVE_MS
         entry.count += count
         self._count(rule.kind, count, 0)
         self.minutes.record(key, limit_per_s, count, 0, now_ms)
 
-    def _entry(
+    def _get_or_create_entry(
         self, key: Key, limit_per_s: float | None, whole_limit_per_s: float | None, now_ms: int
     ) -> ThrottleEntry:
         entry = self._entry_by_key.get(key)

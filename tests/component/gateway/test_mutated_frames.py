@@ -45,7 +45,7 @@ class Drawn:
 
     def _value(self, spec: FieldSpec, version: int) -> Any:
         draw = self.random
-        if spec.nullable(version) and draw.random() < 0.2:
+        if spec.is_nullable(version) and draw.random() < 0.2:
             return None
         if spec.kind in FIXED:
             if spec.kind in ("uuid", "boolean", "float64"):

@@ -75,7 +75,7 @@ def rewrite(
     if header.is_control:
         if not retention.is_marker_obsolete or delete_horizon_of(header) is not None:
             return Rewritten(data, len(records), 0, 0, header.max_timestamp)
-        return _rebuild(header, block, records, 0, _horizon(now_ms, delete_retention_ms))
+        return _rebuild(header, block, records, 0, _delete_horizon_ms(now_ms, delete_retention_ms))
     kept, keyless, has_tombstones = _select_records(records, header, offsets, now_ms)
     dropped = len(records) - len(kept)
     if not kept:
@@ -83,7 +83,7 @@ def rewrite(
     needs_horizon = has_tombstones and delete_horizon_of(header) is None and header.last_offset <= offsets.latest_offset
     if not dropped and not needs_horizon:
         return Rewritten(data, len(kept), 0, 0, header.max_timestamp)
-    horizon = _horizon(now_ms, delete_retention_ms) if needs_horizon else None
+    horizon = _delete_horizon_ms(now_ms, delete_retention_ms) if needs_horizon else None
     return _rebuild(header, block, kept, dropped, horizon)._replace(keyless=keyless)
 
 
@@ -155,7 +155,7 @@ def _largest_timestamp(base: int, kept: list[Fields]) -> int:
     return max(layout.wrap_to_int64(base + record[1]) for record in kept)
 
 
-def _horizon(now_ms: int, delete_retention_ms: int) -> int:
+def _delete_horizon_ms(now_ms: int, delete_retention_ms: int) -> int:
     """Returns the delete horizon in milliseconds, limited to the greatest timestamp for an unlimited retention."""
     return min(now_ms + delete_retention_ms, layout.LONG_MAX)
 

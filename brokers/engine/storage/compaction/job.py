@@ -102,7 +102,7 @@ _KINDS: dict[str, type[Cleaned] | type[Finished] | type[Failed]] = {
 }
 
 
-def job_from_json(text: str | bytes) -> Job:
+def parse_job(text: str | bytes) -> Job:
     fields: dict[str, Any] = json.loads(text)
     fields["segments"] = [(base, size) for base, size in fields["segments"]]
     fields["ahead"] = [(base, size) for base, size in fields["ahead"]]
@@ -114,7 +114,7 @@ def event_to_json(event: Event) -> str:
     return json.dumps({"event": type(event).__name__.lower(), **event._asdict()})
 
 
-def event_from_json(text: str | bytes) -> Event:
+def parse_event(text: str | bytes) -> Event:
     """Parses an event. Raises ValueError for a line that no cleaner process writes."""
     fields = json.loads(text)
     kind = _KINDS.get(fields.pop("event", ""))

@@ -122,7 +122,7 @@ class Run:
                 elif base + delta >= first_dirty and not put(key, base + delta):
                     return False
         except (Malformed, Undecodable, Oversized) as error:
-            raise self._unreadable(base_offset, header, error) from None
+            raise self._unreadable_batch(base_offset, header, error) from None
         if base >= first_dirty:
             self._keyless_records += keyless
         return True
@@ -133,7 +133,7 @@ class Run:
             with closing(self._batches(base, size)) as batch_stream:
                 for header, data in batch_stream:
                     if header.is_control or header.is_transactional:
-                        self._outcomes.add_batch(header, _marker_kind_of(header, data))
+                        self._outcomes.add_batch(header, _read_marker_kind(header, data))
         for base, size in self._job.ahead:
             if not self._outcomes.has_undecided:
                 return
@@ -141,7 +141,7 @@ class Run:
                 for header, data in batch_stream:
                     if header.base_offset >= self._job.committed_offset:
                         break
-                    self._outcomes.add_batch(header, _marker_kind_of(header, data), is_beyond_head=True)
+                    self._outcomes.add_batch(header, _read_marker_kind(header, data), is_beyond_head=True)
         if self._outcomes.has_undecided:
             directory = self._job.directory
             raise CleaningFailed(directory, 0, "a transaction below the last stable offset has no end")
@@ -155,7 +155,7 @@ class Run:
         for (base, size), next_base in zip(job.segments, end_offsets, strict=True):
             if base < end_offset:
                 stem = f"{job.directory}/{base_name(base)}"
-                index, time_index = _size_of(stem + INDEX_SUFFIX), _size_of(stem + TIME_INDEX_SUFFIX)
+                index, time_index = _file_bytes(stem + INDEX_SUFFIX), _file_bytes(stem + TIME_INDEX_SUFFIX)
                 sources.append(SourceSegment(base, next_base, size, index, time_index))
         return sources
 
@@ -196,7 +196,7 @@ class Run:
                 delete_retention_ms=job.delete_retention_ms,
             )
         except (Malformed, Undecodable, Oversized) as error:
-            raise self._unreadable(base_offset, header, error) from None
+            raise self._unreadable_batch(base_offset, header, error) from None
         self._kept_records += rewritten.kept
         self._dropped_records += rewritten.dropped
         if header.base_offset < job.first_dirty:  # batches of the head were counted when they were mapped
@@ -232,12 +232,12 @@ class Run:
             return header.last_offset == offset
         return header.is_control and header.producer_epoch == epoch
 
-    def _unreadable(self, base_offset: int, header: BatchHeader, error: Exception) -> CleaningFailed:
+    def _unreadable_batch(self, base_offset: int, header: BatchHeader, error: Exception) -> CleaningFailed:
         path = log_path(self._job.directory, base_offset)
         return CleaningFailed(path, 0, f"the batch at offset {header.base_offset} cannot be read: {error}")
 
 
-def _marker_kind_of(header: BatchHeader, data: memoryview) -> int | None:
+def _read_marker_kind(header: BatchHeader, data: memoryview) -> int | None:
     """Returns the marker type of a control batch that still has its record, else None."""
     if not header.is_control or not header.record_count:
         return None
@@ -255,5 +255,5 @@ def _read_aborted_index(directory: str, base_offset: int) -> dict[int, Aborted]:
     return {entry.marker_offset: entry for entry in entries}
 
 
-def _size_of(path: str) -> int:
+def _file_bytes(path: str) -> int:
     return os.stat(path).st_size if os.path.exists(path) else 0  # noqa: PTH110, PTH116

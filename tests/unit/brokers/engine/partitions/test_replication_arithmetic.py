@@ -22,7 +22,7 @@ def test_the_committed_offset_is_the_minimum_of_all_that_count(leader_end: int, 
     for replica, end in zip(others, ends, strict=True):
         leadership.followers[replica].update_fetch_state(end, 0, leader_end, 0)
     held_by_all = max((offset for offset in range(-1, leader_end + 1) if all(end >= offset for end in ends)), default=0)
-    assert leadership.committed(leader_end) == held_by_all
+    assert leadership.committed_offset(leader_end) == held_by_all
 
 
 def test_a_follower_is_caught_up_at_the_log_end_of_its_last_fetch() -> None:

@@ -55,7 +55,7 @@ class _Maker:
         return cls(**values)
 
     def value(self, name: str, spec: FieldSpec) -> Any:
-        if self.variant == "nulls" and spec.nullable(self.version):
+        if self.variant == "nulls" and spec.is_nullable(self.version):
             return None
         self.count += 1
         if spec.kind == "array":

@@ -40,7 +40,7 @@ def values(spec: FieldSpec, version: int) -> st.SearchStrategy[Any]:
         strategy = messages(spec.inner, version)
     else:
         strategy = st.one_of(st.binary(max_size=20), st.binary(min_size=120, max_size=300))
-    return st.one_of(st.none(), strategy) if spec.nullable(version) else strategy
+    return st.one_of(st.none(), strategy) if spec.is_nullable(version) else strategy
 
 
 def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:

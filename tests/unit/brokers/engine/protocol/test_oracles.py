@@ -105,7 +105,7 @@ def _assert_same_field(name: str, spec: FieldSpec, default: Any, field: dict[str
         assert not spec.exists(version) or first <= version <= last, (name, version)
         if spec.exists(version):
             first, last = _range(field.get("nullableVersions", "none"))
-            assert spec.nullable(version) == (first <= version <= last), (name, version)
+            assert spec.is_nullable(version) == (first <= version <= last), (name, version)
     assert spec.tag == field.get("tag"), name
     written = field.get("default")
     if spec.kind in ("array", "nested"):

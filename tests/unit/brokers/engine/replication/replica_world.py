@@ -199,7 +199,7 @@ class ReplicaWorld:
         )
         joined = [
             member
-            for member in leadership.candidates(partition.high_watermark)
+            for member in leadership.isr_candidates(partition.high_watermark)
             if self.replicas[member].is_up
             and self.replicas[member].incarnation == leadership.followers[member].broker_epoch
         ]
@@ -322,7 +322,7 @@ class ReplicaWorld:
         data = b"".join(segment.batch_at(0, segment.size_bytes) for segment in partition.log.segments)
         return [data[at : at + header.size_bytes] for at, header in scan_headers(data)]
 
-    def committed(self, broker: int, below: int) -> list[bytes]:
+    def committed_offset(self, broker: int, below: int) -> list[bytes]:
         return [batch for batch in self.batches(broker) if int.from_bytes(batch[:8], "big") < below]
 
     def check(self) -> None:
@@ -335,7 +335,7 @@ class ReplicaWorld:
             for other in online:
                 if replica.broker < other.broker and replica.partition is not None and other.partition is not None:
                     below = min(replica.partition.high_watermark, other.partition.high_watermark)
-                    assert self.committed(replica.broker, below) == self.committed(other.broker, below)
+                    assert self.committed_offset(replica.broker, below) == self.committed_offset(other.broker, below)
 
     def heal(self) -> Partition:
         """Restarts all brokers and lets them catch up; returns the leader's replica."""

@@ -20,7 +20,7 @@ from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication import isr_publisher
-from brokers.engine.replication.isr_publisher import IsrPublisher, transferred_leadership
+from brokers.engine.replication.isr_publisher import IsrPublisher, transfer_leadership
 from brokers.engine.storage.files import StorageFailed
 
 NAME, TOPIC_ID = "orders", b"t" * 16
@@ -306,11 +306,11 @@ def test_the_leadership_moves_to_the_first_live_in_sync_replica() -> None:
     shown = topic((1, 2, 3), 5).partitions[0]
     brokers = {id: info(id) for id in REPLICAS}
 
-    given = transferred_leadership(shown, 1, brokers)
+    given = transfer_leadership(shown, 1, brokers)
 
     assert given is not None
     assert (given.leader, given.leader_epoch, given.isr, given.isr_broker_epochs) == (2, 1, (2, 3), (10, 10))
-    reborn = transferred_leadership(shown, 1, {**brokers, 2: info(2, epoch=11)})
+    reborn = transfer_leadership(shown, 1, {**brokers, 2: info(2, epoch=11)})
     assert reborn is not None
     assert reborn.leader == 3
-    assert transferred_leadership(replace(shown, isr=(1,), isr_epochs=(10,)), 1, brokers) is None
+    assert transfer_leadership(replace(shown, isr=(1,), isr_epochs=(10,)), 1, brokers) is None
