@@ -165,5 +165,5 @@ async def test_without_asking_for_debts_new_connections_would_pass_at_once(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shows that `test_a_debt_is_the_clients_and_not_its_connections` fails without the check for debt."""
-    monkeypatch.setattr(request, "in_debt", lambda limiters, now_ms: None)
+    monkeypatch.setattr(request, "find_longest_debt", lambda limiters, now_ms: None)
     assert await milliseconds_of_new_connections(house) < 1_000
