@@ -34,7 +34,7 @@ def registry(instances: int, layout: Layout) -> AccountingRegistry:
     """Returns the accountings of broker 1 for a number of instances."""
     result = AccountingRegistry()
     for number in range(instances):
-        accounting = result.of(f"ins-{number:08d}")
+        accounting = result.get_or_create(f"ins-{number:08d}")
         accounting.shares.update(1, layout, BOUGHT_BPS, BOUGHT_BPS, 0)
     return result
 
@@ -68,7 +68,7 @@ def requests(lines: Lines) -> Iterator[ReportFlowRequest]:
 
 def bench(instances: int, brokers: int, *, in_use: bool) -> dict[str, object]:
     """Measures `ROUNDS` intervals; returns the figures of one."""
-    layout = Layout.of(dict.fromkeys(range(1, brokers + 1), 1), None, "adaptive")
+    layout = Layout.from_leaders(dict.fromkeys(range(1, brokers + 1), 1), None, "adaptive")
     accountings, ledger = registry(instances, layout), FlowLedger(0)
     measure_s = encode_s = response_s = 0.0
     lines: Lines = []

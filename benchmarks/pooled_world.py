@@ -62,7 +62,7 @@ class PooledBrokers:
                 steps.append(0)
         silent_bps = sum(self.parts[id] for id, since in self.silent.items() if self.now_ms - since >= SILENT_MS)
         for broker, outbox in enumerate(self.outboxes):
-            for pool in () if broker in self.silent else outbox.take(self.now_ms):
+            for pool in () if broker in self.silent else outbox.take_due_pools(self.now_ms):
                 charged = PoolCharge(
                     self.limit_bps, pool.begin_request(self.now_ms), pool.contended_until_ms > self.now_ms
                 )

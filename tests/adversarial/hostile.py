@@ -83,9 +83,9 @@ def _arrays(cls: type[Any], version: int) -> Iterator[FieldPath]:
         inner: FieldSpec = spec
         if spec.kind == "array":
             yield (name,)
-            inner = spec.of
+            inner = spec.inner
         if inner.kind == "nested":
-            for rest in _arrays(inner.of, version):
+            for rest in _arrays(inner.inner, version):
                 yield (name, *rest)
 
 

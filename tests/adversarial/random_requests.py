@@ -80,16 +80,16 @@ class Requests:
 
     def _value(self, field: str, spec: FieldSpec, version: int) -> Any:
         random, kind = self._random, spec.kind
-        if spec.nullable(version) and random.random() < NULLS:
+        if spec.is_nullable(version) and random.random() < NULLS:
             return None
         if field.endswith(WAITS):
             return random.randint(-1, WAIT_MS_MAX)
         if kind in INTEGER_BITS:
             return self._integer(field, INTEGER_BITS[kind], is_signed=not kind.startswith("u"))
         if kind == "array":
-            return self._array(field, spec.of, version)
+            return self._array(field, spec.inner, version)
         if kind == "nested":
-            return self._message(spec.of, version)
+            return self._message(spec.inner, version)
         if kind == "text":
             return self._text()
         if kind == "uuid":

@@ -153,7 +153,7 @@ def _bounded(key: str) -> Callable[[Any], Any]:
 
     def ours(answer: Any) -> Any:
         own = int(answer[key][0]) if key in answer else bound.default
-        if own < bound.default if bound.is_least else own > bound.default:
+        if own < bound.default if bound.is_minimum else own > bound.default:
             answer[key] = [str(bound.default), int(ConfigSource.STATIC_BROKER)]
         return answer
 

@@ -136,9 +136,9 @@ def named_fields(cls: type[Any], versions: tuple[int, int], path: tuple[str, ...
             continue
         inner: FieldSpec = spec
         while inner.kind == "array":
-            inner = inner.of
+            inner = inner.inner
         if inner.kind == "nested":
-            yield from named_fields(inner.of, within, (*path, name))
+            yield from named_fields(inner.inner, within, (*path, name))
         elif inner.kind in NAMING_KINDS:
             yield NamedField((*path, name), within)
 

@@ -18,11 +18,11 @@ LIST = Path(__file__).with_name("mapped_fields.txt")
 
 def fields(cls: type[Any], version: int, path: str) -> Iterator[tuple[str, FieldSpec]]:
     for slot in slots_of(cls, version):
-        if not slot.present:
+        if not slot.is_present:
             continue
-        item: FieldSpec = slot.spec.of if slot.spec.kind == "array" else slot.spec
+        item: FieldSpec = slot.spec.inner if slot.spec.kind == "array" else slot.spec
         if item.kind == "nested":
-            yield from fields(item.of, version, f"{path}{slot.name}.")
+            yield from fields(item.inner, version, f"{path}{slot.name}.")
         else:
             yield f"{path}{slot.name}", item
 

@@ -11,7 +11,7 @@ from brokers.engine.records.batch import BatchHeader
 from brokers.engine.records.builder import Record, read_records
 from brokers.engine.records.control import ABORT, read_marker
 from brokers.engine.storage.log import Log
-from brokers.engine.storage.lookups import first_at_or_after, greatest_timestamp
+from brokers.engine.storage.lookups import find_first_at_or_after, find_greatest_timestamp
 from brokers.engine.storage.producer_state import CachedBatch
 from tests.simulation.promises import Promises, Written
 
@@ -108,7 +108,7 @@ def _check_producers(log: Log, batches: list[Written]) -> None:
     """Checks that the last batch of every producer is recognised as a duplicate when it is sent again."""
     latest = {written.producer_id: written for written in batches if written.producer_id >= 0}
     for producer, written in latest.items():
-        known = log.producers.check(producer, 0, written.first_sequence, written.last - written.first)
+        known = log.producers.check_sequence(producer, 0, written.first_sequence, written.last - written.first)
         assert isinstance(known, CachedBatch), f"producer {producer} may repeat offset {written.first}: {known}"
         assert known.last_offset == written.last
     assert log.producers.end_offset == log.log_end_offset
@@ -163,9 +163,9 @@ def check_lookups(log: Log, records: list[tuple[int, Record]]) -> None:
     wanted = sorted({record.timestamp_ms for _, record in records})
     for timestamp_ms in {wanted[0], wanted[len(wanted) // 2], wanted[-1], wanted[-1] + 1}:
         first = next((offset for offset, record in records if record.timestamp_ms >= timestamp_ms), None)
-        answer = first_at_or_after(log, timestamp_ms)
+        answer = find_first_at_or_after(log, timestamp_ms)
         assert (answer.offset if answer else None) == first, f"time {timestamp_ms}"
-    newest = greatest_timestamp(log)
+    newest = find_greatest_timestamp(log)
     assert newest is not None
 
 

@@ -180,7 +180,7 @@ class SimulatedLog:
         """Truncates the log like a follower; the next records reuse the offsets."""
         log = self.partition.log
         target = max(offset, log.log_start_offset)
-        result = log.position_of(target) if target < log.log_end_offset else None
+        result = log.find_position(target) if target < log.log_end_offset else None
         if result is None:
             return
         segment = log.segments[result[0]]

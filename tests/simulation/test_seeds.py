@@ -21,7 +21,7 @@ def test_a_log_keeps_its_promises_over_any_crash(seed: int) -> None:
 
 def test_a_broken_promise_is_reported_with_all_that_led_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulator must detect a flush that syncs nothing."""
-    monkeypatch.setattr(FlushJob, "run", lambda job: setattr(job, "_done", True))
+    monkeypatch.setattr(FlushJob, "run", lambda job: setattr(job, "_was_run", True))
     with pytest.raises(AssertionError) as failure:
         for seed in range(20):
             simulate("log", seed, STEPS)

@@ -45,7 +45,7 @@ class Node:
 
     id: int
     flow: FlowShare = field(default_factory=lambda: FlowShare(None, 0))
-    layout: Layout = field(default_factory=lambda: Layout.of({}))
+    layout: Layout = field(default_factory=lambda: Layout.from_leaders({}))
     master_epoch: int = 1
     wanted_bps: int = 0
     sequence: int = 0
@@ -95,14 +95,14 @@ class World:
         # How often another broker led something.
         self.moves = 0
         # As it is, and as the flow master sees it.
-        self.layout = self.seen_by_master = Layout.of({})
+        self.layout = self.seen_by_master = Layout.from_leaders({})
         self.lay_out(leaders)
 
     def lay_out(self, leaders: dict[int, int], *, at_once: bool = True) -> None:
         """Moves leaders. `at_once`: all brokers see it at the same moment."""
         live = {id: n for id, n in leaders.items() if n and self.nodes[id].is_alive}
         self.moves += live.keys() != self.layout.leaders.keys()
-        self.layout = Layout.of(live, None, self.policy, moves=self.moves)
+        self.layout = Layout.from_leaders(live, None, self.policy, moves=self.moves)
         if at_once:
             self.seen_by_master = self.layout
             for node in self.nodes.values():

@@ -81,11 +81,11 @@ class Bandwidth:
         if replica_layout is not None:
             self.consume_layouts[instance_id] = replica_layout
         now_ms = self._services.clock.monotonic_ms()
-        accounting = self._services.accounting.accountings.of(instance_id)
+        accounting = self._services.accounting.accountings.get_or_create(instance_id)
         accounting.shares.update(broker_id, layout, document.produce_bps, document.consume_bps, now_ms, replica_layout)
         accounting.client_shares.update(broker_id, layout, now_ms, replica_layout)
         policies = {layout.effective_policy, (replica_layout or layout).effective_policy}
-        accounting.topic_quotas.layout_changed(is_pooled=POOLED in policies)
+        accounting.topic_quotas.on_layout_changed(is_pooled=POOLED in policies)
 
     def _layout(self, instance: InstanceImage, counts: Counter[int], moves: int) -> Layout:
         broker_id, document = self._services.broker_id, instance.document
@@ -93,7 +93,7 @@ class Bandwidth:
         live = {broker: count for broker, count in counts.items() if broker in self._brokers or broker == broker_id}
         epochs = {broker: self._brokers[broker].epoch for broker in live if broker in self._brokers}
         is_shared = document.quota_scope != BROKER_SCOPE
-        return Layout.of(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)
+        return Layout.from_leaders(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)
 
     def _reads_followers(self, layout: Layout, brokers: Iterable[int]) -> bool:
         """True if the brokers are in several racks and share the bandwidth in a pool."""

@@ -25,7 +25,7 @@ def of_instance(services: BrokerServices, instance_id: str, loop_used_ms: int) -
     """
     image = services.metadata.current.image
     document = image.instances[instance_id].document
-    shares = services.accounting.accountings.of(instance_id).shares
+    shares = services.accounting.accountings.get_or_create(instance_id).shares
     reasons = {flow.reason for flow in shares.flows if flow is not None}
     produce, consume = shares.flows or (None, None)
     return {

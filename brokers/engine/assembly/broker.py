@@ -250,7 +250,7 @@ class Broker:
             callback = quota_callback.load(config.quota_callback, config.overrides, self.clock.monotonic_ms)
         return AccountingRegistry(
             config.quota_burst_ms,
-            counters.numbers_for,
+            counters.allocate_numbers,
             config.quota_window,
             config.controller_quota_window,
             callback,
@@ -306,7 +306,7 @@ class Broker:
         )
 
     def _admin_server(self) -> AdminServer:
-        rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
+        rules, report = self.security.admin_rules(), self.listeners.reports.log_handshake_failure
         return AdminServer(self._admin_port().handle, rules, report, self.security.identify)
 
     def _admin_port(self) -> AdminPort:

@@ -15,7 +15,7 @@ import structlog
 import brokers
 from brokers.engine.partitions.cleaning import Cleaner, LogToClean
 from brokers.engine.partitions.table import PartitionTable
-from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, event_from_json
+from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, parse_event
 from brokers.engine.storage.compaction.settings import CleanerSettings
 from brokers.engine.storage.files import StorageFailed
 
@@ -126,7 +126,7 @@ class LogCleaning:
         try:
             await asyncio.to_thread(work.flush_log)
         except StorageFailed as failure:
-            self._table.directory_failed(failure)
+            self._table.on_directory_failure(failure)
             durable = False
         self._cleaner.finish_flush(work)
         return durable and (not work.is_first or await self._checkpoint(work.partition.log.root))
@@ -144,7 +144,7 @@ class LogCleaning:
             async with self._checkpoint_lock:
                 await asyncio.to_thread(self._cleaner.checkpoint(root).write)
         except StorageFailed as failure:
-            self._table.storage_failed(failure)
+            self._table.on_storage_failure(failure)
             return False
         return True
 
@@ -161,7 +161,7 @@ class LogCleaning:
             if not line.endswith(b"\n"):
                 raise WorkerFailed(f"it ended in the middle of its work with {await process.wait()}")
             try:
-                event = event_from_json(line)
+                event = parse_event(line)
             except (ValueError, TypeError) as error:
                 raise WorkerFailed(f"it said what is no event: {error}") from error
             if not isinstance(event, Cleaned):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.incarnations import is_same_incarnation
-from brokers.engine.partitions.progress import effective_minimum
+from brokers.engine.partitions.progress import effective_min_insync_replicas
 
 PAGE_MAX: Final = 500
 MIN_ISR_KEY: Final = "min.insync.replicas"
@@ -46,7 +46,7 @@ def is_under_min_isr(topic: TopicImage, partition: PartitionImage, image: Cluste
     """True if a produce with acks=all is rejected (REP-12). As for the append, the number of replicas is the upper
     bound of the setting.
     """
-    minimum = effective_minimum(int(topic.config.get(MIN_ISR_KEY, "1")), len(partition.replicas))
+    minimum = effective_min_insync_replicas(int(topic.config.get(MIN_ISR_KEY, "1")), len(partition.replicas))
     return len(in_sync(partition, image)) < minimum
 
 

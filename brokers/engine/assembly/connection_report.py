@@ -74,5 +74,5 @@ def _row(connection: Connection, now_s: float) -> ConnectionRow:
     return [
         connection.number, connection.peer_host, _cut(user), _cut(client_id),
         software, version, route,
-        round((now_s - connection.started_s) * 1_000), connection.inbound.frames, is_unknown,
+        round((now_s - connection.started_s) * 1_000), connection.inbound.frame_count, is_unknown,
     ]  # fmt: skip

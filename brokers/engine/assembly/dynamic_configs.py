@@ -171,7 +171,7 @@ def register_parts(
         services.metadata.deletes_topics = is_on
 
     def use_watermark(advances: bool) -> None:
-        services.storage.table.keep_min_isr(not advances)
+        services.storage.table.set_keeps_min_isr(not advances)
 
     def use_strategy(strategy: Strategy) -> None:
         services.metadata.store.assign_replicas = Placer(secrets.randbelow, strategy)

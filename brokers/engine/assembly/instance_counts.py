@@ -22,7 +22,7 @@ def levels_of(
     instance_ids: Iterable[str], use: InstanceStorage, groups: Iterable[ListenerGroup]
 ) -> dict[str, InstanceLevels]:
     """Returns the levels of the instances, and resets the peaks of connections to the number of open ones."""
-    peaks = {group.name: group.take_peak() for group in groups}
+    peaks = {group.name: group.pop_connections_peak() for group in groups}
     return {
         instance_id: InstanceLevels(
             stored_bytes=use.bytes_by_instance.get(instance_id, 0),

@@ -87,10 +87,10 @@ class InternalSecurity:
         config, make_session = self._config, sessions.internal_session
 
         def sasl_session(connection: Connection) -> SaslSession:
-            return SaslSession(services, connection, make_session, listeners.reports.authentication_failed)
+            return SaslSession(services, connection, make_session, listeners.reports.log_authentication_failure)
 
         def session_of(process: ProcessIdentity | None, is_revoked: bool, connection: Connection) -> AnySession:
-            on_failed = listeners.reports.authentication_failed
+            on_failed = listeners.reports.log_authentication_failure
             if process is None or is_revoked or not external.is_admitted_process(process, config.cluster_id):
                 return RejectedPeerSession(services, connection, on_failed, process, is_revoked=is_revoked)
             return CertificateSession(services, connection, make_session, on_failed, process)

@@ -84,7 +84,7 @@ class LogMaintenance:
                 log.error("log_directory_offline", directory=str(directory), reason=reason)
         self._log_shortage(self._now_ms())
         try:
-            yield from self._table.maintenance(self._now_ms(), removing=False)
+            yield from self._table.maintenance(self._now_ms(), removes_files=False)
         except NoUsableDirectory as failure:
             self._fail(f"no log directory is left: {failure}")
 
@@ -112,7 +112,7 @@ class LogMaintenance:
                 return True
             await asyncio.to_thread(batch.run)
             batch.finish()
-            return batch.is_whole
+            return batch.is_complete
 
     async def _delete_files(self) -> None:
         batch = self._table.plan_removals(self._now_ms())

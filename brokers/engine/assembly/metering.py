@@ -145,7 +145,7 @@ class Metering:
         self._sampled_minute = now_ms // LEVEL_INTERVAL_MS
         events = self._level_meters.sample(self._levels(), monotonic_ms=self._clock.monotonic_ms(), now_ms=now_ms)
         for instance_id, level, amount in events:
-            self._accountings.of(instance_id).usage.counter("", "", "", level).add(amount)
+            self._accountings.get_or_create(instance_id).usage.counter("", "", "", level).add(amount)
 
     def _report_unreported(self, unreported: UnreportedUsage, now_ms: int) -> Generator[None, None, bool]:
         """Reports the unreported usage of an earlier process of this broker, under that process's epoch and sequence;

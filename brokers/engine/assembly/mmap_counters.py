@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from brokers.contract.usage import USAGE_INTERVAL_MS, UsageEvent
-from brokers.engine.throttling.usage import BYTES, NUMBERS, REPORTED, REQUESTS, Key, numbers_in_memory
+from brokers.engine.throttling.usage import BYTES, NUMBERS, REPORTED, REQUESTS, Key, allocate_in_memory
 
 log = structlog.get_logger(__name__)
 
@@ -77,17 +77,17 @@ class MmapCounters:
         self._head[0], self._head[EPOCH], self._head[AT_MS] = MAGIC, NO_EPOCH, now_ms
         return unreported
 
-    def numbers_for(self, instance_id: str, key: Key) -> memoryview:
+    def allocate_numbers(self, instance_id: str, key: Key) -> memoryview:
         """Returns the memory for the numbers of one counter."""
         if self._keys_fd < 0:
-            return numbers_in_memory(key)
+            return allocate_in_memory(key)
         try:
             if self._used == CHUNK_SLOTS:
                 self._grow()
             _write_whole(self._keys_fd, json.dumps([instance_id, *key]).encode() + b"\n")
         except OSError as error:
             self._give_up(error)
-            return numbers_in_memory(key)
+            return allocate_in_memory(key)
         return self._take()[:NUMBERS]
 
     def store_broker_epoch(self, broker_epoch: int) -> None:

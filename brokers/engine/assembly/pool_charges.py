@@ -97,7 +97,7 @@ class PoolCharges:
                         await self._request_due.wait()
             self._request_due.clear()
             interval_ms = max(CHARGE_INTERVAL_MS, round(contended * LINE_INTERVAL_MS))
-            due = self._pools.take(now_ms(), interval_ms)
+            due = self._pools.take_due_pools(now_ms(), interval_ms)
             if due or now_ms() - self._sent_ms >= HEARTBEAT_MS:
                 self._sent_ms = now_ms()
                 for at in range(0, max(1, len(due)), LINES_PER_REPORT_MAX):
@@ -118,14 +118,14 @@ class PoolCharges:
         response = await self._request(image.flow_master_id, request)
         if response is None or response.error_code or len(response.paces) != len(pools):
             for pool in pools:
-                pool.request_failed()
+                pool.on_request_failed()
             return
         now_ms = services.clock.monotonic_ms()
         for pool, pace in zip(pools, response.paces, strict=True):
             if pace.is_known:
                 pool.apply_answer(pace.due_in_us, pace.is_contended, now_ms)
             else:
-                pool.request_failed()
+                pool.on_request_failed()
 
     async def _request(self, flow_master_id: int, request: ChargePoolsRequest) -> ChargePoolsResponse | None:
         if flow_master_id == self._services.broker_id:

@@ -89,7 +89,7 @@ class PartitionLog:
         while True:
             if not self.is_led:
                 raise LogUnreadable("the leadership is gone")
-            result = self._partition.read(offset, READ_BYTES, min_one_batch=True, isolation=LOG_END, wait=False)
+            result = self._partition.read(offset, READ_BYTES, min_one_batch=True, isolation=LOG_END, may_wait=False)
             if result.uncached is not None:
                 await prefetch(self._services, [UncachedRead(self._partition, result.uncached)])
                 continue

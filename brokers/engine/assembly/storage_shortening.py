@@ -262,7 +262,7 @@ class StorageShortening:
                     break
                 result.append(OldSegment(segment.disk_bytes * replicas, segment.largest_timestamp()))
         except StorageFailed as failure:
-            self._services.storage.table.storage_failed(failure)
+            self._services.storage.table.on_storage_failure(failure)
             return []
         return result
 

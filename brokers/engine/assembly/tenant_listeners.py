@@ -217,7 +217,7 @@ class TenantListeners:
         certificates = self._certificates.get(instance_id, {}).get(route.name, NO_CERTIFICATES)
         before, tls = self._open[instance_id].get(name), self._tls.get(name)
         if before is None:
-            report_failure = self._listeners.reports.tenant_authentication_failed
+            report_failure = self._listeners.reports.log_tenant_authentication_failure
             make_session = self._sessions.route_maker(instance_id, route, report_failure)
             tls = self._sessions.tls_of(instance_id, route, self._tls_contexts)
             rules = rules_of(route, tls, certificates)
@@ -251,7 +251,7 @@ class TenantListeners:
     def _on_held_back(self, listener: str, cause: str | None, delay_ms: int) -> None:
         """Records the cause in the instance's throttle log, for "Why am I slow?"."""
         if listener in self._applied:
-            accounting = self._services.accounting.accountings.of(listener)
+            accounting = self._services.accounting.accountings.get_or_create(listener)
             accounting.record_connection(_rule_of(cause), delay_ms, self._services.clock.now_ms())
 
     def _connections_per_s(self, instance_id: str, address: str) -> AddressLimit | None:

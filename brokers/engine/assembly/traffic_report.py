@@ -33,7 +33,7 @@ def traffic_page(
         if instance_id <= after:
             continue
         points = accounting.traffic.points(since_ms, now_ms, until_ms)
-        minutes = accounting.ledger.minutes.recorded_between(since_ms, until_ms)
+        minutes = accounting.ledger.minutes.list_minutes(since_ms, until_ms)
         if not points and not minutes:
             continue
         instances[instance_id] = {"points": points, "throttled": minutes}

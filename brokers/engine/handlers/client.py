@@ -138,7 +138,9 @@ class ClientContext:
         # Accounting whose limits apply to this client even if its traffic is not billed.
         self.charged_accounting: InstanceAccounting | None = None
         if view.instance is not None and view.internal and self.client_id in CHARGED_CLIENT_IDS:
-            self.charged_accounting = charged_accounting = services.accounting.accountings.of(view.instance.id)
+            self.charged_accounting = charged_accounting = services.accounting.accountings.get_or_create(
+                view.instance.id
+            )
             shares = charged_accounting.shares
             self.produce_limiters = () if shares.produce is None else (shares.produce,)
             self.consume_limiters = () if shares.consume is None else (shares.consume,)
@@ -151,7 +153,9 @@ class ClientContext:
         # throttled.
         if view.instance is not None and not view.internal:
             instance_id = view.instance.id
-            self.accounting = self.charged_accounting = accounting = services.accounting.accountings.of(instance_id)
+            self.accounting = self.charged_accounting = accounting = services.accounting.accountings.get_or_create(
+                instance_id
+            )
             limits = view.client_limits
             now_ms = services.clock.monotonic_ms()
             self.produce_limiters = self._limiters(
@@ -176,7 +180,7 @@ class ClientContext:
         # Throttling of the demo client is recorded so that users can see it.
         accounting = self.charged_accounting if self.client_id == DEMO_CLIENT_ID else self.accounting
         if accounting is not None:
-            accounting.traffic.delayed(delay_ms, now_ms)
+            accounting.traffic.record_delay(delay_ms, now_ms)
             if limiter.share_key:
                 accounting.client_shares.on_delay(limiter, self._services.clock.monotonic_ms())
             limit_per_s = limiter.limit_per_s if limiter.pool is None else limiter.whole_limit_per_s

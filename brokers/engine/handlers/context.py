@@ -54,7 +54,7 @@ class Channel(Protocol):
     """
 
     peer_host: str
-    closed: bool
+    is_closed: bool
 
     @property
     def turns(self) -> InstanceTurns:

@@ -317,11 +317,11 @@ class BrokerServices:
     def _charge_request_time(self, instance_id: str, spent_s: float) -> None:
         now_s = perf_counter()
         self.accounting.charge_loop(instance_id, now_s - spent_s, now_s)
-        accounting = self.accounting.accountings.of(instance_id)
+        accounting = self.accounting.accountings.get_or_create(instance_id)
         accounting.request_time.charge(round(spent_s * 1e6), self.clock.monotonic_ms())
 
     def _request_time_debt_ms(self, instance_id: str) -> int:
-        return self.accounting.accountings.of(instance_id).request_time.debt_ms(self.clock.monotonic_ms())
+        return self.accounting.accountings.get_or_create(instance_id).request_time.debt_ms(self.clock.monotonic_ms())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts a task, and keeps it in `tasks` until it ends."""

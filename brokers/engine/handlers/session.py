@@ -378,7 +378,7 @@ class Session:
 
     async def _wait_for_turn(self, context: RequestContext, instance_id: str) -> None:
         services = self.services
-        context.paused_ms += services.accounting.accountings.of(instance_id).request_time.debt_ms(
+        context.paused_ms += services.accounting.accountings.get_or_create(instance_id).request_time.debt_ms(
             services.clock.monotonic_ms()
         )
         await services.accounting.request_turns.enqueue(instance_id)

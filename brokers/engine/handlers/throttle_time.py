@@ -165,7 +165,9 @@ def _accounting(context: RequestContext) -> InstanceAccounting | None:
     """Returns the accounting to charge. Requests of the control plane for an instance are not throttled."""
     view = context.view
     return (
-        None if view.instance is None or view.internal else context.services.accounting.accountings.of(view.instance.id)
+        None
+        if view.instance is None or view.internal
+        else context.services.accounting.accountings.get_or_create(view.instance.id)
     )
 
 
@@ -176,7 +178,7 @@ def _time_limiter(session: RequestSession, context: RequestContext) -> Limiter |
         return None
     if not view.client_limits and context.services.accounting.accountings.callback is None:
         return None
-    quotas = context.services.accounting.accountings.of(view.instance.id).client_quotas
+    quotas = context.services.accounting.accountings.get_or_create(view.instance.id).client_quotas
     if not quotas.is_set(view.client_limits, REQUEST_PERCENTAGE):
         return None
     return session.client(context.client_id).request_limiter
@@ -261,7 +263,7 @@ def _record_state_writes(context: RequestContext, user: str, delay_ms: int) -> N
     now_ms, limiter = services.clock.now_ms(), accounting.shares.state
     bandwidth_limiter = accounting.shares.produce or limiter
     services.accounting.totals.delays += 1
-    accounting.traffic.delayed(delay_ms, now_ms)
+    accounting.traffic.record_delay(delay_ms, now_ms)
     accounting.ledger.record(
         limiter.rule,
         limiter.limit_per_s,

@@ -53,7 +53,7 @@ async def zookeeper_change(
     if instance_id is None:
         yield
         return
-    rate, now_ms = services.accounting.accountings.of(instance_id).change_rate, services.clock.monotonic_ms
+    rate, now_ms = services.accounting.accountings.get_or_create(instance_id).change_rate, services.clock.monotonic_ms
     creations = services.metadata.store.in_flight_creations
 
     async def wait_for_leaders(timeout_s: float) -> None:
@@ -131,6 +131,6 @@ def _mutation_limiter(context: RequestContext) -> Limiter | None:
         brokers = instance.document.serving & image.brokers.keys()
         part = part_of_mutation_limit(services.broker_id, image.controller_id, brokers)
     user, now_ms = context.view.principal.user, services.clock.monotonic_ms()
-    return services.accounting.accountings.of(instance.id).client_quotas.limiter(
+    return services.accounting.accountings.get_or_create(instance.id).client_quotas.limiter(
         limits, CONTROLLER_MUTATION_RATE, user, context.client_id, now_ms, part
     )

@@ -19,9 +19,9 @@ from brokers.engine.storage import checkpoints, rewriting, splitting
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
-from brokers.engine.storage.recovery import BEYOND_ALL_OFFSETS, LogCheckpoint, first_checked, load_log
-from brokers.engine.storage.rewriting import OldFormat, old_message_at, refuse_old_message
-from brokers.engine.storage.sanity_checks import indexes_trusted, out_of_range
+from brokers.engine.storage.recovery import BEYOND_ALL_OFFSETS, LogCheckpoint, first_segment_to_check, load_log
+from brokers.engine.storage.rewriting import OldFormat, find_old_message, refuse_old_message
+from brokers.engine.storage.sanity_checks import are_indexes_trusted, has_bad_offsets
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -62,7 +62,7 @@ def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
         _offsets(logs.root, checkpoints.RECOVERY_POINTS),
         _offsets(logs.root, checkpoints.LOG_START_OFFSETS),
     )
-    dense = {} if whole else checkpoints.dense_from(logs.root, points)
+    dense = {} if whole else checkpoints.dense_offset_by_log(logs.root, points)
     ends: Offsets = {}
     changes = 0
     for partition in logs.partitions:
@@ -118,12 +118,12 @@ def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, em
         for base in bases.get(suffix, []):
             if base not in segments:
                 change("remove", f"{base:020d}{suffix}", "it belongs to no segment")
-    first = first_checked(segments, recovery_point)
+    first = first_segment_to_check(segments, recovery_point)
     end, truncated, checked = start_offset, 0, 0
     for number, base in enumerate(segments):
         path = segment_path(directory, base, LOG_SUFFIX)
         size = path.stat().st_size
-        if old_message_at(str(path), 0) is not None:
+        if find_old_message(str(path), 0) is not None:
             try:
                 end = rewriting.end_offset(str(path))
             except OldFormat as damage:
@@ -169,7 +169,7 @@ def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, em
 def _has_trusted_indexes(directory: Path, base: int, size: int, is_dense: bool) -> bool:
     segment = Segment(str(directory), directory.parent, base, OpenFiles(), now_ms=0, size_bytes=size)
     try:
-        return indexes_trusted(segment, is_dense)
+        return are_indexes_trusted(segment, is_dense)
     finally:
         segment.file.close()
 
@@ -199,7 +199,7 @@ def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tup
             return end, good_bytes, batch.reason
         if not batch.intact:
             return end, good_bytes, f"the checksum of the batch at offset {batch.header.base_offset} is wrong"
-        if out_of_range(batch.header, end, limit_offset):
+        if has_bad_offsets(batch.header, end, limit_offset):
             return end, good_bytes, f"offset {batch.header.base_offset} is out of order after {end - 1}"
         if max(end, dense_from) < batch.header.base_offset:
             return end, good_bytes, f"the offsets from {end} to {batch.header.base_offset} are missing"
@@ -229,7 +229,7 @@ def _recover(
 def _store(log: Log) -> None:
     log.epochs.save()
     log.close()
-    job = FlushJob(log, closing=True)
+    job = FlushJob(log, is_closing=True)
     try:
         job.run()
     finally:

@@ -24,7 +24,7 @@ from brokers.engine.records.walk import Malformed, check_fields
 from brokers.engine.storage import rewriting, splitting
 from brokers.engine.storage.indexes import Aborted
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX
-from brokers.engine.storage.rewriting import OldFormat, old_message_at
+from brokers.engine.storage.rewriting import OldFormat, find_old_message
 from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 
 
@@ -86,7 +86,7 @@ class SegmentCheck:
                 self.findings.fault(self.file, f"offsets {expected} to {self.base - 1} are missing before it")
         for batch in batches(path):
             if isinstance(batch, Unreadable):
-                if batch.position == 0 and old_message_at(str(path), 0) is not None:
+                if batch.position == 0 and find_old_message(str(path), 0) is not None:
                     return self._old_messages(path, next_offset)
                 problem = f"{batch.reason}; {batch.size_bytes} bytes from here on are unreadable"
                 self.findings.fault(self.file, problem, position=batch.position, offset=next_offset)
@@ -122,9 +122,7 @@ class SegmentCheck:
         far = [indexed for indexed in self.indexed_batches if indexed.last_offset > limit]
         if not far:
             return False
-        sound = splitting.confirmed_batches(
-            self.indexed_batches[: self.faultless], self.base, following, recovery_point
-        )
+        sound = splitting.filter_confirmed(self.indexed_batches[: self.faultless], self.base, following, recovery_point)
         believed = {indexed.position for indexed in sound if indexed.last_offset > limit}
         for indexed in far:
             if indexed.position not in believed:

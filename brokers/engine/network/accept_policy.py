@@ -41,37 +41,37 @@ class ThrottledConnections:
     """Sockets of connections that exceeded the rate of their address, by the name of their group: open and unread until
     their delay is over, then closed (QUO-52). No listener counts them.
 
-    A client that opens one connection after the other waits for each, instead of retrying at once.
+    A client that opens connections one by one thus waits for each, instead of retrying at once.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._sockets: dict[str, dict[socket, asyncio.TimerHandle]] = {}
+        self._timers_by_group: dict[str, dict[socket, asyncio.TimerHandle]] = {}
         self.count = 0
 
     def add(self, group: str, accepted: socket, delay_ms: int) -> None:
-        sockets = self._sockets.setdefault(group, {})
-        if len(sockets) >= THROTTLED_PER_INSTANCE_MAX:
+        timer_by_socket = self._timers_by_group.setdefault(group, {})
+        if len(timer_by_socket) >= THROTTLED_PER_INSTANCE_MAX:
             accepted.close()
             return
-        sockets[accepted] = self._loop.call_later(delay_ms / 1_000, self._close, group, accepted)
+        timer_by_socket[accepted] = self._loop.call_later(delay_ms / 1_000, self._close, group, accepted)
         self.count += 1
 
     def _close(self, group: str, accepted: socket) -> None:
-        sockets = self._sockets[group]
-        sockets.pop(accepted).cancel()
-        if not sockets:
-            del self._sockets[group]
+        timer_by_socket = self._timers_by_group[group]
+        timer_by_socket.pop(accepted).cancel()
+        if not timer_by_socket:
+            del self._timers_by_group[group]
         self.count -= 1
         accepted.close()
 
     def close_one(self) -> None:
         """Closes a connection of the group with most before its delay is over, because its descriptor is needed."""
-        group = max(self._sockets, key=lambda name: len(self._sockets[name]))
-        self._close(group, next(iter(self._sockets[group])))
+        group = max(self._timers_by_group, key=lambda name: len(self._timers_by_group[name]))
+        self._close(group, next(iter(self._timers_by_group[group])))
 
     def close_all(self, group: str) -> None:
-        for accepted in tuple(self._sockets.get(group, ())):
+        for accepted in tuple(self._timers_by_group.get(group, ())):
             self._close(group, accepted)
 
 
@@ -112,13 +112,13 @@ class AcceptPolicy:
         self.throttled = ThrottledConnections(loop)
         self._loop = loop
         self._limits = limits
-        self._open = open_connections
+        self._open_connections = open_connections
         self._counters = counters
         self._reports = reports
         self._pace = CreationPace(limits.creations_per_s_max)
         self._queued = QueuedCount()
 
-    def queue_for(self, group: ListenerGroup) -> EntryQueue:
+    def create_queue(self, group: ListenerGroup) -> EntryQueue:
         """Returns a queue for a new group, for connections that arrive faster than the group may accept them."""
         return EntryQueue(self._loop, partial(self._exceeded_limit, group), partial(self._drop, group), self._queued)
 
@@ -142,12 +142,12 @@ class AcceptPolicy:
         delay_ms = group.address_rates.charge(address, limit, self._now_ms())
         if not delay_ms:
             return False
-        if self._open.count + self.throttled.count < self._limits.connections_max:
+        if self._open_connections.count + self.throttled.count < self._limits.connections_max:
             self.throttled.add(group.name, accepted, delay_ms)
         else:
             accepted.close()
-        self._counters.refuse(admission.ADDRESS_RATE)
-        self._reports.refused(port.name, address, admission.ADDRESS_RATE, len(port.connections))
+        self._counters.count_refused(admission.ADDRESS_RATE)
+        self._reports.log_refused(port.name, address, admission.ADDRESS_RATE, len(port.connections))
         self.on_held_back(group.name, admission.ADDRESS_RATE, delay_ms)
         return True
 
@@ -165,28 +165,28 @@ class AcceptPolicy:
     def _has_room(self, group: ListenerGroup) -> bool:
         """True if the broker has room for one more connection of the group.
 
-        When all places are taken, the tenant with most connections loses an idle one of its largest instance, so that a
-        tenant that opens as many as it may does not lock the others out (QUO-50).
+        At the broker's limit, an idle connection of the tenant with most connections is closed, so that no tenant can
+        lock the others out by opening connections (QUO-50).
         """
-        if self._open.count + self.throttled.count < self._limits.connections_max:
+        if self._open_connections.count + self.throttled.count < self._limits.connections_max:
             return True
         if self.throttled.count:
             self.throttled.close_one()
             return True
-        largest = max(self._open.tenants(), key=lambda tenant: tenant.count)
-        largest_group = max(largest.groups, key=lambda other: other.count)
+        largest = max(self._open_connections.tenants(), key=lambda tenant: tenant.count)
+        largest_group = max(largest.groups, key=lambda candidate: candidate.count)
         assert group.tenant is not None, "a protected group always has room"
         surplus = largest_group.count - group.count if largest is group.tenant else largest.count - group.tenant.count
         if surplus <= 1:
             return False
-        self._open.close_connection(largest_group.longest_idle(), closing.EVICTED)
+        self._open_connections.close_connection(largest_group.find_longest_idle(), closing.EVICTED)
         return True
 
     def _exceeded_limit(self, group: ListenerGroup) -> str | None:
         """Returns the cause for refusing a connection in the queue; None if there are places for all of them."""
         if group.count + group.entry_queue.count > group.connections_max:
             return admission.INSTANCE
-        used = self._open.count + self.throttled.count + self._queued.count
+        used = self._open_connections.count + self.throttled.count + self._queued.count
         return None if used <= self._limits.connections_max else admission.BROKER
 
     def _drop(self, group: ListenerGroup, accepted: socket, address: str, cause: str) -> None:
@@ -212,8 +212,8 @@ class AcceptPolicy:
         self._report_refusal(port.group, port.name, address, cause, len(port.connections))
 
     def _report_refusal(self, group: ListenerGroup, name: str, address: str, cause: str, count: int) -> None:
-        self._counters.refuse(cause)
-        self._reports.refused(name, address, cause, count)
+        self._counters.count_refused(cause)
+        self._reports.log_refused(name, address, cause, count)
         if cause != admission.ALLOW_LIST:  # strangers must not slow down the instance's clients
             self.on_held_back(group.name, cause, 0)
 

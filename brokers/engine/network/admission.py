@@ -56,32 +56,32 @@ class Limits:
     @property
     def creations_per_tenant_per_s_max(self) -> int:
         """Limit of all instances of a tenant together, at least the limit of one instance."""
-        of_broker = round(self.creations_per_s_max * CREATIONS_PER_TENANT_PART)
-        return max(self.creations_per_listener_per_s_max, of_broker)
+        tenant_part = round(self.creations_per_s_max * CREATIONS_PER_TENANT_PART)
+        return max(self.creations_per_listener_per_s_max, tenant_part)
 
 
 class Addresses:
     """Numbers of connections of one instance by client address, or network of an IPv6 client."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_count_by_network",)
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self._count_by_network: dict[str, int] = {}
 
     def count(self, address: str) -> int:
-        return self._counts.get(network_of(address), 0)
+        return self._count_by_network.get(network_of(address), 0)
 
     def add(self, address: str) -> None:
         network = network_of(address)
-        self._counts[network] = self._counts.get(network, 0) + 1
+        self._count_by_network[network] = self._count_by_network.get(network, 0) + 1
 
     def remove(self, address: str) -> None:
         network = network_of(address)
-        remaining = self._counts[network] - 1
+        remaining = self._count_by_network[network] - 1
         if remaining:
-            self._counts[network] = remaining
+            self._count_by_network[network] = remaining
         else:
-            del self._counts[network]
+            del self._count_by_network[network]
 
 
 class CreationPace:
@@ -110,11 +110,11 @@ class AddressLimit(NamedTuple):
 class AddressRates:
     """Rates of new connections of one instance by client address or IPv6 network, the most recently used last."""
 
-    __slots__ = ("_counters", "_others")
+    __slots__ = ("_counters", "_shared_rate")
 
     def __init__(self) -> None:
         self._counters: dict[str, tuple[Rate, int]] = {}
-        self._others = Rate()
+        self._shared_rate = Rate()
 
     def __len__(self) -> int:
         return len(self._counters)
@@ -123,19 +123,19 @@ class AddressRates:
         """Counts a connection from the address and returns 0. If the address exceeds its limit, the connection is not
         counted, and the time in ms is returned after which it is to be closed.
         """
-        rate = self._rate(address if limit.is_own else network_of(address), now_ms)
+        rate = self._find_rate(address if limit.is_own else network_of(address), now_ms)
         delay_ms = throttle.charge(rate, 1, limit.per_s, now_ms)
         if not delay_ms:
             return 0
         rate.record(-1, now_ms)
         return min(delay_ms, SAMPLE_WIDTH_MS)
 
-    def _rate(self, address: str, now_ms: int) -> Rate:
+    def _find_rate(self, address: str, now_ms: int) -> Rate:
         counter = self._counters.pop(address, None)
         if counter is None:
             self._remove_expired(now_ms)
             if len(self._counters) >= ADDRESSES_MAX:
-                return self._others
+                return self._shared_rate
         rate = Rate() if counter is None else counter[0]
         self._counters[address] = rate, now_ms
         return rate

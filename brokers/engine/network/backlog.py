@@ -1,4 +1,4 @@
-"""Output that the socket did not take at once: it is sent in order as the peer reads and as the disk delivers."""
+"""Queue of a connection's unsent output, which is sent in order when the socket is writable and the data is cached."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Backlog:
     """Unsent output of one connection. `on_event` is called with None after progress, or with the reason why the
     connection is unusable; the owner then calls `close`.
 
-    `is_over`: everything is sent. `is_prefetching`: a thread of `readers` waits for the disk. `memory_bytes` is also
+    `is_empty`: all output is sent. `is_prefetching`: a thread of `readers` waits for the disk. `memory_bytes` is also
     counted in `unsent`, which limits the memory of an instance. A writable socket waits for the turn of its instance.
     """
 
     __slots__ = (
-        "_closed", "_is_queued", "_loop", "_on_event", "_queue", "_readers", "_socket", "_turns", "_unsent",
-        "_watching", "is_prefetching", "memory_bytes",
+        "_is_closed", "_is_queued", "_is_watching", "_loop", "_on_event", "_queue", "_readers", "_socket", "_turns",
+        "_unsent", "is_prefetching", "memory_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -50,12 +50,12 @@ class Backlog:
         self._readers = readers
         self._on_event = on_event
         self._queue: deque[Outgoing] = deque()
-        self._watching = False
-        self._closed = False
+        self._is_watching = False
+        self._is_closed = False
         self.is_prefetching = False
 
     @property
-    def is_over(self) -> bool:
+    def is_empty(self) -> bool:
         return not self._queue
 
     def add(self, outgoing: Outgoing) -> None:
@@ -65,25 +65,25 @@ class Backlog:
         self.memory_bytes += memory_bytes
         self._unsent.add(memory_bytes)
         if len(self._queue) == 1:
-            self._wait(outgoing.uncached)
+            self._await_writable_or_disk(outgoing.uncached)
 
-    def _wait(self, uncached: Slice | None) -> None:
+    def _await_writable_or_disk(self, uncached: Slice | None) -> None:
         self._watch(uncached is None)
         if uncached is None:
             return
         self.is_prefetching = True
         length = min(uncached.length, PREFETCHED_BYTES_MAX)
         prefetching = self._loop.run_in_executor(self._readers, uncached.prefetch, length)
-        prefetching.add_done_callback(lambda done: self._on_prefetched(done, length))
+        prefetching.add_done_callback(lambda future: self._on_prefetched(future, length))
 
-    def _on_prefetched(self, done: asyncio.Future[None], length: int) -> None:
+    def _on_prefetched(self, future: asyncio.Future[None], length: int) -> None:
         self.is_prefetching = False
-        failure = None if done.cancelled() else done.exception()
-        if self._closed:
-            self._finish_all()
+        failure = None if future.cancelled() else future.exception()
+        if self._is_closed:
+            self._finish_queued()
             return
         outgoing = self._queue[0]
-        if done.cancelled():
+        if future.cancelled():
             self._on_event("the broker stops")
             return
         if failure is not None:
@@ -96,7 +96,7 @@ class Backlog:
 
     def _send_after_prefetch(self) -> None:
         """Continues when the disk has delivered and the turn of the instance has come."""
-        if not self._closed:
+        if not self._is_closed:
             self._send_queued()
 
     def _on_writable(self) -> None:
@@ -115,7 +115,7 @@ class Backlog:
     def on_turn(self) -> None:
         """Continues in the turn of the instance (`fair_turns.Waiter`)."""
         self._is_queued = False
-        if not self._closed and not self.is_prefetching:
+        if not self._is_closed and not self.is_prefetching:
             self._send_queued()
 
     def _send_queued(self) -> None:
@@ -125,7 +125,7 @@ class Backlog:
             outgoing = queue[0]
             try:
                 if not outgoing.send(self._socket):
-                    self._wait(outgoing.uncached)
+                    self._await_writable_or_disk(outgoing.uncached)
                     break
             except OSError as error:
                 self._on_event(error.strerror or "connection lost")
@@ -135,24 +135,24 @@ class Backlog:
             self._watch(False)
         self._on_event(None)
 
-    def _watch(self, enabled: bool) -> None:
+    def _watch(self, is_enabled: bool) -> None:
         """Starts or stops watching for a writable socket."""
-        if enabled == self._watching:
+        if is_enabled == self._is_watching:
             return
-        self._watching = enabled
-        if enabled:
+        self._is_watching = is_enabled
+        if is_enabled:
             self._loop.add_writer(self._socket.fileno(), self._on_writable)
         else:
             self._loop.remove_writer(self._socket.fileno())
 
     def close(self) -> None:
         """Ends the output before the socket is closed. Files stay open while a thread reads them."""
-        self._closed = True
+        self._is_closed = True
         self._watch(False)
         if not self.is_prefetching:
-            self._finish_all()
+            self._finish_queued()
 
-    def _finish_all(self) -> None:
+    def _finish_queued(self) -> None:
         queue = self._queue
         while queue:
             self._finish(queue.popleft())

@@ -76,37 +76,37 @@ class RentedBuffer:
 
 class LargeFrame:
     """A frame that is being received into its own buffer. `view` is complete when `receive` has returned True.
-    `checked_bytes` is the value of `filled` at the last check under memory shortage, -1 before the first.
+    `checked_bytes` is the value of `filled_bytes` at the last check under memory shortage, -1 before the first.
     """
 
-    __slots__ = ("buffer", "checked_bytes", "filled", "size_bytes")
+    __slots__ = ("buffer", "checked_bytes", "filled_bytes", "size_bytes")
 
     def __init__(self, buffer: RentedBuffer, size_bytes: int, received: memoryview) -> None:
         self.buffer = buffer
         self.size_bytes = size_bytes
-        self.filled = len(received)
+        self.filled_bytes = len(received)
         self.checked_bytes = -1
-        buffer.view[: self.filled] = received
+        buffer.view[: self.filled_bytes] = received
 
     @property
     def end(self) -> int:
         """Returns the position up to which the next `receive` may fill the buffer."""
-        return min(self.size_bytes, self.filled + RECEIVED_AT_ONCE_BYTES_MAX)
+        return min(self.size_bytes, self.filled_bytes + RECEIVED_AT_ONCE_BYTES_MAX)
 
     def receive(self, sock: socket) -> bool:
         """Receives available bytes. True if the frame is complete. Raises OSError, also if the peer has closed."""
-        count = sock.recv_into(self.buffer.view[self.filled : self.end])
+        count = sock.recv_into(self.buffer.view[self.filled_bytes : self.end])
         if not count:
             raise ConnectionAbortedError(0, "closed by the peer")
-        self.filled += count
-        return self.filled == self.size_bytes
+        self.filled_bytes += count
+        return self.filled_bytes == self.size_bytes
 
 
 class MemoryWaiter(Protocol):
     """A connection that waits for memory."""
 
     def on_memory(self) -> None:
-        """Is called when memory is available, inside the request of another connection."""
+        """Called when memory is available, inside the request of another connection."""
 
 
 class MemoryNeed(NamedTuple):
@@ -125,8 +125,8 @@ class Usage(NamedTuple):
 
 
 class UnreadBytes:
-    """Count of the bytes received but not processed, of one instance, one tenant or the broker. `parent` is the count
-    of the instance's tenant, or for a tenant that of the broker.
+    """Number of bytes received but not processed, of one instance, one tenant or the broker. `parent` is the number of
+    the instance's tenant, or for a tenant that of the broker.
     """
 
     __slots__ = ("_bytes_max", "_parent", "count")
@@ -136,11 +136,11 @@ class UnreadBytes:
         self._bytes_max = bytes_max
         self.count = 0
 
-    def add(self, change: int) -> None:
+    def add(self, change_bytes: int) -> None:
         """Adds a number of bytes, which is negative for processed ones."""
-        self.count += change
+        self.count += change_bytes
         if self._parent is not None:
-            self._parent.add(change)
+            self._parent.add(change_bytes)
 
     def move_to(self, parent: UnreadBytes) -> None:
         """Moves the count of an instance to another tenant."""
@@ -155,7 +155,7 @@ class UnreadBytes:
         return self.count > self._bytes_max or (self._parent is not None and self._parent.is_over_limit)
 
 
-def _rounded(size: int) -> int:
+def _round_up(size: int) -> int:
     return max(RENTED_BYTES_MIN, 1 << (size - 1).bit_length()) if size <= POOLED_SIZE_MAX else size
 
 
@@ -183,168 +183,172 @@ class FrameBuffers:
         self._rented_bytes_max = rented_bytes_max
         self._owner_bytes_min = owner_bytes_min
         self._call_soon = call_soon
-        self._to_free: deque[tuple[RentedBuffer, object]] = deque()
-        self._rented_by: dict[object, int] = {}
+        self._buffers_to_free: deque[tuple[RentedBuffer, object]] = deque()
+        self._rented_bytes_by_owner: dict[object, int] = {}
         # Tenants of owners, and their memory. An owner without a tenant is counted alone.
-        self._tenants: dict[object, object] = {}
-        self._rented_by_tenant: dict[object, int] = {}
+        self._tenant_by_owner: dict[object, object] = {}
+        self._rented_bytes_by_tenant: dict[object, int] = {}
         # The buffer of each owner that may exceed the owner's limit, and the one that may exceed the limit of all.
-        self._oldest: dict[object, RentedBuffer] = {}
-        self._over_limit: RentedBuffer | None = None
-        self._pool: dict[int, list[RentedBuffer]] = {}
+        self._oldest_buffer_by_owner: dict[object, RentedBuffer] = {}
+        self._over_limit_buffer: RentedBuffer | None = None
+        self._pool_by_size: dict[int, list[RentedBuffer]] = {}
         self._pooled_bytes = 0
         # Waiting connections of each owner in order, with the memory that they need.
-        self._waiting: dict[object, dict[MemoryWaiter, MemoryNeed]] = {}
+        self._waiters_by_owner: dict[object, dict[MemoryWaiter, MemoryNeed]] = {}
 
     def assign(self, owner: object, tenant: object | None) -> None:
         """Counts the memory of an owner as a tenant's from now on; `tenant` is None when the owner is removed."""
-        rented_bytes = self._rented_by.get(owner, 0)
-        before = self._tenants.pop(owner, None)
-        if before is not None:
-            self._count_to_tenant(before, -rented_bytes)
+        rented_bytes = self._rented_bytes_by_owner.get(owner, 0)
+        previous_tenant = self._tenant_by_owner.pop(owner, None)
+        if previous_tenant is not None:
+            self._charge_tenant(previous_tenant, -rented_bytes)
         if tenant is not None:
-            self._tenants[owner] = tenant
-            self._count_to_tenant(tenant, rented_bytes)
-        if self._waiting:
+            self._tenant_by_owner[owner] = tenant
+            self._charge_tenant(tenant, rented_bytes)
+        if self._waiters_by_owner:
             self.wake()
 
     def tenant_rented_bytes(self, owner: object) -> int:
-        """Returns the rented bytes of the owner's tenant, or those of an owner without a tenant."""
-        tenant = self._tenants.get(owner)
-        return self._rented_by.get(owner, 0) if tenant is None else self._rented_by_tenant.get(tenant, 0)
+        """Returns the rented bytes of the owner's tenant, or of the owner alone if it has no tenant."""
+        tenant = self._tenant_by_owner.get(owner)
+        return (
+            self._rented_bytes_by_owner.get(owner, 0) if tenant is None else self._rented_bytes_by_tenant.get(tenant, 0)
+        )
 
     def rent(self, size: int, owner: object) -> RentedBuffer | None:
         """Returns a buffer of at least `size` bytes, charged with the minimum at first; None if too much is rented."""
-        rounded = _rounded(size)
-        if not self._fits(RENTED_BYTES_MIN, None, owner, self._usage(owner)):
+        pooled_size = _round_up(size)
+        if not self._is_within_limits(RENTED_BYTES_MIN, None, owner, self._usage(owner)):
             return None
         self.charge(RENTED_BYTES_MIN, owner)
-        pooled = self._pool.get(rounded)
+        pooled = self._pool_by_size.get(pooled_size)
         if pooled:
-            self._pooled_bytes -= rounded
+            self._pooled_bytes -= pooled_size
             buffer = pooled.pop()
         else:
-            buffer = RentedBuffer(rounded)
+            buffer = RentedBuffer(pooled_size)
         buffer.counted_bytes = RENTED_BYTES_MIN
         return buffer
 
     def has_room(self, buffer: RentedBuffer, end: int, owner: object) -> bool:
         """True if a buffer may be filled up to `end`."""
-        more = end - buffer.counted_bytes
-        if more <= 0:
+        more_bytes = end - buffer.counted_bytes
+        if more_bytes <= 0:
             return True
-        return self._may_grow(more, buffer, owner, self._usage(owner))
+        return self._may_grow(more_bytes, buffer, owner, self._usage(owner))
 
     def _usage(self, owner: object) -> Usage:
-        return Usage(self._rented_by.get(owner, 0), self.tenant_rented_bytes(owner), self.rented_bytes)
+        return Usage(self._rented_bytes_by_owner.get(owner, 0), self.tenant_rented_bytes(owner), self.rented_bytes)
 
-    def _may_grow(self, more: int, buffer: RentedBuffer, owner: object, usage: Usage) -> bool:
-        oldest = self._oldest.setdefault(owner, buffer)
-        if self._fits(more, buffer, owner, usage):
+    def _may_grow(self, more_bytes: int, buffer: RentedBuffer, owner: object, usage: Usage) -> bool:
+        oldest = self._oldest_buffer_by_owner.setdefault(owner, buffer)
+        if self._is_within_limits(more_bytes, buffer, owner, usage):
             return True
-        if self._over_limit is None and buffer is oldest:
-            self._over_limit = buffer
+        if self._over_limit_buffer is None and buffer is oldest:
+            self._over_limit_buffer = buffer
             return True
         return False
 
-    def charge_received(self, buffer: RentedBuffer, filled: int, owner: object) -> None:
-        """Charges the owner for a buffer that is filled up to `filled`."""
-        if filled > buffer.counted_bytes:
-            self.charge(filled - buffer.counted_bytes, owner)
-            buffer.counted_bytes = filled
+    def charge_received(self, buffer: RentedBuffer, filled_bytes: int, owner: object) -> None:
+        """Charges the owner for a buffer that is filled up to `filled_bytes`."""
+        if filled_bytes > buffer.counted_bytes:
+            self.charge(filled_bytes - buffer.counted_bytes, owner)
+            buffer.counted_bytes = filled_bytes
 
-    def _fits(self, more: int, buffer: RentedBuffer | None, owner: object, usage: Usage) -> bool:
-        """True if an owner may have `more` bytes for this buffer."""
+    def _is_within_limits(self, more_bytes: int, buffer: RentedBuffer | None, owner: object, usage: Usage) -> bool:
+        """True if an owner may have `more_bytes` more for this buffer."""
         owner_bytes, tenant_bytes, total_bytes = usage
         tenant_bytes_min = MINIMA_PER_TENANT * self._owner_bytes_min
-        if owner_bytes + more <= self._owner_bytes_min and tenant_bytes + more <= tenant_bytes_min:
+        if owner_bytes + more_bytes <= self._owner_bytes_min and tenant_bytes + more_bytes <= tenant_bytes_min:
             return True
-        if buffer is not None and buffer is self._over_limit:
+        if buffer is not None and buffer is self._over_limit_buffer:
             return True
-        is_oldest = buffer is not None and buffer is self._oldest.get(owner)
-        is_within_tenant = tenant_bytes + more <= RENTED_BYTES_PER_TENANT_MAX
-        if not (is_oldest or (is_within_tenant and owner_bytes + more <= RENTED_BYTES_PER_OWNER_MAX)):
+        is_oldest = buffer is not None and buffer is self._oldest_buffer_by_owner.get(owner)
+        is_within_tenant = tenant_bytes + more_bytes <= RENTED_BYTES_PER_TENANT_MAX
+        if not (is_oldest or (is_within_tenant and owner_bytes + more_bytes <= RENTED_BYTES_PER_OWNER_MAX)):
             return False
         if tenant_bytes == total_bytes and (is_oldest or not total_bytes):
             return True
-        return tenant_bytes + more <= self._rented_bytes_max - total_bytes - more
+        return tenant_bytes + more_bytes <= self._rented_bytes_max - total_bytes - more_bytes
 
-    def charge(self, change: int, owner: object) -> None:
+    def charge(self, change_bytes: int, owner: object) -> None:
         """Changes the bytes charged to an owner, for buffers and other memory; call `wake` after a reduction."""
-        self.rented_bytes += change
-        remaining = self._rented_by.get(owner, 0) + change
+        self.rented_bytes += change_bytes
+        remaining = self._rented_bytes_by_owner.get(owner, 0) + change_bytes
         if remaining:
-            self._rented_by[owner] = remaining
+            self._rented_bytes_by_owner[owner] = remaining
         else:
-            self._rented_by.pop(owner, None)
-        tenant = self._tenants.get(owner)
+            self._rented_bytes_by_owner.pop(owner, None)
+        tenant = self._tenant_by_owner.get(owner)
         if tenant is not None:
-            self._count_to_tenant(tenant, change)
+            self._charge_tenant(tenant, change_bytes)
 
-    def _count_to_tenant(self, tenant: object, change: int) -> None:
-        remaining = self._rented_by_tenant.get(tenant, 0) + change
+    def _charge_tenant(self, tenant: object, change_bytes: int) -> None:
+        remaining = self._rented_bytes_by_tenant.get(tenant, 0) + change_bytes
         if remaining:
-            self._rented_by_tenant[tenant] = remaining
+            self._rented_bytes_by_tenant[tenant] = remaining
         else:
-            self._rented_by_tenant.pop(tenant, None)
+            self._rented_bytes_by_tenant.pop(tenant, None)
 
     def owner_rented_bytes(self, owner: object) -> int:
-        return self._rented_by.get(owner, 0)
+        return self._rented_bytes_by_owner.get(owner, 0)
 
     def return_buffer(self, buffer: RentedBuffer, owner: object) -> None:
-        if self._oldest.get(owner) is buffer:
-            del self._oldest[owner]
-        if self._over_limit is buffer:
-            self._over_limit = None
+        if self._oldest_buffer_by_owner.get(owner) is buffer:
+            del self._oldest_buffer_by_owner[owner]
+        if self._over_limit_buffer is buffer:
+            self._over_limit_buffer = None
         if buffer.counted_bytes > FREED_AT_ONCE_BYTES_MAX and self._call_soon is not None:
-            self._to_free.append((buffer, owner))
-            if len(self._to_free) == 1:
+            self._buffers_to_free.append((buffer, owner))
+            if len(self._buffers_to_free) == 1:
                 self._call_soon(self._free_part)
             return
         self.charge(-buffer.counted_bytes, owner)
         if buffer.size <= POOLED_SIZE_MAX and self._pooled_bytes + buffer.size <= POOLED_BYTES_MAX:
-            self._pool.setdefault(buffer.size, []).append(buffer)
+            self._pool_by_size.setdefault(buffer.size, []).append(buffer)
             self._pooled_bytes += buffer.size
         else:
             buffer.free()
-        if self._waiting:
+        if self._waiters_by_owner:
             self.wake()
 
     def _free_part(self) -> None:
         """Frees a part of a returned buffer. The rest stays charged until it is freed, too."""
-        buffer, owner = self._to_free[0]
+        buffer, owner = self._buffers_to_free[0]
         buffer.free_tail()
         remaining = min(buffer.counted_bytes, buffer.size)
         self.charge(remaining - buffer.counted_bytes, owner)
         buffer.counted_bytes = remaining
         if not buffer.size:
             buffer.free()
-            self._to_free.popleft()
-        if self._to_free and self._call_soon is not None:
+            self._buffers_to_free.popleft()
+        if self._buffers_to_free and self._call_soon is not None:
             self._call_soon(self._free_part)
-        if self._waiting:
+        if self._waiters_by_owner:
             self.wake()
 
-    def wait(self, owner: object, waiter: MemoryWaiter, buffer: RentedBuffer | None = None, end: int = 0) -> None:
+    def await_memory(
+        self, owner: object, waiter: MemoryWaiter, buffer: RentedBuffer | None = None, end: int = 0
+    ) -> None:
         """Calls `waiter.on_memory` once, when a buffer can be rented, or `buffer` can be filled up to `end`."""
         needed_bytes = RENTED_BYTES_MIN if buffer is None else end - buffer.counted_bytes
-        self._waiting.setdefault(owner, {})[waiter] = MemoryNeed(needed_bytes, buffer)
+        self._waiters_by_owner.setdefault(owner, {})[waiter] = MemoryNeed(needed_bytes, buffer)
         self.on_wait()
 
     def cancel_wait(self, owner: object, waiter: MemoryWaiter) -> None:
         """Removes a connection from those that wait for memory."""
-        waiting = self._waiting.get(owner)
+        waiting = self._waiters_by_owner.get(owner)
         if waiting is not None and waiting.pop(waiter, None) is not None and not waiting:
-            del self._waiting[owner]
+            del self._waiters_by_owner[owner]
 
     def is_contended(self, owner: object) -> bool:
         """True if a connection of this owner waits for memory."""
-        return owner in self._waiting
+        return owner in self._waiters_by_owner
 
     @property
     def is_short(self) -> bool:
         """True if any connection waits for memory."""
-        return bool(self._waiting)
+        return bool(self._waiters_by_owner)
 
     @property
     def missing_bytes(self) -> int:
@@ -352,50 +356,50 @@ class FrameBuffers:
         waits because of limits of its own owner or tenant.
         """
         missing = []
-        for owner, waiting in self._waiting.items():
+        for owner, waiting in self._waiters_by_owner.items():
             owner_bytes, tenant_bytes, total_bytes = self._usage(owner)
-            more, buffer = next(iter(waiting.values()))
-            is_oldest = buffer is not None and buffer is self._oldest.get(owner)
-            is_within_tenant = tenant_bytes + more <= RENTED_BYTES_PER_TENANT_MAX
+            more_bytes, buffer = next(iter(waiting.values()))
+            is_oldest = buffer is not None and buffer is self._oldest_buffer_by_owner.get(owner)
+            is_within_tenant = tenant_bytes + more_bytes <= RENTED_BYTES_PER_TENANT_MAX
             # Otherwise the owner or its tenant has to free memory first.
-            if is_oldest or (is_within_tenant and owner_bytes + more <= RENTED_BYTES_PER_OWNER_MAX):
-                missing.append(tenant_bytes + 2 * more + total_bytes - self._rented_bytes_max)
+            if is_oldest or (is_within_tenant and owner_bytes + more_bytes <= RENTED_BYTES_PER_OWNER_MAX):
+                missing.append(tenant_bytes + 2 * more_bytes + total_bytes - self._rented_bytes_max)
         return max(0, min(missing, default=0))
 
     def wake(self) -> None:
-        """Notifies waiting connections in order while there is memory; one that takes none calls `wake` again."""
+        """Notifies waiting connections in order while there is memory; one that takes none must call `wake`."""
         total_bytes = self.rented_bytes
-        granted: dict[object, int] = {}  # to owners of the same tenant that have not taken it yet
-        for owner in tuple(self._waiting):
-            tenant = self._tenants.get(owner, owner)
-            owner_bytes = self._rented_by.get(owner, 0)
-            tenant_bytes = self.tenant_rented_bytes(owner) + granted.get(tenant, 0)
-            waiting = self._waiting[owner]
+        granted_bytes_by_tenant: dict[object, int] = {}  # to owners of the same tenant that have not taken it yet
+        for owner in tuple(self._waiters_by_owner):
+            tenant = self._tenant_by_owner.get(owner, owner)
+            owner_bytes = self._rented_bytes_by_owner.get(owner, 0)
+            tenant_bytes = self.tenant_rented_bytes(owner) + granted_bytes_by_tenant.get(tenant, 0)
+            waiting = self._waiters_by_owner[owner]
             while waiting:
                 waiter = next(iter(waiting))
-                more, buffer = waiting[waiter]
+                more_bytes, buffer = waiting[waiter]
                 usage = Usage(owner_bytes, tenant_bytes, total_bytes)
                 if buffer is None:
-                    has_room = self._fits(more, None, owner, usage)
+                    has_room = self._is_within_limits(more_bytes, None, owner, usage)
                 else:
-                    has_room = self._may_grow(more, buffer, owner, usage)
+                    has_room = self._may_grow(more_bytes, buffer, owner, usage)
                 if not has_room:
                     break
-                total_bytes += more
-                owner_bytes += more
-                tenant_bytes += more
-                granted[tenant] = granted.get(tenant, 0) + more
+                total_bytes += more_bytes
+                owner_bytes += more_bytes
+                tenant_bytes += more_bytes
+                granted_bytes_by_tenant[tenant] = granted_bytes_by_tenant.get(tenant, 0) + more_bytes
                 del waiting[waiter]
                 waiter.on_memory()
             if not waiting:
-                del self._waiting[owner]
+                del self._waiters_by_owner[owner]
 
     def trim(self) -> None:
         """Frees the pooled buffers; called when the broker has been idle for a while."""
-        for buffers in self._pool.values():
+        for buffers in self._pool_by_size.values():
             for buffer in buffers:
                 buffer.free()
-        self._pool.clear()
+        self._pool_by_size.clear()
         self._pooled_bytes = 0
 
 

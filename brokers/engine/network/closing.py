@@ -65,34 +65,34 @@ def request_ms_max(size_bytes: int, is_contended: bool) -> int:
 
 def count_sweep(connection: OwnedConnection) -> None:
     """Updates the connection's counters for one sweep."""
-    # The peer has nothing to do while the broker is the one that waits.
-    connection.idle_ticks = 0 if connection.is_waiting else connection.idle_ticks + 1
+    # The peer is not idle while it waits for the broker.
+    connection.idle_sweeps = 0 if connection.is_waiting else connection.idle_sweeps + 1
     inbound = connection.inbound
-    if inbound.frames != inbound.frames_swept:
-        inbound.frames_swept = inbound.frames
-        inbound.frame_ticks = 0
+    if inbound.frame_count != inbound.swept_frame_count:
+        inbound.swept_frame_count = inbound.frame_count
+        inbound.frame_sweeps = 0
     elif not inbound.frame_bytes:
-        inbound.frame_ticks = 0
+        inbound.frame_sweeps = 0
     elif not connection.is_busy:
-        inbound.frame_ticks += 1
+        inbound.frame_sweeps += 1
 
 
 def reason_to_close(connection: OwnedConnection, deadlines: ConnectionDeadlines, is_contended: bool) -> str | None:
     """Returns the reason to close the connection, None to keep it. `is_contended`: its instance waits for memory."""
     sweep_ms = deadlines.sweep_ms
-    idle_ms = connection.idle_ticks * sweep_ms
+    idle_ms = connection.idle_sweeps * sweep_ms
     if idle_ms > deadlines.stalled_ms and connection.is_stalled and not connection.is_waiting:
         return STALLED
     inbound = connection.inbound
-    if inbound.frame_ticks:
-        ms_max = request_ms_max(inbound.frame_bytes, is_contended and inbound.large is not None)
-        if inbound.frame_ticks * sweep_ms >= ms_max:
+    if inbound.frame_sweeps:
+        ms_max = request_ms_max(inbound.frame_bytes, is_contended and inbound.large_frame is not None)
+        if inbound.frame_sweeps * sweep_ms >= ms_max:
             return SLOW_REQUEST
     if connection.is_busy:
         return None
     if idle_ms > max(deadlines.idle_ms, sweep_ms):
         return IDLE
-    if not inbound.frames and idle_ms > deadlines.first_request_ms:
+    if not inbound.frame_count and idle_ms > deadlines.first_request_ms:
         return NO_REQUEST
     return None
 
@@ -110,22 +110,22 @@ def sweep(
     ports: Iterable[ConnectionHolder],
     buffers: FrameBuffers,
     deadlines: ConnectionDeadlines,
-    end: Callable[[OwnedConnection, str], object],
+    close_connection: Callable[[OwnedConnection, str], object],
 ) -> Iterator[None]:
     """Checks the connections, yields where others may be served, and trims the buffers of an idle broker."""
-    busy = False
+    is_any_busy = False
     for port in tuple(ports):
         is_contended = buffers.is_contended(port.group)
         connections = tuple(port.connections)
-        for at in range(0, len(connections), SWEPT_PER_TURN_MAX):
-            for connection in connections[at : at + SWEPT_PER_TURN_MAX]:
+        for start in range(0, len(connections), SWEPT_PER_TURN_MAX):
+            for connection in connections[start : start + SWEPT_PER_TURN_MAX]:
                 count_sweep(connection)
-                busy = busy or connection.idle_ticks <= 1
+                is_any_busy = is_any_busy or connection.idle_sweeps <= 1
                 reason = reason_to_close(connection, deadlines, is_contended)
                 if reason is not None:
-                    end(connection, reason)
+                    close_connection(connection, reason)
             yield
-    if not busy:
+    if not is_any_busy:
         buffers.trim()
 
 
@@ -157,29 +157,29 @@ class MemoryRelief:
         if not buffers.is_short:
             return
         missing_bytes = buffers.missing_bytes
-        for connection in slowest(chain.from_iterable(port.connections for port in self._owner), buffers):
+        for connection in find_slowest_senders(chain.from_iterable(port.connections for port in self._owner), buffers):
             if missing_bytes <= 0:
                 break
-            frame = connection.inbound.large
+            frame = connection.inbound.large_frame
             assert frame is not None, "only incomplete requests are listed"
             missing_bytes -= frame.buffer.counted_bytes
             self._owner.close_connection(connection, SLOW_REQUEST)
         self.watch()
 
 
-def slowest(connections: Iterable[OwnedConnection], buffers: FrameBuffers) -> list[OwnedConnection]:
+def find_slowest_senders(connections: Iterable[OwnedConnection], buffers: FrameBuffers) -> list[OwnedConnection]:
     """Returns the connections whose request is incomplete, and was at the last check, in the order in which to close
     them: those that sent least since, then those with most bytes. Connections of owners within their minimum, and those
     that wait for the broker, are kept.
     """
     candidates: list[tuple[int, int, int, OwnedConnection]] = []
     for connection in connections:
-        frame = connection.inbound.large
+        frame = connection.inbound.large_frame
         if frame is None:
             continue
-        sent_bytes = frame.filled - frame.checked_bytes
+        sent_bytes = frame.filled_bytes - frame.checked_bytes
         was_checked = frame.checked_bytes >= 0
-        frame.checked_bytes = frame.filled
+        frame.checked_bytes = frame.filled_bytes
         is_large = buffers.owner_rented_bytes(connection.inbound.owner) > RENTED_BYTES_PER_OWNER_MIN
         if was_checked and is_large and not connection.is_waiting:
             candidates.append((sent_bytes, -frame.buffer.counted_bytes, len(candidates), connection))

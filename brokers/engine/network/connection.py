@@ -63,13 +63,13 @@ class Connection(Receiver):
         """Sends the response to the request in processing, then reads nothing for `delay_ms` (QUO-30), or until `mute`
         is over. If the owner delays responses, the response is sent only then.
         """
-        if self.closed or (delay_ms > 0 and self._mute(delay_ms, mute, frame)):
+        if self.is_closed or (delay_ms > 0 and self._mute(delay_ms, mute, frame)):
             return
         if self._pending_responses is not None:
             self._queue_response(self._pending_responses, Outgoing([frame], None))
             return
-        if self._corked is not None:
-            self._corked.append(frame)
+        if self._corked_frames is not None:
+            self._corked_frames.append(frame)
             self._busy &= ~PROCESSING
             if len(frame) > CORKED_BYTES_MAX:
                 self._uncork()
@@ -100,7 +100,7 @@ class Connection(Receiver):
     ) -> None:
         """Sends parts, and takes over their slices. `on_written` is called once, when all is sent or has failed."""
         outgoing = Outgoing(parts, on_written)
-        if self.closed:
+        if self.is_closed:
             outgoing.finish()
             return
         if delay_ms > 0 and self._mute(delay_ms, mute, None if on_written is not None else as_single_frame(parts)):
@@ -108,7 +108,7 @@ class Connection(Receiver):
         if self._pending_responses is not None:
             self._queue_response(self._pending_responses, outgoing)
             return
-        if self._corked is not None:
+        if self._corked_frames is not None:
             self._uncork()
         self._busy &= ~PROCESSING
         self._send(outgoing)
@@ -125,7 +125,7 @@ class Connection(Receiver):
 
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None:
         """Ends a request with acks=0: nothing is sent, but the mute applies (QUO-32)."""
-        if self.closed:
+        if self.is_closed:
             return
         if delay_ms > 0:
             self._mute(delay_ms, mute, None)
@@ -133,7 +133,7 @@ class Connection(Receiver):
         self._resume_if_idle()
 
     def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
-        """Defers the response until `complete`, or `on_closed` if the connection closes; the next ones go on."""
+        """Defers the response until `PendingResponse.complete`, or `on_closed` if the connection closes."""
         pending_responses = self._pending_responses
         if pending_responses is None:
             pending_responses = self._pending_responses = PendingResponses(self._on_first_complete, self._unsent)
@@ -158,27 +158,27 @@ class Connection(Receiver):
 
     def _send_pending(self) -> None:
         pending_responses = self._pending_responses
-        if pending_responses is None or self.closed:
+        if pending_responses is None or self.is_closed:
             return
-        complete = pending_responses.pop_complete()
+        complete_responses = pending_responses.pop_complete()
         if not pending_responses:
             self._pending_responses = None
-        if len(complete) > 1:
-            complete = merge_plain_responses(complete)
-        for outgoing in complete:
+        if len(complete_responses) > 1:
+            complete_responses = merge_plain_responses(complete_responses)
+        for outgoing in complete_responses:
             self._send(outgoing)
         if self._busy & TOO_MANY_PENDING and pending_responses.may_resume:
             self._busy &= ~TOO_MANY_PENDING
         self._resume_if_idle()
 
     def _uncork(self) -> None:
-        if self._corked:
-            self._send(Outgoing(self._corked, None))
-        self._corked = None
+        if self._corked_frames:
+            self._send(Outgoing(self._corked_frames, None))
+        self._corked_frames = None
 
     def _send(self, outgoing: Outgoing) -> None:
-        """Sends as much as the socket takes; the rest is sent later, and after what already waits."""
-        if self.closed:
+        """Sends as much as the socket takes; the remaining bytes are queued after earlier output."""
+        if self.is_closed:
             outgoing.finish()
             return
         if self._backlog is None:
@@ -193,7 +193,7 @@ class Connection(Receiver):
         self._send_later(outgoing)
 
     def _send_later(self, outgoing: Outgoing) -> None:
-        """Sends the rest when the socket is writable, after what already waits."""
+        """Queues output that is sent when the socket is writable, after earlier output."""
         backlog = self._backlog
         if backlog is None:
             self._busy |= WRITING
@@ -204,10 +204,10 @@ class Connection(Receiver):
 
     def _on_backlog_event(self, error: str | None) -> None:
         """Handles progress or failure of the backlog."""
-        self.idle_ticks = 0
+        self.idle_sweeps = 0
         if error is not None:
             self.close(error)
-        elif self._backlog is not None and self._backlog.is_over:
+        elif self._backlog is not None and self._backlog.is_empty:
             self._backlog = None
             self._busy &= ~WRITING
             if not self._busy:
@@ -233,18 +233,18 @@ class Connection(Receiver):
     def _unmute(self) -> None:
         self._mute_timer = None
         self._busy &= ~MUTED
-        if not self._busy and not self.closed:
+        if not self._busy and not self.is_closed:
             self._resume()
 
     @property
     def is_stalled(self) -> bool:
-        return bool(self.inbound.large or self._backlog or self.inbound.pending)
+        return bool(self.inbound.large_frame or self._backlog or self.inbound.pending)
 
     @property
     def is_waiting(self) -> bool:
-        prefetching = self._backlog is not None and self._backlog.is_prefetching
-        ours = bool(self._busy & DELAYED_BY_BROKER)
-        return ours or prefetching or self._pending_responses is not None
+        is_prefetching = self._backlog is not None and self._backlog.is_prefetching
+        is_delayed_by_broker = bool(self._busy & DELAYED_BY_BROKER)
+        return is_delayed_by_broker or is_prefetching or self._pending_responses is not None
 
     @property
     def is_busy(self) -> bool:
@@ -266,9 +266,9 @@ class Connection(Receiver):
         self.close("malformed request" if isinstance(error, MalformedRequest) else "internal error")
 
     def close(self, reason: str) -> None:
-        if self.closed:
+        if self.is_closed:
             return
-        self.closed = True
+        self.is_closed = True
         self._stop_reading()
         if self._mute_timer is not None:
             self._mute_timer.cancel()
@@ -278,11 +278,11 @@ class Connection(Receiver):
         self._socket.close()
         if self._busy & NO_BUFFER:
             self._buffers.cancel_wait(self._owner.group, self)
-        frame, self.inbound.large = self.inbound.large, None
+        frame, self.inbound.large_frame = self.inbound.large_frame, None
         if frame is not None:
             self._buffers.return_buffer(frame.buffer, self._owner.group)
-        self.inbound.forget()
-        self._corked = None
+        self.inbound.release_all()
+        self._corked_frames = None
         pending_responses, self._pending_responses = self._pending_responses, None
         if pending_responses is not None:
             pending_responses.drop()

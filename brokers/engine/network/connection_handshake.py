@@ -20,7 +20,7 @@ from brokers.engine.network.handshakes import HandshakeGroup, Handshakes
 from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.network.interfaces import OwnedConnection, PeerOwner
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession
-from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
+from brokers.engine.network.proxy_protocol import NotProxyHeader, missing_bytes, read_client_address
 from brokers.engine.network.tls_stream import PLAINTEXT_ALPN, TlsStream, is_loopback, plain_socket
 
 # First byte of a TLS handshake. A Kafka frame that began with it would be too long.
@@ -42,7 +42,7 @@ class HandshakeOwner(PeerOwner, Protocol):
         """True if the client's address exceeds its rate of connections; the owner then takes over `accepted`."""
 
     def on_client(self, connection: OwnedConnection, client_host: str) -> None:
-        """Counts the connection for the client that a proxy named, no longer for the proxy."""
+        """Counts the connection for the client that a proxy named, instead of for the proxy."""
 
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
         """Takes over the connection after its handshake. `make_session` is set if TLS identified the client."""
@@ -57,9 +57,9 @@ class ConnectionHandshake:
     """A connection before its first request (an `OwnedConnection`); it becomes a `Connection`, or is closed."""
 
     __slots__ = (
-        "_address", "_closed", "_continues_in_plaintext", "_deadline", "_fd", "_handshakes", "_header", "_in_thread",
-        "_is_watching", "_loop", "_make_session", "_owner", "_socket", "_tls", "client_host", "idle_ticks", "inbound",
-        "peer_host",
+        "_address", "_continues_in_plaintext", "_deadline", "_fd", "_handshakes", "_header", "_is_closed",
+        "_is_in_thread", "_is_watching", "_loop", "_make_session", "_owner", "_socket", "_tls", "client_host",
+        "idle_sweeps", "inbound", "peer_host",
     )  # fmt: skip
 
     # A handshake has its own deadlines, so `closing` finds no reason to close it.
@@ -86,20 +86,20 @@ class ConnectionHandshake:
         self._tls: ssl.SSLSocket | None = None
         self._make_session: MakeSession | None = None
         self._header = b""
-        self._in_thread = self._closed = self._is_watching = self._continues_in_plaintext = False
+        self._is_in_thread = self._is_closed = self._is_watching = self._continues_in_plaintext = False
         self._deadline: asyncio.TimerHandle | None = None
         self.peer_host = self.client_host = address
-        self.idle_ticks = 0
+        self.idle_sweeps = 0
         self.inbound = InboundFrames(owner.unread, buffers, owner.group)
 
     def start(self, is_proxied: bool) -> None:
         if is_proxied:
-            self._await(self._read_header, PROXY_HEADER_MS_MAX, closing.NO_PROXY_HEADER)
+            self._await_readable(self._read_header, PROXY_HEADER_MS_MAX, closing.NO_PROXY_HEADER)
         else:
             self._begin_handshake()
 
-    def _await(self, on_readable: Callable[[], object], ms_max: int, reason: str) -> None:
-        self._deadline = self._loop.call_later(ms_max / 1_000, self._end, reason)
+    def _await_readable(self, on_readable: Callable[[], object], ms_max: int, reason: str) -> None:
+        self._deadline = self._loop.call_later(ms_max / 1_000, self._close_for, reason)
         self._watch(on_readable)
 
     def _watch(self, on_readable: Callable[[], object]) -> None:
@@ -121,13 +121,13 @@ class ConnectionHandshake:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
 
-    def _end(self, reason: str) -> None:
+    def _close_for(self, reason: str) -> None:
         self._owner.close_connection(self, reason)
 
     # -- PROXY protocol -----------------------------------------------------------------------------------------------
 
     def _read_header(self) -> None:
-        """Reads the header and no further byte, since the rest is the client's."""
+        """Reads the header and no further byte, since the following bytes are the client's."""
         try:
             received = self._socket.recv(missing_bytes(self._header))
             if not received:
@@ -136,7 +136,7 @@ class ConnectionHandshake:
             self._header += received
             if missing_bytes(self._header):
                 return
-            client = client_of(self._header)
+            client = read_client_address(self._header)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -144,7 +144,7 @@ class ConnectionHandshake:
             return
         except NotProxyHeader as error:
             self._owner.on_malformed(self.peer_host, error)
-            self._end(closing.NO_PROXY_HEADER)
+            self._close_for(closing.NO_PROXY_HEADER)
             return
         self._on_client(client or self.peer_host)
 
@@ -154,7 +154,7 @@ class ConnectionHandshake:
         if self._owner.refuses(client_host):
             self.close("refused")
         elif self._owner.throttle(self._socket, client_host):
-            self._leave("held back")
+            self._hand_over("held back")
         else:
             self._owner.on_client(self, client_host)
             if self._owner.rules.tls is not None:
@@ -166,48 +166,48 @@ class ConnectionHandshake:
 
     def _begin_handshake(self) -> None:
         """Waits for the peer's first bytes; no TLS state is created for a silent peer."""
-        self._await(self._on_hello, HANDSHAKE_MS_MAX, closing.HANDSHAKE)
+        self._await_readable(self._on_hello, HANDSHAKE_MS_MAX, closing.HANDSHAKE)
 
     def _on_hello(self) -> None:
         if self._tls is None:
-            if self._owner.rules.admits_plaintext is not None and self._is_plaintext():
+            if self._owner.rules.admits_plaintext is not None and self._handle_plaintext():
                 return
-            drop = partial(self._end, closing.HANDSHAKE)
+            drop = partial(self._close_for, closing.HANDSHAKE)
             self._handshakes.begin(self._owner.group, self.client_host, self, drop)
-        self._step()
+        self._submit_step()
 
-    def _is_plaintext(self) -> bool:
+    def _handle_plaintext(self) -> bool:
         """True if the handshake must not go on: nothing was received, or the peer began without TLS."""
         try:
-            first = self._socket.recv(1, MSG_PEEK)
+            first_byte = self._socket.recv(1, MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return True  # nothing received yet
         except OSError as error:
             self.close(error.strerror or "connection lost")
             return True
-        if first == TLS_HANDSHAKE:
+        if first_byte == TLS_HANDSHAKE:
             return False
         admits = self._owner.rules.admits_plaintext
-        if not first:
+        if not first_byte:
             self.close("closed by the peer")
         elif admits is not None and admits():
             self._stop_waiting()
             self._enter(self._socket)
         else:
             self._owner.on_handshake_failed(self.client_host, ConnectionRefusedError(0, "the peer does not speak TLS"))
-            self._end(closing.HANDSHAKE)
+            self._close_for(closing.HANDSHAKE)
         return True
 
-    def _step(self) -> None:
+    def _submit_step(self) -> None:
         self._unwatch()
-        self._in_thread = True
+        self._is_in_thread = True
         self._handshakes.submit(
             self._owner.group, self.client_host, self._do_handshake, partial(self._run_charged, self._on_step)
         )
 
     def _do_handshake(self) -> None:
         """Runs a step of the handshake in a thread, while the event loop does not use the socket."""
-        if self._closed:
+        if self._is_closed:
             return
         if self._tls is None:
             tls = self._owner.rules.tls
@@ -224,8 +224,8 @@ class ConnectionHandshake:
             self._continues_in_plaintext = True
 
     def _on_step(self, error: BaseException | None) -> None:
-        self._in_thread = False
-        if self._closed:
+        self._is_in_thread = False
+        if self._is_closed:
             self._close_socket()
         elif error is None:
             self._stop_waiting()
@@ -235,28 +235,28 @@ class ConnectionHandshake:
             else:
                 self._enter(TlsStream(self._tls, self._loop))
         elif isinstance(error, ssl.SSLWantReadError):
-            self._watch(self._step)
+            self._watch(self._submit_step)
         elif isinstance(error, ssl.SSLWantWriteError):
             self._is_watching = True
-            self._loop.add_writer(self._fd, self._run_charged, self._step)
+            self._loop.add_writer(self._fd, self._run_charged, self._submit_step)
         elif isinstance(error, (OSError, ValueError)):
             self._owner.on_handshake_failed(self.client_host, error)
-            self._end(closing.HANDSHAKE)
+            self._close_for(closing.HANDSHAKE)
         else:
             assert isinstance(error, Exception), "the pool's threads pass on exceptions only"
             self._owner.on_fault(self.client_host, error)
-            self._end(closing.HANDSHAKE)
+            self._close_for(closing.HANDSHAKE)
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
     def _enter(self, accepted: socket | TlsStream) -> None:
-        self._leave("entered")
+        self._hand_over("entered")
         make_session, self._make_session = self._make_session, None
         self._owner.enter(accepted, self.client_host, make_session)
 
-    def _leave(self, reason: str) -> None:
+    def _hand_over(self, reason: str) -> None:
         """Ends the handshake without closing the socket, which gets another owner."""
-        self._closed = True
+        self._is_closed = True
         self._handshakes.end(self._owner.group, self.client_host, self)
         self._owner.on_closed(self, reason)
 
@@ -267,12 +267,12 @@ class ConnectionHandshake:
         self._unwatch()
 
     def close(self, reason: str) -> None:
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         self._stop_waiting()
         self._handshakes.end(self._owner.group, self.client_host, self)
-        if not self._in_thread:
+        if not self._is_in_thread:
             self._close_socket()
         self._owner.on_closed(self, reason)
 

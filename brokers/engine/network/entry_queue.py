@@ -1,6 +1,6 @@
 """New connections of an instance that arrive faster than it may accept them (QUO-51): they wait, accepted and unread,
 and enter at the instance's rate, in turns by address. An address that opens connections as fast as possible delays only
-its own.
+its own connections.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EntryQueue:
     `is_pacing` is true while no connection may enter, because the instance has used up its rate.
     """
 
-    __slots__ = ("_by_address", "_drop", "_exceeded_limit", "_loop", "_timer", "_total", "count")
+    __slots__ = ("_drop", "_exceeded_limit", "_loop", "_queue_by_network", "_timer", "_total", "count")
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class EntryQueue:
         self._drop = drop
         self._timer: asyncio.TimerHandle | None = None
         # In the order of service.
-        self._by_address: dict[str, deque[tuple[socket, str, Admit]]] = {}
+        self._queue_by_network: dict[str, deque[tuple[socket, str, Admit]]] = {}
         self.count = 0
 
     @property
@@ -58,35 +58,35 @@ class EntryQueue:
     def pause(self, delay_ms: int) -> None:
         """Admits no connection for this time."""
         if delay_ms > 0 and self._timer is None:
-            self._timer = self._loop.call_later(delay_ms / 1_000, self._serve)
+            self._timer = self._loop.call_later(delay_ms / 1_000, self._admit_queued)
 
     def add(self, accepted: socket, address: str, admit: Admit) -> None:
-        self._by_address.setdefault(network_of(address), deque()).append((accepted, address, admit))
+        self._queue_by_network.setdefault(network_of(address), deque()).append((accepted, address, admit))
         self.count += 1
         self._total.count += 1
         limit = self._exceeded_limit()
         if limit is not None:
-            network = max(self._by_address, key=lambda network: len(self._by_address[network]))
-            accepted, address, _ = self._by_address[network].pop()
-            if not self._by_address[network]:
-                del self._by_address[network]
-            self._leave()
+            network = max(self._queue_by_network, key=lambda network: len(self._queue_by_network[network]))
+            accepted, address, _ = self._queue_by_network[network].pop()
+            if not self._queue_by_network[network]:
+                del self._queue_by_network[network]
+            self._uncount()
             self._drop(accepted, address, limit)
 
-    def _leave(self) -> None:
+    def _uncount(self) -> None:
         self.count -= 1
         self._total.count -= 1
 
     def _pop(self) -> tuple[socket, Admit]:
-        network = next(iter(self._by_address))
-        waiting = self._by_address.pop(network)
-        accepted, _, admit = waiting.popleft()
-        if waiting:
-            self._by_address[network] = waiting  # after the other addresses
-        self._leave()
+        network = next(iter(self._queue_by_network))
+        queue = self._queue_by_network.pop(network)
+        accepted, _, admit = queue.popleft()
+        if queue:
+            self._queue_by_network[network] = queue  # after the other addresses
+        self._uncount()
         return accepted, admit
 
-    def _serve(self) -> None:
+    def _admit_queued(self) -> None:
         self._timer = None
         while self.count and self._timer is None:
             accepted, admit = self._pop()
@@ -111,6 +111,6 @@ def network_of(address: str) -> str:
     head, _, tail = address.partition("::")
     groups = head.split(":") if head else []
     if len(groups) < IPV6_NETWORK_GROUPS:
-        rest = tail.split(":") if tail else []
-        groups += ["0"] * (8 - len(groups) - len(rest)) + rest
+        tail_groups = tail.split(":") if tail else []
+        groups += ["0"] * (8 - len(groups) - len(tail_groups)) + tail_groups
     return ":".join(groups[:IPV6_NETWORK_GROUPS])

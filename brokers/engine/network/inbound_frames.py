@@ -12,11 +12,11 @@ SIZE: Final = Struct(">i")
 
 
 class InboundFrames:
-    """Received frames of one connection. `large` has its own buffer; `pending` are bytes read and not processed."""
+    """Received frames of one connection: `large_frame` has its own buffer, `pending` has other unprocessed bytes."""
 
     __slots__ = (
-        "_buffers", "_copied_bytes", "_retained", "_unread", "frame_ticks", "frames", "frames_swept", "large", "owner",
-        "pending", "processed",
+        "_buffers", "_copied_bytes", "_retained_frame", "_unread", "frame_count", "frame_sweeps", "large_frame",
+        "owner", "pending", "processed_frame", "swept_frame_count",
     )  # fmt: skip
 
     def __init__(self, unread: UnreadBytes, buffers: FrameBuffers, owner: object) -> None:
@@ -25,21 +25,21 @@ class InboundFrames:
         # The memory of the frames is charged to this owner.
         self.owner = owner
         self._copied_bytes = 0
-        self._retained: RetainedFrame | None = None
-        self.large: LargeFrame | None = None
+        self._retained_frame: RetainedFrame | None = None
+        self.large_frame: LargeFrame | None = None
         # The large frame whose request is in processing, unless a `RetainedFrame` has taken it over.
-        self.processed: LargeFrame | None = None
+        self.processed_frame: LargeFrame | None = None
         self.pending = b""
         # Number of requests, their number at the last sweep, and number of sweeps since the incomplete request began.
-        self.frames = 0
-        self.frames_swept = 0
-        self.frame_ticks = 0
+        self.frame_count = 0
+        self.swept_frame_count = 0
+        self.frame_sweeps = 0
 
-    def keep(self, pending: bytes) -> None:
+    def set_pending(self, pending: bytes) -> None:
         self._unread.add(len(pending) - len(self.pending))
         self.pending = pending
 
-    def take_into(self, shared: memoryview) -> int:
+    def move_pending_to(self, shared: memoryview) -> int:
         """Moves the pending bytes to the beginning of `shared`. Returns their number."""
         count = len(self.pending)
         if count:
@@ -58,15 +58,15 @@ class InboundFrames:
         """Hands over the buffer of the request in processing, since copying a large request takes long. Returns None if
         the request has no buffer of its own. Closing the connection releases it.
         """
-        frame, self.processed = self.processed, None
+        frame, self.processed_frame = self.processed_frame, None
         if frame is None:
             return None
-        self._retained = retained = RetainedFrame(self._buffers, frame.buffer, self.owner)
+        self._retained_frame = retained = RetainedFrame(self._buffers, frame.buffer, self.owner)
         return retained
 
     def return_processed(self) -> None:
         """Gives back the buffer of the processed request, unless it is retained."""
-        frame, self.processed = self.processed, None
+        frame, self.processed_frame = self.processed_frame, None
         if frame is not None:
             self._buffers.return_buffer(frame.buffer, self.owner)
 
@@ -77,19 +77,19 @@ class InboundFrames:
             self._buffers.charge(-copied_bytes, self.owner)
             self._buffers.wake()
 
-    def forget(self) -> None:
+    def release_all(self) -> None:
         """Releases all memory of a closed connection."""
-        self.keep(b"")
+        self.set_pending(b"")
         self.release_request_copy()
-        retained, self._retained = self._retained, None
+        retained, self._retained_frame = self._retained_frame, None
         if retained is not None:
             retained.release()
 
     @property
     def frame_bytes(self) -> int:
         """Returns the size of the incomplete request, 1 while its size is unknown, 0 without one."""
-        if self.large is not None:
-            return self.large.size_bytes
+        if self.large_frame is not None:
+            return self.large_frame.size_bytes
         if len(self.pending) < SIZE_BYTES:
             return 1 if self.pending else 0
         (size_bytes,) = SIZE.unpack_from(self.pending, 0)

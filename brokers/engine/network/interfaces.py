@@ -88,7 +88,7 @@ class OwnedConnection(Protocol):
 
     peer_host: str
     # Number of `Listeners.sweep` calls since bytes were received, a backlog of output made progress, or `is_waiting`.
-    idle_ticks: int
+    idle_sweeps: int
     inbound: InboundFrames
 
     @property
@@ -105,7 +105,7 @@ class OwnedConnection(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """True if the broker is the one that waits: for memory, for the disk, or for the end of a mute."""
+        """True if the broker waits: for memory, for the disk, or for the end of a mute."""
 
     def close(self, reason: str) -> None:
         """Closes the connection; may be repeated."""

@@ -69,19 +69,19 @@ class Listeners:
         self.buffers = buffers or FrameBuffers(call_soon=loop.call_soon)
         self.counters = Counters()
         self.count = 0
-        self.entered = 0
+        self.entered_count = 0
         self.fair_turns = FairTurns(loop.call_soon)
         self.policy = AcceptPolicy(loop, limits, self, self.counters, reports)
         self._unread = UnreadBytes()
         self._deadlines = ConnectionDeadlines(limits.idle_ms_max, limits.sweep_ms)
-        self._listeners: dict[str, Listener] = {}
-        self._groups: dict[str, ListenerGroup] = {}
-        self._tenants: dict[str, TenantGroups] = {}
+        self._listener_by_name: dict[str, Listener] = {}
+        self._group_by_name: dict[str, ListenerGroup] = {}
+        self._tenant_by_id: dict[str, TenantGroups] = {}
         self.handshakes = Handshakes(loop)
         self.buffers.on_wait = MemoryRelief(self, loop).watch
 
     def __iter__(self) -> Iterator[Listener]:
-        return iter(self._listeners.values())
+        return iter(self._listener_by_name.values())
 
     @property
     def unread_bytes(self) -> int:
@@ -91,20 +91,20 @@ class Listeners:
     @property
     def unsent_bytes(self) -> int:
         """Returns the bytes of responses that wait for their clients, of all connections."""
-        return sum(group.unsent.count for group in self._groups.values())
+        return sum(group.unsent.count for group in self._group_by_name.values())
 
     def groups(self) -> Iterator[ListenerGroup]:
-        return iter(self._groups.values())
+        return iter(self._group_by_name.values())
 
     def tenants(self) -> Iterable[TenantGroups]:
-        return self._tenants.values()
+        return self._tenant_by_id.values()
 
     def group_of(self, name: str) -> ListenerGroup | None:
         """Returns the listeners of an instance; None if it has none here."""
-        return self._groups.get(name)
+        return self._group_by_name.get(name)
 
     def get(self, name: str) -> Listener | None:
-        return self._listeners.get(name)
+        return self._listener_by_name.get(name)
 
     def call_soon(self, callback: Callable[[], object]) -> object:
         return self.loop.call_soon(callback)
@@ -124,7 +124,7 @@ class Listeners:
 
         Without `group` the listener is alone in a group of its own name.
         """
-        assert name not in self._listeners, f"the listener {name} is open already"
+        assert name not in self._listener_by_name, f"the listener {name} is open already"
         bound = listening_socket(host, port, BACKLOG)
         listener = Listener(
             name=name,
@@ -137,45 +137,45 @@ class Listeners:
             rules=rules,
         )
         listener.group.listeners.append(listener)
-        self._listeners[name] = listener
+        self._listener_by_name[name] = listener
         return listener
 
     def _group(self, spec: GroupSpec) -> ListenerGroup:
-        group = self._groups.get(spec.name)
+        group = self._group_by_name.get(spec.name)
         if group is None:
             turns = None if spec.is_protected else self.fair_turns
-            tenant = None if spec.is_protected else self._enter(spec.tenant or spec.name)
+            tenant = None if spec.is_protected else self._enter_tenant(spec.tenant or spec.name)
             group = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, tenant)
             self.buffers.assign(group, tenant)
-            group.entry_queue = self.policy.queue_for(group)
-            self._groups[spec.name] = group
+            group.entry_queue = self.policy.create_queue(group)
+            self._group_by_name[spec.name] = group
         return group
 
-    def _enter(self, tenant_id: str) -> TenantGroups:
-        """Returns the tenant of a new instance; call `_exit` when the instance is removed from it."""
+    def _enter_tenant(self, tenant_id: str) -> TenantGroups:
+        """Returns the tenant of a new instance; call `_exit_tenant` when the instance is removed from it."""
         turns = self.fair_turns.enter(tenant_id)
-        tenant = self._tenants.get(tenant_id)
+        tenant = self._tenant_by_id.get(tenant_id)
         if tenant is None:
-            tenant = self._tenants[tenant_id] = TenantGroups(turns, self, self.limits, self._unread)
+            tenant = self._tenant_by_id[tenant_id] = TenantGroups(turns, self, self.limits, self._unread)
         return tenant
 
-    def _exit(self, tenant: TenantGroups) -> None:
+    def _exit_tenant(self, tenant: TenantGroups) -> None:
         self.fair_turns.exit(tenant.turns)
         if not tenant.groups:
-            del self._tenants[tenant.turns.key]
+            del self._tenant_by_id[tenant.turns.key]
 
     def set_tenant(self, instance_id: str, tenant_id: str) -> None:
         """Moves an instance with open ports to another tenant."""
-        group = self._groups.get(instance_id)
+        group = self._group_by_name.get(instance_id)
         if group is not None and group.tenant is not None and group.tenant.turns.key != tenant_id:
-            before, after = group.tenant, self._enter(tenant_id)
-            group.move_to(after)
-            self.buffers.assign(group, after)
-            self._exit(before)
+            old_tenant, new_tenant = group.tenant, self._enter_tenant(tenant_id)
+            group.move_to(new_tenant)
+            self.buffers.assign(group, new_tenant)
+            self._exit_tenant(old_tenant)
 
     def set_weights(self, instance_id: str, weight: float, tenant: str, tenant_weight: float) -> None:
         """Sets the weights of an instance and its tenant for their shares of a contended event loop."""
-        group = self._groups.get(instance_id)
+        group = self._group_by_name.get(instance_id)
         if group is not None:
             self.fair_turns.set_weights(group.turns.line, weight, tenant_weight)
         else:
@@ -183,13 +183,13 @@ class Listeners:
 
     def charge(self, instance_id: str, began_s: float, now_s: float) -> None:
         """Charges work that was done for an instance but for none of its connections."""
-        group = self._groups.get(instance_id)
+        group = self._group_by_name.get(instance_id)
         if group is not None:
             group.turns.charge(began_s, now_s)
 
     def loop_used_ms(self, instance_id: str) -> int:
         """Returns the loop time in ms charged to the instance since its ports were opened."""
-        group = self._groups.get(instance_id)
+        group = self._group_by_name.get(instance_id)
         return 0 if group is None else round(group.turns.line.used_s * 1_000)
 
     def close(self, name: str, reason: str = "the listener is closed") -> None:
@@ -199,7 +199,7 @@ class Listeners:
             self._close_some(listener, reason)
 
     def close_all(self, reason: str) -> None:
-        for name in tuple(self._listeners):
+        for name in tuple(self._listener_by_name):
             listener = self._close_port(name)
             assert listener is not None, "the name is from the table"
             for connection in tuple(listener.connections):
@@ -207,18 +207,18 @@ class Listeners:
         self.handshakes.close()
 
     def _close_port(self, name: str) -> Listener | None:
-        listener = self._listeners.pop(name, None)
+        listener = self._listener_by_name.pop(name, None)
         if listener is not None:
             self.loop.remove_reader(listener.socket.fileno())
             listener.socket.close()
             listener.group.listeners.remove(listener)
             if not listener.group.listeners:
-                del self._groups[listener.group.name]
+                del self._group_by_name[listener.group.name]
                 tenant = listener.group.tenant
                 if tenant is not None:
                     del tenant.groups[listener.group]
                     self.buffers.assign(listener.group, None)
-                    self._exit(tenant)
+                    self._exit_tenant(tenant)
                 self.policy.throttled.close_all(listener.group.name)
                 listener.group.entry_queue.close_all()
         return listener
@@ -230,19 +230,19 @@ class Listeners:
             self.loop.call_soon(self._close_some, listener, reason)
 
     def set_rules(self, listener: Listener, rules: ListenerRules) -> None:
-        """Sets new rules. Connections of clients that are no longer accepted are closed, some in each turn."""
+        """Sets new rules. Connections of clients that the new rules do not accept are closed, some in each turn."""
         listener.rules = rules
-        self._end_unwanted(listener, rules, iter(tuple(listener.connections)))
+        self._close_disallowed(listener, rules, iter(tuple(listener.connections)))
 
-    def _end_unwanted(self, listener: Listener, rules: ListenerRules, rest: Iterator[OwnedConnection]) -> None:
+    def _close_disallowed(self, listener: Listener, rules: ListenerRules, remaining: Iterator[OwnedConnection]) -> None:
         if listener.rules is not rules or rules.admits is None:
             return
-        some = list(islice(rest, CLOSED_PER_TURN_MAX))
-        for connection in some:
+        batch = list(islice(remaining, CLOSED_PER_TURN_MAX))
+        for connection in batch:
             if connection in listener.connections and not rules.is_admitted(connection.peer_host):
                 self.close_connection(connection, closing.NOT_ALLOWED)
-        if some:
-            self.loop.call_soon(self._end_unwanted, listener, rules, rest)
+        if batch:
+            self.loop.call_soon(self._close_disallowed, listener, rules, remaining)
 
     def close_connection(self, connection: OwnedConnection, reason: str) -> None:
         """Closes the connection for one of the reasons in `closing`."""
@@ -260,4 +260,4 @@ class Listeners:
             await yield_to_others()
 
     def _sweep(self) -> Iterator[None]:
-        return sweep(self._listeners.values(), self.buffers, self._deadlines, self.close_connection)
+        return sweep(self._listener_by_name.values(), self.buffers, self._deadlines, self.close_connection)

@@ -46,9 +46,9 @@ def close_slow_readers(closer: Closer, connections: Iterable[OwnedConnection], u
     """Closes connections with unsent bytes until `unsent` is within its limit: first the longest idle, among these the
     one with most bytes. The last connection with unsent bytes stays open.
     """
-    holding = [connection for connection in connections if connection.unsent_bytes]
-    holding.sort(key=lambda connection: (connection.idle_ticks, connection.unsent_bytes), reverse=True)
-    for connection in holding[:-1]:
+    slow_readers = [connection for connection in connections if connection.unsent_bytes]
+    slow_readers.sort(key=lambda connection: (connection.idle_sweeps, connection.unsent_bytes), reverse=True)
+    for connection in slow_readers[:-1]:
         if not unsent.is_over_limit:
             break
         closer.close_connection(connection, closing.UNREAD_RESPONSES)
@@ -57,15 +57,15 @@ def close_slow_readers(closer: Closer, connections: Iterable[OwnedConnection], u
 class TenantGroups:
     """Groups of one tenant's instances on this broker, and the limits that they share."""
 
-    __slots__ = ("_closer", "_is_relieving", "groups", "pace", "turns", "unread", "unsent")
+    __slots__ = ("_closer", "_is_closing_scheduled", "groups", "pace", "turns", "unread", "unsent")
 
-    def __init__(self, turns: TenantTurns, closer: Closer, limits: Limits, unread_of_all: UnreadBytes) -> None:
+    def __init__(self, turns: TenantTurns, closer: Closer, limits: Limits, broker_unread: UnreadBytes) -> None:
         self.turns = turns
         self._closer = closer
-        self._is_relieving = False
+        self._is_closing_scheduled = False
         self.groups: dict[ListenerGroup, None] = {}
         self.pace = CreationPace(limits.creations_per_tenant_per_s_max)
-        self.unread = UnreadBytes(unread_of_all, UNREAD_BYTES_PER_TENANT_MAX)
+        self.unread = UnreadBytes(broker_unread, UNREAD_BYTES_PER_TENANT_MAX)
         self.unsent = UnsentBytes(self.on_excess, UNSENT_BYTES_PER_TENANT_MAX)
 
     @property
@@ -75,12 +75,12 @@ class TenantGroups:
 
     def on_excess(self) -> None:
         """Schedules closing, because unread responses take too much memory; called inside a request."""
-        if not self._is_relieving:
-            self._is_relieving = True
-            self._closer.call_soon(self._relieve)
+        if not self._is_closing_scheduled:
+            self._is_closing_scheduled = True
+            self._closer.call_soon(self._close_slow_readers)
 
-    def _relieve(self) -> None:
-        self._is_relieving = False
+    def _close_slow_readers(self) -> None:
+        self._is_closing_scheduled = False
         close_slow_readers(self._closer, chain.from_iterable(group.connections() for group in self.groups), self.unsent)
 
 
@@ -93,8 +93,8 @@ class ListenerGroup:
     """
 
     __slots__ = (
-        "_closer", "_is_relieving", "address_rates", "addresses", "connections_max", "connections_peak", "entry_queue",
-        "is_protected", "listeners", "name", "pace", "tenant", "turns", "unread", "unsent",
+        "_closer", "_is_closing_scheduled", "address_rates", "addresses", "connections_max", "connections_peak",
+        "entry_queue", "is_protected", "listeners", "name", "pace", "tenant", "turns", "unread", "unsent",
     )  # fmt: skip
 
     entry_queue: EntryQueue
@@ -104,7 +104,7 @@ class ListenerGroup:
         name: str,
         closer: Closer,
         limits: Limits,
-        unread_of_all: UnreadBytes,
+        broker_unread: UnreadBytes,
         fair_turns: FairTurns | None,
         connections_max: int = 0,
         tenant: TenantGroups | None = None,
@@ -112,14 +112,14 @@ class ListenerGroup:
         """Creates the group, which is protected without `fair_turns`."""
         self.name = name
         self._closer = closer
-        self._is_relieving = False
+        self._is_closing_scheduled = False
         self.is_protected = fair_turns is None
         self.connections_max = connections_max or limits.connections_per_listener_max
         self.connections_peak = 0
         self.addresses = Addresses()
         self.address_rates = AddressRates()
         self.pace = CreationPace(limits.creations_per_listener_per_s_max)
-        self.unread = UnreadBytes(unread_of_all if tenant is None else tenant.unread, UNREAD_BYTES_PER_INSTANCE_MAX)
+        self.unread = UnreadBytes(broker_unread if tenant is None else tenant.unread, UNREAD_BYTES_PER_INSTANCE_MAX)
         # None for a protected group.
         self.tenant = tenant
         self.turns = InstanceTurns(fair_turns, None if tenant is None else tenant.turns, name)
@@ -149,7 +149,7 @@ class ListenerGroup:
         self.addresses.add(address)
         self.connections_peak = max(self.connections_peak, self.count)
 
-    def take_peak(self) -> int:
+    def pop_connections_peak(self) -> int:
         """Returns the maximum number of open connections since the last call."""
         peak, self.connections_peak = self.connections_peak, self.count
         return peak
@@ -159,19 +159,19 @@ class ListenerGroup:
 
     def on_excess(self) -> None:
         """Schedules closing, because unread responses take too much memory; called inside a request."""
-        if not self._is_relieving:
-            self._is_relieving = True
-            self._closer.call_soon(self._relieve)
+        if not self._is_closing_scheduled:
+            self._is_closing_scheduled = True
+            self._closer.call_soon(self._close_slow_readers)
 
-    def _relieve(self) -> None:
-        self._is_relieving = False
+    def _close_slow_readers(self) -> None:
+        self._is_closing_scheduled = False
         close_slow_readers(self._closer, self.connections(), self.unsent)
 
-    def longest_idle(self) -> OwnedConnection:
+    def find_longest_idle(self) -> OwnedConnection:
         """Returns the longest idle of `CANDIDATES_MAX` connections, which are examined last the next time."""
         largest = max(self.listeners, key=lambda listener: len(listener.connections))
         candidates = list(islice(largest.connections, CANDIDATES_MAX))
         for connection in candidates:
             del largest.connections[connection]
             largest.connections[connection] = None
-        return max(candidates, key=lambda connection: connection.idle_ticks)
+        return max(candidates, key=lambda connection: connection.idle_sweeps)

@@ -53,17 +53,17 @@ class PendingResponse:
 
 
 class PendingResponses:
-    """Responses in the order of the requests. `on_first` is called when the first one is complete, once until
+    """Responses in the order of the requests. `on_first_complete` is called when the first one is complete, once until
     `pop_complete` is called. `memory_bytes` of added responses are counted in the instance's `unsent`.
     """
 
-    __slots__ = ("_is_notified", "_on_first", "_queue", "_unsent", "memory_bytes")
+    __slots__ = ("_is_notified", "_on_first_complete", "_queue", "_unsent", "memory_bytes")
 
-    def __init__(self, on_first: Callable[[], object], unsent: UnsentBytes) -> None:
+    def __init__(self, on_first_complete: Callable[[], object], unsent: UnsentBytes) -> None:
         self._unsent = unsent
         self.memory_bytes = 0
         self._queue: deque[PendingResponse] = deque()
-        self._on_first = on_first
+        self._on_first_complete = on_first_complete
         self._is_notified = False
 
     def __len__(self) -> int:
@@ -94,23 +94,23 @@ class PendingResponses:
     def on_completed(self) -> None:
         if not self._is_notified and self._queue and self._queue[0].outgoing is not None:
             self._is_notified = True
-            self._on_first()
+            self._on_first_complete()
 
     def pop_complete(self) -> list[Outgoing]:
         """Removes and returns the complete responses at the head of the queue."""
         self._is_notified = False
         queue = self._queue
-        complete: list[Outgoing] = []
+        complete_responses: list[Outgoing] = []
         while queue:
-            first = queue[0]
-            outgoing = first.outgoing
+            pending = queue[0]
+            outgoing = pending.outgoing
             if outgoing is None:
                 break
-            complete.append(outgoing)
+            complete_responses.append(outgoing)
             queue.popleft()
-            if first.memory_bytes:
-                self._uncount(first.memory_bytes)
-        return complete
+            if pending.memory_bytes:
+                self._uncount(pending.memory_bytes)
+        return complete_responses
 
     def _uncount(self, memory_bytes: int) -> None:
         self.memory_bytes -= memory_bytes

@@ -48,7 +48,7 @@ class PortOwner(Protocol):
     limits: Limits
     # Number of open connections, and number of all that have entered since the start.
     count: int
-    entered: int
+    entered_count: int
 
     def close_connection(self, connection: OwnedConnection, reason: str) -> None: ...
 
@@ -65,7 +65,7 @@ class Listener:
     socket: socket.socket
     group: ListenerGroup
     rules: ListenerRules = OPEN_TO_ALL
-    # A dict used as an ordered set: `ListenerGroup.longest_idle` moves the connections that it examined to the end.
+    # A dict used as an ordered set: `ListenerGroup.find_longest_idle` moves examined connections to the end.
     connections: dict[OwnedConnection, None] = field(default_factory=dict)
 
     @property
@@ -112,7 +112,7 @@ class Listener:
             except ConnectionError:
                 continue
             except OSError as error:
-                self.owner.reports.accept_failed(self.name, error)
+                self.owner.reports.log_accept_failure(self.name, error)
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     # Without a pause the event loop would spin on a socket that stays readable.
                     self._pause(ACCEPT_PAUSE_S)
@@ -132,11 +132,11 @@ class Listener:
         """
         rules, queue = self.rules, self.group.entry_queue
         if self.group.is_protected or rules.is_proxy(address):
-            return self._admit(accepted, address)
+            return self._admit_and_charge(accepted, address)
         if queue.is_pacing and rules.is_admitted(address):
             queue.add(accepted, address, partial(self._admit_later, address=address))
         else:
-            queue.pause(self._admit(accepted, address))
+            queue.pause(self._admit_and_charge(accepted, address))
         return 0
 
     def _admit_later(self, accepted: PlainSocket, address: str) -> int:
@@ -144,16 +144,16 @@ class Listener:
             accepted.close()
             return 0
         began_s = perf_counter()
-        delay_ms = self._admit(accepted, address)
+        delay_ms = self._admit_and_charge(accepted, address)
         self.group.turns.charge(began_s, perf_counter())
         return delay_ms
 
-    def _admit(self, accepted: PlainSocket, address: str) -> int:
-        cause = self._refusal(accepted, address)
+    def _admit_and_charge(self, accepted: PlainSocket, address: str) -> int:
+        cause = self._admit_or_refuse(accepted, address)
         return 0 if cause in admission.UNPACED else self.owner.policy.delay_ms(self.group)
 
-    def _refusal(self, accepted: PlainSocket, address: str) -> str | None:
-        """Admits a connection. Returns the cause if it was refused, else None.
+    def _admit_or_refuse(self, accepted: PlainSocket, address: str) -> str | None:
+        """Registers or refuses a connection. Returns the cause of a refusal, else None.
 
         A client behind a proxy is known only later, and checked then (`connection_handshake`).
         """
@@ -176,13 +176,13 @@ class Listener:
         owner.counters.accepted += 1
         if is_proxy or self.rules.tls is not None:
             handshake = ConnectionHandshake(accepted, address, self, owner.buffers, owner.loop, owner.handshakes)
-            self._keep(handshake)
+            self._register(handshake)
             handshake.start(is_proxy)
         else:
             self.enter(accepted, address)
         return None
 
-    def _keep(self, connection: OwnedConnection) -> None:
+    def _register(self, connection: OwnedConnection) -> None:
         self.owner.count += 1
         self.connections[connection] = None
         self.group.on_entered(connection.peer_host)
@@ -216,9 +216,9 @@ class Listener:
             connection = Connection(accepted.as_socket, client_host, self, owner.buffers, accepted.as_loop)
         else:
             connection = Connection(accepted, client_host, self, owner.buffers, owner.loop)
-        owner.entered += 1
-        connection.number, connection.started_s = owner.entered, owner.loop.time()
-        self._keep(connection)
+        owner.entered_count += 1
+        connection.number, connection.started_s = owner.entered_count, owner.loop.time()
+        self._register(connection)
         connection.start((make_session or self.make_session)(connection))
 
     def close_connection(self, connection: OwnedConnection, reason: str) -> None:
@@ -232,13 +232,13 @@ class Listener:
 
     def on_malformed(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.malformed += 1
-        self.owner.reports.malformed(self.name, peer_host, error)
+        self.owner.reports.log_malformed(self.name, peer_host, error)
 
     def on_handshake_failed(self, peer_host: str, error: Exception) -> None:
-        self.owner.reports.handshake_failed(self.name, peer_host, error)
+        self.owner.reports.log_handshake_failure(self.name, peer_host, error)
         if self.rules.on_handshake_failure is not None:
             self.rules.on_handshake_failure(peer_host, error)
 
     def on_fault(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.faults += 1
-        self.owner.reports.fault(self.name, peer_host, error)
+        self.owner.reports.log_fault(self.name, peer_host, error)

@@ -19,7 +19,7 @@ _FIXED: Final = Struct(">12sBBH")
 FIXED_BYTES: Final = _FIXED.size
 HEADER_BYTES_MAX: Final = PROXY_HEADER_BYTES_MAX
 # Maximum size of addresses and optional fields.
-REST_BYTES_MAX: Final = HEADER_BYTES_MAX - FIXED_BYTES
+VARIABLE_BYTES_MAX: Final = HEADER_BYTES_MAX - FIXED_BYTES
 
 _VERSION: Final = 2
 _LOCAL, _PROXY = 0, 1
@@ -42,15 +42,15 @@ def missing_bytes(received: bytes) -> int:
         if not SIGNATURE.startswith(received[: len(SIGNATURE)]):
             raise NotProxyHeader("no PROXY protocol header version 2")
         return FIXED_BYTES - len(received)
-    signature, _, _, rest_bytes = _FIXED.unpack_from(received)
+    signature, _, _, variable_bytes = _FIXED.unpack_from(received)
     if signature != SIGNATURE:
         raise NotProxyHeader("no PROXY protocol header version 2")
-    if rest_bytes > REST_BYTES_MAX:
-        raise NotProxyHeader(f"a PROXY protocol header of {FIXED_BYTES + rest_bytes} bytes")
-    return FIXED_BYTES + int(rest_bytes) - len(received)
+    if variable_bytes > VARIABLE_BYTES_MAX:
+        raise NotProxyHeader(f"a PROXY protocol header of {FIXED_BYTES + variable_bytes} bytes")
+    return FIXED_BYTES + int(variable_bytes) - len(received)
 
 
-def client_of(header: bytes) -> str | None:
+def read_client_address(header: bytes) -> str | None:
     """Returns the client's address from a complete header; None if the proxy acts for itself, or does not name it.
 
     Raises:
@@ -58,14 +58,14 @@ def client_of(header: bytes) -> str | None:
     """
     if missing_bytes(header):
         raise NotProxyHeader("a PROXY protocol header that is not whole")
-    _, version_command, family, rest_bytes = _FIXED.unpack_from(header)
+    _, version_command, family, variable_bytes = _FIXED.unpack_from(header)
     command = version_command & 0x0F
     if version_command >> 4 != _VERSION or command not in (_LOCAL, _PROXY):
         raise NotProxyHeader("a PROXY protocol header of another version")
     if command == _LOCAL:
         return None
-    if family not in _ADDRESS_BYTES or rest_bytes < _ADDRESS_BYTES[family]:
-        raise NotProxyHeader(f"a PROXY protocol header of family {family:#04x} with {rest_bytes} bytes")
+    if family not in _ADDRESS_BYTES or variable_bytes < _ADDRESS_BYTES[family]:
+        raise NotProxyHeader(f"a PROXY protocol header of family {family:#04x} with {variable_bytes} bytes")
     if family == _TCP4:
         return str(IPv4Address(header[FIXED_BYTES : FIXED_BYTES + 4]))
     if family == _TCP6:

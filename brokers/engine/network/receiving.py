@@ -60,8 +60,8 @@ class Receiver(ABC):
     """Reads one socket. `Connection` adds output and closing."""
 
     __slots__ = (
-        "_buffers", "_busy", "_consuming", "_corked", "_loop", "_owner", "_reading", "_resume_scheduled", "_socket",
-        "_unread", "closed", "fd", "idle_ticks", "inbound", "peer_host", "session", "turns",
+        "_buffers", "_busy", "_corked_frames", "_is_consuming", "_is_reading", "_is_resume_scheduled", "_loop",
+        "_owner", "_socket", "_unread", "fd", "idle_sweeps", "inbound", "is_closed", "peer_host", "session", "turns",
     )  # fmt: skip
 
     session: Session
@@ -80,16 +80,16 @@ class Receiver(ABC):
         self._loop = loop
         self.fd = sock.fileno()
         self.peer_host = peer_host
-        self.idle_ticks = 0
+        self.idle_sweeps = 0
         # Reasons for which nothing is read (`Busy`).
         self._busy = 0
         self.inbound = InboundFrames(owner.unread, buffers, owner.group)
         # Shared by all connections of one instance.
         self.turns = owner.turns
         self._unread = owner.unread
-        self.closed = self._resume_scheduled = self._reading = self._consuming = False
+        self.is_closed = self._is_resume_scheduled = self._is_reading = self._is_consuming = False
         # Responses to frames that arrived together.
-        self._corked: list[bytes] | None = None
+        self._corked_frames: list[bytes] | None = None
 
     def start(self, session: Session) -> None:
         self.session = session
@@ -113,7 +113,7 @@ class Receiver(ABC):
         if busy & QUEUED:
             self._stop_reading()  # the queue is long
             return
-        if self._resume_scheduled and not busy:
+        if self._is_resume_scheduled and not busy:
             return
         turns = self.turns
         if busy:
@@ -124,45 +124,45 @@ class Receiver(ABC):
             self._busy |= QUEUED
             turns.enqueue(self)
         else:
-            self._read()
+            self._read_socket()
 
     def on_turn(self) -> None:
         """Reads in the turn of the instance (`fair_turns.Waiter`)."""
         self._busy &= ~QUEUED
-        if self._resume_scheduled:
+        if self._is_resume_scheduled:
             self._consume_pending_now()
-        elif not self._busy and not self.closed:
-            self._read()
-        if not self.closed:
+        elif not self._busy and not self.is_closed:
+            self._read_socket()
+        if not self.is_closed:
             # Also while the connection is busy: reading was stopped in the queue, and the peer may close.
             self._start_reading()
 
-    def _read(self) -> None:
+    def _read_socket(self) -> None:
         began_s = perf_counter()
-        self.idle_ticks = 0
+        self.idle_sweeps = 0
         inbound, shared = self.inbound, self._buffers.shared
         pending_bytes = len(inbound.pending)
         try:
-            if inbound.large is not None:
+            if inbound.large_frame is not None:
                 self._receive_large()
                 return
             if pending_bytes:
                 shared[:pending_bytes] = inbound.pending
             if self._unread.is_over_limit:
-                count = self._socket.recv_into(shared[pending_bytes : end_of_frame(shared, pending_bytes)])
+                received_bytes = self._socket.recv_into(shared[pending_bytes : end_of_frame(shared, pending_bytes)])
             else:
-                count = self._socket.recv_into(shared[pending_bytes:] if pending_bytes else shared)
+                received_bytes = self._socket.recv_into(shared[pending_bytes:] if pending_bytes else shared)
         except OSError as error:
             self._on_receive_error(error)
             self.turns.charge(began_s, perf_counter())
             return
-        if count == 0:
+        if received_bytes == 0:
             self.close("closed by the peer")
             self.turns.charge(began_s, perf_counter())
             return
         if pending_bytes:
-            inbound.keep(b"")
-        self._consume(pending_bytes + count, began_s)
+            inbound.set_pending(b"")
+        self._consume(pending_bytes + received_bytes, began_s)
 
     def _consume(self, end: int, began_s: float) -> None:
         """Hands over the complete frames in `shared[:end]` until one is not answered at once; keeps the rest. The time
@@ -172,45 +172,45 @@ class Receiver(ABC):
         now_s = began_s
         position = 0
         frames_left = FRAMES_PER_TURN_MAX
-        self._consuming = True
+        self._is_consuming = True
         try:
             while end - position >= SIZE_BYTES:
                 (size_bytes,) = SIZE.unpack_from(shared, position)
                 start = position + SIZE_BYTES
-                stop = start + size_bytes
+                frame_end = start + size_bytes
                 session = self.session
-                if stop > end or size_bytes > session.frame_bytes_max or size_bytes < 8:
+                if frame_end > end or size_bytes > session.frame_bytes_max or size_bytes < 8:
                     check_frame_size(size_bytes, session.frame_bytes_max)
                     large_bytes = TINY_BYTES_MAX if self._unread.is_over_limit else SHARED_BYTES
-                    if stop - position > large_bytes and end - start >= API_KEY_BYTES:
+                    if frame_end - position > large_bytes and end - start >= API_KEY_BYTES:
                         check_frame_size(size_bytes, session.frame_bytes_max_of(shared[start] << 8 | shared[start + 1]))
                         self._begin_large(size_bytes, shared[start:end])
                         return
                     break
-                if stop < end and self._corked is None:
-                    self._corked = []
-                position = stop
+                if frame_end < end and self._corked_frames is None:
+                    self._corked_frames = []
+                position = frame_end
                 self._busy |= PROCESSING
-                self.inbound.frames += 1
-                session.on_frame(shared, start, stop)
+                self.inbound.frame_count += 1
+                session.on_frame(shared, start, frame_end)
                 now_s = perf_counter()
                 frames_left = frames_left - 1 if now_s - began_s < TURN_S else 0
-                if self._busy or self.closed or not frames_left:
+                if self._busy or self.is_closed or not frames_left:
                     break
         except Exception as error:  # one tenant's request must not stop the broker of all tenants
             self.fail(error)
             now_s = perf_counter()
             return
         finally:
-            self._consuming = False
+            self._is_consuming = False
             self.turns.charge(began_s, now_s)
-        if self._corked is not None:
+        if self._corked_frames is not None:
             self._uncork()
             self.turns.charge(now_s, perf_counter())
-        if self.closed:
+        if self.is_closed:
             return
         if position < end:
-            self.inbound.keep(bytes(shared[position:end]))
+            self.inbound.set_pending(bytes(shared[position:end]))
             if self._busy & PROCESSING:
                 self.session.on_more_bytes()  # the next bytes came with the request: the socket does not announce them
             elif not self._busy and not frames_left:
@@ -219,14 +219,14 @@ class Receiver(ABC):
     def _begin_large(self, size_bytes: int, received: memoryview) -> None:
         buffer = self._buffers.rent(size_bytes, self._owner.group)
         if buffer is None:
-            self.inbound.keep(SIZE.pack(size_bytes) + received)
+            self.inbound.set_pending(SIZE.pack(size_bytes) + received)
             self._busy |= NO_BUFFER
-            self._buffers.wait(self._owner.group, self)
+            self._buffers.await_memory(self._owner.group, self)
         else:
-            self.inbound.large = LargeFrame(buffer, size_bytes, received)
-        if self._corked is not None:
+            self.inbound.large_frame = LargeFrame(buffer, size_bytes, received)
+        if self._corked_frames is not None:
             self._uncork()
-        if not self._busy and not self.closed:  # the rest has usually arrived already: saves an iteration of the loop
+        if not self._busy and not self.is_closed:  # the rest has usually arrived: saves an iteration of the loop
             try:
                 self._receive_large()
             except OSError as error:
@@ -234,29 +234,29 @@ class Receiver(ABC):
 
     def _receive_large(self) -> None:
         """Receives a part of the large frame, and hands it over when complete. Raises OSError."""
-        frame, buffers, group = self.inbound.large, self._buffers, self._owner.group
+        frame, buffers, group = self.inbound.large_frame, self._buffers, self._owner.group
         assert frame is not None, "no large frame is being received"
         if not buffers.has_room(frame.buffer, frame.end, group):
             self._busy |= NO_BUFFER
-            buffers.wait(group, self, frame.buffer, frame.end)
+            buffers.await_memory(group, self, frame.buffer, frame.end)
             return
         turns, began_s = self.turns, perf_counter()
-        is_whole = frame.receive(self._socket)
-        buffers.charge_received(frame.buffer, frame.filled, group)
-        if not is_whole:
+        is_complete = frame.receive(self._socket)
+        buffers.charge_received(frame.buffer, frame.filled_bytes, group)
+        if not is_complete:
             turns.charge(began_s, perf_counter())
             return
-        self.inbound.large = None
-        self.inbound.frames += 1
+        self.inbound.large_frame = None
+        self.inbound.frame_count += 1
         self._busy |= PROCESSING
-        self._consuming = True
-        self.inbound.processed = frame
+        self._is_consuming = True
+        self.inbound.processed_frame = frame
         try:
             self.session.on_frame(frame.buffer.view, 0, frame.size_bytes)
         except Exception as error:  # as in `_consume`
             self.fail(error)
         finally:
-            self._consuming = False
+            self._is_consuming = False
             turns.charge(began_s, perf_counter())
             self.inbound.return_processed()
 
@@ -274,7 +274,7 @@ class Receiver(ABC):
 
         If the next request arrived instead, it waits.
         """
-        if self.closed or not self._busy:  # it was queued, and is read again by now
+        if self.is_closed or not self._busy:  # the connection was queued, and reading has resumed meanwhile
             return
         try:
             if self._socket.recv(1, MSG_PEEK) == b"":
@@ -298,7 +298,7 @@ class Receiver(ABC):
 
     def _resume_if_idle(self) -> None:
         """Resumes reading, unless a reason remains; frames that are being consumed continue by themselves."""
-        if not self._busy and not self._consuming and not self.closed:
+        if not self._busy and not self._is_consuming and not self.is_closed:
             self._resume()
 
     def _resume(self) -> None:
@@ -310,8 +310,8 @@ class Receiver(ABC):
 
     def _resume_soon(self) -> None:
         # Not at once: this may run inside another connection's request, while the shared buffer is in use.
-        if not self._resume_scheduled:
-            self._resume_scheduled = True
+        if not self._is_resume_scheduled:
+            self._is_resume_scheduled = True
             self._loop.call_soon(self._consume_pending)
 
     def _consume_pending(self) -> None:
@@ -323,24 +323,24 @@ class Receiver(ABC):
             self._consume_pending_now()
 
     def _consume_pending_now(self) -> None:
-        self._resume_scheduled = False
-        if self._busy or self.closed:
+        self._is_resume_scheduled = False
+        if self._busy or self.is_closed:
             self._buffers.wake()  # memory offered to this connection may go to another one
             return
-        end = self.inbound.take_into(self._buffers.shared)
+        end = self.inbound.move_pending_to(self._buffers.shared)
         if end:
             self._consume(end, perf_counter())
-            if self.inbound.large is None:
-                self._buffers.wake()  # see above
-        if not self._busy and not self.closed:
+            if self.inbound.large_frame is None:
+                self._buffers.wake()  # memory offered to this connection may go to another one
+        if not self._busy and not self.is_closed:
             self._start_reading()
 
     def _start_reading(self) -> None:
-        if not self._reading:
-            self._reading = True
+        if not self._is_reading:
+            self._is_reading = True
             self._loop.add_reader(self.fd, self._on_readable)
 
     def _stop_reading(self) -> None:
-        if self._reading:
-            self._reading = False
+        if self._is_reading:
+            self._is_reading = False
             self._loop.remove_reader(self.fd)

@@ -13,7 +13,8 @@ from brokers.engine.values import Slice
 
 # Slices below this are read and joined with the bytes around them: one system call less than sendfile, one copy more.
 SENDFILE_BYTES_MIN = 16_384
-# Maximum number of bytes of small slices held in memory for one response; the others are sent from the page cache.
+# Maximum number of bytes of small slices copied to memory for one response; further slices are sent from the page
+# cache.
 JOINED_BYTES_MAX = 262_144
 # Number of bytes of a file that are checked for in the page cache, and sent, at a time.
 PROBED_BYTES_MAX = 524_288
@@ -128,15 +129,15 @@ class Outgoing:
         """Sends as much as possible. Returns True if everything is sent. Raises OSError, also for the file."""
         parts = self.parts
         sent_now = 0
-        last = len(parts) - 1
-        while self._index <= last:
+        last_index = len(parts) - 1
+        while self._index <= last_index:
             part = parts[self._index]
             try:
                 if isinstance(part, bytes):
-                    flags = MSG_NOSIGNAL if self._index == last else MSG_NOSIGNAL | MSG_MORE
-                    rest = memoryview(part)[self._part_sent_bytes :] if self._part_sent_bytes else part
-                    count = sock.send(rest, flags)
-                    if count < len(rest):
+                    flags = MSG_NOSIGNAL if self._index == last_index else MSG_NOSIGNAL | MSG_MORE
+                    remaining = memoryview(part)[self._part_sent_bytes :] if self._part_sent_bytes else part
+                    count = sock.send(remaining, flags)
+                    if count < len(remaining):
                         self._part_sent_bytes += count
                         return False
                     self._part_sent_bytes = 0
@@ -192,10 +193,10 @@ class Outgoing:
         self._cached_until = uncached.position + length
 
     def finish(self) -> None:
-        whole = self._index == len(self.parts)
+        is_complete = self._index == len(self.parts)
         for part in self.parts[self._index :]:
             if not isinstance(part, bytes):
                 part.release()
         if self._on_written is not None:
             on_written, self._on_written = self._on_written, None
-            on_written(self._slice_sent_bytes + (self._joined_bytes if whole else 0))
+            on_written(self._slice_sent_bytes + (self._joined_bytes if is_complete else 0))

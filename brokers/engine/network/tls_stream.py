@@ -22,7 +22,8 @@ from brokers.engine.network.buffers import SHARED_BYTES
 RECORD_BYTES_MAX: Final = 16_384
 # Bytes decrypted in one turn of the event loop: half a millisecond.
 RECEIVED_PER_TURN_MAX: Final = 262_144
-# The rest of a long request is awaited in pieces of this size: a turn of the loop for each record would cost too much.
+# Missing bytes of a long request are awaited in pieces of this size: a turn of the loop for each record would cost too
+# much.
 AWAITED_BYTES_MAX: Final = 131_072
 # Maximum number of bytes of an incomplete record that TLS may already have read from the socket.
 HALF_RECORD_BYTES_MAX: Final = RECORD_BYTES_MAX + 1_024
@@ -39,7 +40,7 @@ PLAINTEXT_ALPN: Final = "penstock-in-clear"
 class TlsStream:
     """Replacement for a connection's socket (`as_socket`) and for its event loop (`as_loop`)."""
 
-    __slots__ = ("_awaited_bytes", "_is_peer_closed", "_is_scheduled", "_loop", "_on_readable", "_peeked", "_tls")
+    __slots__ = ("_awaited_bytes", "_is_peer_closed", "_is_scheduled", "_loop", "_on_readable", "_peeked_bytes", "_tls")
 
     def __init__(self, tls: ssl.SSLSocket, loop: asyncio.AbstractEventLoop) -> None:
         """Wraps a non-blocking socket whose handshake is over."""
@@ -48,7 +49,7 @@ class TlsStream:
         self._on_readable: Callable[[], object] | None = None
         self._is_scheduled = False
         # Bytes that were peeked and not yet received.
-        self._peeked = b""
+        self._peeked_bytes = b""
         # True if the peer's close_notify came after bytes that were received first.
         self._is_peer_closed = False
         # The socket becomes readable only with this number of bytes.
@@ -75,32 +76,32 @@ class TlsStream:
     def recv_into(self, buffer: memoryview) -> int:
         """Receives into `buffer`. Raises OSError like a socket, including BlockingIOError."""
         count = 0
-        if self._peeked:
-            count = len(self._peeked)
-            buffer[:count] = self._peeked
-            self._peeked = b""
+        if self._peeked_bytes:
+            count = len(self._peeked_bytes)
+            buffer[:count] = self._peeked_bytes
+            self._peeked_bytes = b""
         end = min(len(buffer), RECEIVED_PER_TURN_MAX)
-        # A longer buffer is for the rest of one request, and for nothing else.
-        is_rest = len(buffer) > SHARED_BYTES
+        # A longer buffer is for the missing bytes of one request only.
+        is_request_rest = len(buffer) > SHARED_BYTES
         try:
             while count < end:
                 received = 0 if self._is_peer_closed else self._receive(buffer[count:end])
                 self._is_peer_closed = not received
                 count += received
                 # A small request comes in one record, and looking for another one costs as much as reading it.
-                if not received or (not is_rest and received < RECORD_BYTES_MAX and not self._tls.pending()):
+                if not received or (not is_request_rest and received < RECORD_BYTES_MAX and not self._tls.pending()):
                     break
         except BlockingIOError:
             if not count:
                 raise
         finally:
-            self._await_rest(len(buffer) - count if is_rest else 0)
+            self._await_rest(len(buffer) - count if is_request_rest else 0)
         self._watch_pending()
         return count
 
-    def _await_rest(self, rest_bytes: int) -> None:
+    def _await_rest(self, missing_bytes: int) -> None:
         """Awaits at least the bytes that are missing on the wire, apart from those that TLS has already read."""
-        awaited_bytes = min(rest_bytes - HALF_RECORD_BYTES_MAX, AWAITED_BYTES_MAX)
+        awaited_bytes = min(missing_bytes - HALF_RECORD_BYTES_MAX, AWAITED_BYTES_MAX)
         if awaited_bytes < RECORD_BYTES_MAX:
             awaited_bytes = 1
         if awaited_bytes != self._awaited_bytes:
@@ -120,10 +121,10 @@ class TlsStream:
     def recv(self, count: int, flags: int) -> bytes:
         """Peeks one byte, to detect that the peer has closed."""
         assert flags == MSG_PEEK and count == 1, "a connection receives into buffers"
-        if not self._peeked:
+        if not self._peeked_bytes:
             byte = bytearray(1)
-            self._peeked = bytes(byte) if self._receive(memoryview(byte)) else b""
-        return self._peeked
+            self._peeked_bytes = bytes(byte) if self._receive(memoryview(byte)) else b""
+        return self._peeked_bytes
 
     def send(self, data: bytes | memoryview, _flags: int = 0) -> int:
         """Returns the number of sent bytes of `data`. Raises OSError like a socket, including BlockingIOError."""
@@ -158,7 +159,7 @@ class TlsStream:
 
     def add_reader(self, fd: int, callback: Callable[[], object]) -> None:
         self._on_readable = callback
-        self._loop.add_reader(fd, self._fire)
+        self._loop.add_reader(fd, self._call_reader)
         self._watch_pending()
 
     def remove_reader(self, fd: int) -> bool:
@@ -168,15 +169,15 @@ class TlsStream:
     def _watch_pending(self) -> None:
         if self._is_scheduled or self._on_readable is None:
             return
-        if self._peeked or self._is_peer_closed or self._tls.pending():
+        if self._peeked_bytes or self._is_peer_closed or self._tls.pending():
             self._is_scheduled = True
             self._loop.call_soon(self._on_pending)
 
     def _on_pending(self) -> None:
         self._is_scheduled = False
-        self._fire()
+        self._call_reader()
 
-    def _fire(self) -> None:
+    def _call_reader(self) -> None:
         on_readable = self._on_readable
         if on_readable is not None:
             on_readable()

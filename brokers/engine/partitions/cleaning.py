@@ -88,10 +88,10 @@ class Cleaner:
         self._settings = settings
         # Partitions that are being cleaned, and the lowest end offset of their log since the start of the run.
         self._in_progress: dict[PartitionKey, int] = {}
-        self._known: dict[PartitionKey, Partition] = {
+        self._partition_by_key: dict[PartitionKey, Partition] = {
             (partition.topic, partition.index): partition for partition in table
         }
-        self._checkpoints: dict[PartitionKey, int] = {}
+        self._cleaned_offset_by_key: dict[PartitionKey, int] = {}
         # Partitions whose checkpoint was ignored because it is past the end of their log.
         self.ignored_checkpoints: list[PartitionKey] = []
         self.uncleanable: dict[PartitionKey, str] = {}
@@ -111,16 +111,16 @@ class Cleaner:
         except checkpoints.UnreadableCheckpoint:
             return  # every log of the root counts as dirty from its start (CMP-11)
         except StorageFailed as failure:
-            self._table.storage_failed(failure)
+            self._table.on_storage_failure(failure)
             return
         for key, offset in offsets.items():
-            partition = self._known.get(key)
+            partition = self._partition_by_key.get(key)
             if partition is None or partition.log.root != root:
                 continue
             if offset > partition.log.log_end_offset:
                 self.ignored_checkpoints.append(key)  # recorded now, because the log will grow past it
             else:
-                self._checkpoints[key] = offset
+                self._cleaned_offset_by_key[key] = offset
 
     # -- choosing -----------------------------------------------------------------------------------------------------
 
@@ -132,28 +132,28 @@ class Cleaner:
         """
         self._forget_deleted()
         while True:
-            chosen = selection.dirtiest(self._ranges(now_ms))
-            if chosen is None:
+            candidate = selection.find_dirtiest(self._find_cleanable_ranges(now_ms))
+            if candidate is None:
                 return None
-            partition, cleanable, rules = chosen
+            partition, cleanable, rules = candidate
             key = (partition.topic, partition.index)
             try:
                 flush = FlushJob(partition.log) if partition.log.recovery_point < cleanable.first_uncleanable else None
                 swap.discard(partition.log.directory, partition.log.root)
             except StorageFailed as failure:
-                self._table.storage_failed(failure)
+                self._table.on_storage_failure(failure)
                 if failure.is_transient:
                     self.retries[key] = self._retry(self.retries.pop(key, None), now_ms)
                     self._update_totals()
                 continue
             self._in_progress[key] = partition.log.log_end_offset
-            is_first = key not in self._checkpoints
-            self._checkpoints.setdefault(key, cleanable.first_dirty)
+            is_first = key not in self._cleaned_offset_by_key
+            self._cleaned_offset_by_key.setdefault(key, cleanable.first_dirty)
             return LogToClean(
-                partition, self._job(partition, cleanable, rules, now_ms), cleanable.ratio, flush, is_first
+                partition, self._make_job(partition, cleanable, rules, now_ms), cleanable.ratio, flush, is_first
             )
 
-    def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, CleanableRange, CompactionRules]]:
+    def _find_cleanable_ranges(self, now_ms: int) -> Iterator[tuple[Partition, CleanableRange, CompactionRules]]:
         for partition in self._table:
             rules = partition.config.compaction
             key = (partition.topic, partition.index)
@@ -165,43 +165,47 @@ class Cleaner:
             log = partition.log
             if len(log.segments) < 2:
                 continue
-            checkpoint = self._checkpoints.get(key)
+            checkpoint = self._cleaned_offset_by_key.get(key)
             first_dirty, is_past = selection.first_dirty_offset(checkpoint, log.log_start_offset, log.log_end_offset)
             if is_past:
-                del self._checkpoints[key]
+                del self._cleaned_offset_by_key[key]
                 self.ignored_checkpoints.append(key)
-            stable = partition.last_stable_offset
+            stable_offset = partition.last_stable_offset
             try:
                 cleanable = selection.measure(
-                    _segment_facts(log), rules, first_dirty=first_dirty, stable_offset=stable, now_ms=now_ms
+                    _collect_segment_facts(log),
+                    rules,
+                    first_dirty=first_dirty,
+                    stable_offset=stable_offset,
+                    now_ms=now_ms,
                 )
             except StorageFailed as failure:
-                self._table.storage_failed(failure)
+                self._table.on_storage_failure(failure)
                 continue
             yield partition, cleanable, rules
 
     def _forget_deleted(self) -> None:
         """Forgets partitions that were deleted: a new topic of the same name starts with nothing cleaned."""
-        for key, partition in list(self._known.items()):
+        for key, partition in list(self._partition_by_key.items()):
             if self._table.get(*key) is not partition:
-                del self._known[key]
-                self._checkpoints.pop(key, None)
+                del self._partition_by_key[key]
+                self._cleaned_offset_by_key.pop(key, None)
                 self.uncleanable.pop(key, None)
                 self.retries.pop(key, None)
                 self._update_totals()
         for partition in self._table:
-            self._known.setdefault((partition.topic, partition.index), partition)
+            self._partition_by_key.setdefault((partition.topic, partition.index), partition)
 
-    def _job(self, partition: Partition, cleanable: CleanableRange, rules: CompactionRules, now_ms: int) -> Job:
+    def _make_job(self, partition: Partition, cleanable: CleanableRange, rules: CompactionRules, now_ms: int) -> Job:
         log, settings = partition.log, self._settings
-        below = [segment for segment in log.segments if segment.base_offset < cleanable.first_uncleanable]
+        segments_to_clean = [segment for segment in log.segments if segment.base_offset < cleanable.first_uncleanable]
         index_interval_bytes, index_bytes = log.config.index_limits
         return Job(
             directory=log.directory,
-            segments=[(segment.base_offset, segment.size_bytes) for segment in below],
+            segments=[(segment.base_offset, segment.size_bytes) for segment in segments_to_clean],
             ahead=[
                 (segment.base_offset, segment.size_bytes)
-                for segment in log.segments[len(below) :]
+                for segment in log.segments[len(segments_to_clean) :]
                 if segment.size_bytes
             ],
             first_dirty=cleanable.first_dirty,
@@ -239,7 +243,7 @@ class Cleaner:
         return self.is_current(work) and work.partition.config.compaction is not None
 
     def swap_in(self, work: LogToClean, cleaned: Cleaned, now_ms: int) -> bool:
-        """Swaps one group into the live log; returns False if it no longer fits and the run must be abandoned
+        """Swaps one group into the live log; returns False if the log has changed and the run must be abandoned
         (CMP-30).
         """
         if not self.may_swap(work):
@@ -247,7 +251,7 @@ class Cleaner:
         try:
             removed_files = swap.swap_in(work.partition.log, cleaned)
         except StorageFailed as failure:
-            self._table.storage_failed(failure)
+            self._table.on_storage_failure(failure)
             return False
         if removed_files is None:
             return False
@@ -257,29 +261,33 @@ class Cleaner:
     def on_finished(self, work: LogToClean, run: Finished) -> None:
         """Records a complete run that was swapped in; the caller must then write the `checkpoint` of its root."""
         key = (work.partition.topic, work.partition.index)
-        shortest = self._in_progress.pop(key, run.end_offset)
+        lowest_end_offset = self._in_progress.pop(key, run.end_offset)
         self._table.cleaned.add(run)
         self.retries.pop(key, None)
         self._update_totals()
         if self.is_current(work):
-            self._checkpoints[key] = min(run.end_offset, shortest)
+            self._cleaned_offset_by_key[key] = min(run.end_offset, lowest_end_offset)
 
     def _on_truncated(self, partition: Partition) -> None:
         """Lowers the cleaned offset after a truncation: records that replace the truncated ones are not cleaned
         (CMP-27).
         """
         key, end_offset = (partition.topic, partition.index), partition.log.log_end_offset
-        if self._known.get(key) is not partition:
+        if self._partition_by_key.get(key) is not partition:
             return
         if key in self._in_progress:
             self._in_progress[key] = min(self._in_progress[key], end_offset)
-        if self._checkpoints.get(key, 0) > end_offset:
-            self._checkpoints[key] = end_offset
+        if self._cleaned_offset_by_key.get(key, 0) > end_offset:
+            self._cleaned_offset_by_key[key] = end_offset
             self.roots_to_checkpoint.add(partition.log.root)
 
     def checkpoint(self, root: Path) -> CheckpointBatch:
         """Returns the current content of a root's checkpoint file; only one batch may be written at a time."""
-        offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
+        offsets = {
+            key: offset
+            for key, offset in self._cleaned_offset_by_key.items()
+            if self._partition_by_key[key].log.root == root
+        }
         return CheckpointBatch(root, offsets)
 
     def abandon(self, work: LogToClean) -> None:
@@ -290,7 +298,7 @@ class Cleaner:
         try:
             swap.discard(work.partition.log.directory, work.partition.log.root)
         except StorageFailed as failure:
-            self._table.storage_failed(failure)
+            self._table.on_storage_failure(failure)
 
     def on_failed(self, work: LogToClean, failed: Failed, now_ms: int) -> int | None:
         """Records a failed run and returns the retry delay in milliseconds, if there is a retry.
@@ -311,12 +319,12 @@ class Cleaner:
                     self.uncleanable[key] = failed.reason
             else:
                 cause = OSError(failed.errno, failed.reason)
-                self._table.directory_failed(StorageFailed(work.partition.log.root, cause))
+                self._table.on_directory_failure(StorageFailed(work.partition.log.root, cause))
         self._update_totals()
         return wait_ms
 
-    def _retry(self, before: Retry | None, now_ms: int) -> Retry:
-        failures = before.failures + 1 if before else 1
+    def _retry(self, previous_retry: Retry | None, now_ms: int) -> Retry:
+        failures = previous_retry.failures + 1 if previous_retry else 1
         backoff_ms = self._settings.backoff_ms
         wait_ms = min(backoff_ms << min(failures - 1, DOUBLINGS_MAX), max(RETRY_MS_MAX, backoff_ms))
         return Retry(failures, now_ms, wait_ms)
@@ -328,11 +336,11 @@ class Cleaner:
 
 def _is_as_planned(work: LogToClean) -> bool:
     """False if a truncation removed segments that the run read ahead: then its failure does not indicate damage."""
-    sizes = {segment.base_offset: segment.size_bytes for segment in work.partition.log.segments}
-    return all(sizes.get(base, 0) >= size for base, size in work.job.ahead)
+    size_bytes_by_base = {segment.base_offset: segment.size_bytes for segment in work.partition.log.segments}
+    return all(size_bytes_by_base.get(base, 0) >= size for base, size in work.job.ahead)
 
 
-def _segment_facts(log: Log) -> list[CompactionFacts]:
+def _collect_segment_facts(log: Log) -> list[CompactionFacts]:
     return [
         CompactionFacts(
             segment.base_offset, segment.size_bytes, segment.largest_timestamp, segment.load_first_timestamp

@@ -13,8 +13,8 @@ logger = structlog.get_logger(__name__)
 
 def report(log: Log, damage: DamagedSegment, offset: int) -> int:
     """Returns the error code for a reader at `offset` and logs each damaged position once, because readers retry."""
-    if log.damage_reported != str(damage):
-        log.damage_reported = str(damage)
+    if log.last_reported_damage != str(damage):
+        log.last_reported_damage = str(damage)
         logger.error(
             "log_damage_met",
             topic=log.topic,

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 
-class ReplicatedWaits(Protocol):
+class CommitNotifier(Protocol):
     """Part of a leadership that delayed replications use; implemented by `leadership.Leadership`."""
 
-    def await_commit(self, wait: DelayedReplication, last_offset: int) -> None:
-        """Calls `wait.on_progress` once the high watermark has passed `last_offset`."""
+    def await_commit(self, produce: DelayedReplication, last_offset: int) -> None:
+        """Calls `produce.on_progress` once the high watermark has passed `last_offset`."""
 
 
-class Measured(Protocol):
+class MeasurableLog(Protocol):
     """Part of a log that measures byte ranges for delayed reads."""
 
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
@@ -30,7 +30,7 @@ class Measured(Protocol):
 class WatchedPartition(Protocol):
     """Part of a partition that delayed operations use; implemented by `partition.Partition`."""
 
-    waits: set[DelayedOperation]
+    delayed_operations: set[DelayedOperation]
     high_watermark: int
 
     @property
@@ -40,10 +40,10 @@ class WatchedPartition(Protocol):
     def low_watermark(self) -> int: ...
 
     @property
-    def log(self) -> Measured: ...
+    def log(self) -> MeasurableLog: ...
 
     @property
-    def leadership(self) -> ReplicatedWaits | None: ...
+    def leadership(self) -> CommitNotifier | None: ...
 
 
 def _do_nothing() -> None:
@@ -71,23 +71,23 @@ class DelayedOperation:
         """Ends the operation without calling `wake`, when the connection is closed."""
         self.done = True
         self.wake = _do_nothing
-        self._leave()
+        self._unregister()
 
     def end(self) -> None:
         """Ends the operation and calls `wake`, once."""
         if not self.done:
             self.done = True
-            self._leave()
+            self._unregister()
             wake, self.wake = self.wake, _do_nothing
             wake()
 
     def _register(self, partition: WatchedPartition) -> None:
         self._partitions.append(partition)
-        partition.waits.add(self)
+        partition.delayed_operations.add(self)
 
-    def _leave(self) -> None:
+    def _unregister(self) -> None:
         for partition in self._partitions:
-            partition.waits.discard(self)
+            partition.delayed_operations.discard(self)
         self._partitions.clear()
 
     def on_append(self, readable_bytes: int) -> None:
@@ -96,10 +96,10 @@ class DelayedOperation:
     def on_progress(self, partition: WatchedPartition) -> None:
         """Called when the high watermark or the ISR of a partition has changed."""
 
-    def on_start(self, partition: WatchedPartition) -> None:
+    def on_log_start_advanced(self, partition: WatchedPartition) -> None:
         """Called when the log start offset of a partition has advanced because records were deleted."""
 
-    def on_lost(self, partition: WatchedPartition) -> None:
+    def on_leadership_lost(self, partition: WatchedPartition) -> None:
         """Called when a partition is no longer led here (resigned, deleted, disk failed); ends the operation."""
         self.end()
 
@@ -107,7 +107,7 @@ class DelayedOperation:
 class DelayedRead(DelayedOperation):
     """A read that waits until `missing_bytes` more bytes are readable in all watched partitions together.
 
-    It may watch very many partitions, so an ended read stays registered until its owner calls `leave` at its next turn.
+    It may watch thousands of partitions, so an ended read stays registered until its owner calls `leave`.
     """
 
     __slots__ = ("missing_bytes",)
@@ -127,7 +127,7 @@ class DelayedRead(DelayedOperation):
 
     def leave(self) -> None:
         """Unregisters the read from all partitions."""
-        self._leave()
+        self._unregister()
 
     def on_append(self, readable_bytes: int) -> None:
         self.missing_bytes -= readable_bytes
@@ -135,7 +135,7 @@ class DelayedRead(DelayedOperation):
             self.end()
 
 
-class _Span:
+class _RangeSize:
     """Cached size in bytes of the last measured range of a log, because thousands of readers of a partition request the
     same range.
     """
@@ -143,10 +143,10 @@ class _Span:
     __slots__ = ("_begin", "_bytes", "_end", "_log")
 
     def __init__(self) -> None:
-        self._log: Measured | None = None
+        self._log: MeasurableLog | None = None
         self._begin = self._end = self._bytes = 0
 
-    def bytes_between(self, log: Measured, begin: int, end: int) -> int:
+    def bytes_between(self, log: MeasurableLog, begin: int, end: int) -> int:
         if log is not self._log or begin != self._begin or end != self._end:
             self._bytes = log.bytes_between(begin, end)
             self._log, self._begin, self._end = log, begin, end
@@ -154,8 +154,8 @@ class _Span:
 
 
 # Range that became stable, and range behind an open transaction.
-_stable: Final = _Span()
-_undecided: Final = _Span()
+_stable_range_size: Final = _RangeSize()
+_undecided_range_size: Final = _RangeSize()
 
 
 class DelayedCommittedRead(DelayedRead):
@@ -164,36 +164,42 @@ class DelayedCommittedRead(DelayedRead):
     Bytes count when the last stable offset passes them (TXN-23), which it does only when the high watermark advances.
     """
 
-    __slots__ = ("_blocked", "_fresh_bytes")
+    __slots__ = ("_appended_bytes", "_stable_offset_by_partition")
 
     def __init__(self, wake: Callable[[], object], missing_bytes: int) -> None:
         super().__init__(wake, missing_bytes)
         # Last stable offset of each partition at which an open transaction holds readers back.
-        self._blocked: dict[WatchedPartition, int] = {}
-        self._fresh_bytes = 0
+        self._stable_offset_by_partition: dict[WatchedPartition, int] = {}
+        self._appended_bytes = 0
 
     def watch(self, partition: WatchedPartition) -> None:
         super().watch(partition)
         stable_offset = partition.last_stable_offset
         if stable_offset < partition.high_watermark:
-            self._blocked[partition] = stable_offset
+            self._stable_offset_by_partition[partition] = stable_offset
 
     def on_append(self, readable_bytes: int) -> None:
         """Records the bytes; the following call of `on_progress` for the same partition evaluates them."""
-        self._fresh_bytes = readable_bytes
+        self._appended_bytes = readable_bytes
 
     def on_progress(self, partition: WatchedPartition) -> None:
         if self.done:
             return
-        grown_bytes, self._fresh_bytes = self._fresh_bytes, 0
+        grown_bytes, self._appended_bytes = self._appended_bytes, 0
         stable_offset, high_watermark = partition.last_stable_offset, partition.high_watermark
-        before = self._blocked.pop(partition, -1) if self._blocked else -1
-        if before >= 0:
-            grown_bytes = _stable.bytes_between(partition.log, before, stable_offset) if stable_offset > before else 0
+        previous_offset = (
+            self._stable_offset_by_partition.pop(partition, -1) if self._stable_offset_by_partition else -1
+        )
+        if previous_offset >= 0:
+            grown_bytes = (
+                _stable_range_size.bytes_between(partition.log, previous_offset, stable_offset)
+                if stable_offset > previous_offset
+                else 0
+            )
         elif stable_offset < high_watermark:
-            grown_bytes -= _undecided.bytes_between(partition.log, stable_offset, high_watermark)
+            grown_bytes -= _undecided_range_size.bytes_between(partition.log, stable_offset, high_watermark)
         if stable_offset < high_watermark:
-            self._blocked[partition] = stable_offset
+            self._stable_offset_by_partition[partition] = stable_offset
         if grown_bytes > 0:
             super().on_append(grown_bytes)
 
@@ -205,16 +211,16 @@ class DelayedReplication(DelayedOperation):
     records appended there may be gone, even if this broker leads them again at the end.
     """
 
-    __slots__ = ("_needed", "lost")
+    __slots__ = ("_offset_by_partition", "lost")
 
     def __init__(self, wake: Callable[[], object]) -> None:
         super().__init__(wake)
-        self._needed: dict[WatchedPartition, int] = {}
+        self._offset_by_partition: dict[WatchedPartition, int] = {}
         self.lost: set[WatchedPartition] = set()
 
     def watch(self, partition: WatchedPartition, last_offset: int) -> None:
         """Watches a partition whose high watermark is still at or below `last_offset`."""
-        self._needed[partition] = max(last_offset, self._needed.get(partition, -1))
+        self._offset_by_partition[partition] = max(last_offset, self._offset_by_partition.get(partition, -1))
         leadership = partition.leadership
         if leadership is None:
             self._register(partition)
@@ -223,21 +229,21 @@ class DelayedReplication(DelayedOperation):
 
     @property
     def pending(self) -> bool:
-        return bool(self._needed)
+        return bool(self._offset_by_partition)
 
     def on_progress(self, partition: WatchedPartition) -> None:
-        needed = self._needed.get(partition)
-        if needed is not None and partition.high_watermark > needed:
+        awaited_offset = self._offset_by_partition.get(partition)
+        if awaited_offset is not None and partition.high_watermark > awaited_offset:
             self._complete(partition)
 
-    def on_lost(self, partition: WatchedPartition) -> None:
+    def on_leadership_lost(self, partition: WatchedPartition) -> None:
         self.lost.add(partition)
         self._complete(partition)
 
     def _complete(self, partition: WatchedPartition) -> None:
-        self._needed.pop(partition, None)
-        partition.waits.discard(self)
-        if not self._needed:
+        self._offset_by_partition.pop(partition, None)
+        partition.delayed_operations.discard(self)
+        if not self._offset_by_partition:
             self.end()
 
 

@@ -7,7 +7,7 @@ in-sync replicas have confirmed it, and when a crash cannot restore the records.
 retention run, which drops each segment entirely below the log start (LOG-43).
 
 Log start offsets are written one at a time, off the event loop; all requests during a write share the next one. A
-client that deletes record by record causes one fsync after the other, but never a queue of threads.
+client that deletes records one by one causes consecutive fsyncs, but never a queue of threads.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def delete_before(partition: Partition, offset: int) -> DeletedRecords:
     try:
         log.advance_start(up_to_offset)
     except StorageFailed as failure:
-        partition.storage_failed(failure)
+        partition.on_storage_failure(failure)
         return DeletedRecords(error_codes.KAFKA_STORAGE_ERROR)
     if partition.leadership is not None:
         for fetch in tuple(partition.leadership.fetches):
-            fetch.on_start(partition)
+            fetch.on_log_start_advanced(partition)
     return DeletedRecords(error_codes.NONE, log.log_start_offset)
 
 
@@ -74,8 +74,8 @@ class DurableLogStartOffsets:
     def __init__(self, table: PartitionTable, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
         self._table = table
         self._spawn = spawn
-        self._running: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._current_write: asyncio.Task[None] | None = None
+        self._next_write: asyncio.Task[None] | None = None
         self._roots: set[Path] = set()
 
     def call_when_durable(self, root: Path, callback: Callable[[], object]) -> None:
@@ -89,15 +89,15 @@ class DurableLogStartOffsets:
     async def wait_until_durable(self, roots: Iterable[Path]) -> None:
         """Waits until the current start offsets of the logs in `roots` are on disk or the root is offline."""
         self._roots.update(roots)
-        if self._next is None:
-            self._next = self._spawn(self._write(self._running))
+        if self._next_write is None:
+            self._next_write = self._spawn(self._write(self._current_write))
         # other requests wait for the same write: cancelling one must not cancel it
-        await asyncio.shield(self._next)
+        await asyncio.shield(self._next_write)
 
-    async def _write(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        self._running, self._next = self._next, None
+    async def _write(self, previous_write: asyncio.Task[None] | None) -> None:
+        if previous_write is not None:
+            await asyncio.wait([previous_write])
+        self._current_write, self._next_write = self._next_write, None
         roots, self._roots = self._roots, set()
         while roots:
             batch = self._table.flusher.plan_start_offsets(roots)
@@ -115,12 +115,12 @@ def delete_oldest(table: PartitionTable, partition: Partition, count: int, now_m
     try:
         deleted_paths = partition.log.delete_oldest(count)
     except StorageFailed as failure:
-        table.storage_failed(failure)
+        table.on_storage_failure(failure)
         return False
     table.remove_later(partition, deleted_paths, now_ms)
     if partition.leadership is not None:
         for fetch in tuple(partition.leadership.fetches):
-            fetch.on_start(partition)
+            fetch.on_log_start_advanced(partition)
     return True
 
 
@@ -129,4 +129,4 @@ def roll_active_segment(table: PartitionTable, partition: Partition, now_ms: int
     try:
         partition.log.roll(now_ms)
     except StorageFailed as failure:
-        table.storage_failed(failure)
+        table.on_storage_failure(failure)

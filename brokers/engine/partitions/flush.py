@@ -25,12 +25,12 @@ class FlushBatch:
         dirty: Sequence[Partition],
         roots: Sequence[Path],
         recovery_points: RecoveryPoints,
-        starts: StartOffsetsPlan,
+        start_offsets: StartOffsetsPlan,
         high_watermarks: OffsetFile,
-        storage_failed: Callable[[StorageFailed], None],
+        on_storage_failure: Callable[[StorageFailed], None],
         outdated: set[PartitionKey],
         *,
-        closing: bool = False,
+        is_closing: bool = False,
     ) -> None:
         """Plans the flush.
 
@@ -39,72 +39,72 @@ class FlushBatch:
         """
         self.jobs: list[FlushJob] = []
         self._failures: list[StorageFailed] = []
-        self._storage_failed = storage_failed
+        self._on_storage_failure = on_storage_failure
         self._roots = roots
         flushed = set()
         for partition in dirty:
             try:
-                self.jobs.append(FlushJob(partition.log, closing=closing))
+                self.jobs.append(FlushJob(partition.log, is_closing=is_closing))
                 flushed.add(partition)
             except StorageFailed as failure:
                 self._failures.append(failure)
         # The files get the recovery points that are valid once the fsyncs of this round have succeeded.
-        self._recovery_points: dict[Path, Offsets] = {root: {} for root in roots}
-        self._recovery_file, self._recovery_number = recovery_points.file, recovery_points.file.number()
-        self._owner = recovery_points
-        self._written: set[Path] = set()
+        self._recovery_points_by_root: dict[Path, Offsets] = {root: {} for root in roots}
+        self._recovery_file, self._recovery_number = recovery_points.file, recovery_points.file.next_plan_number()
+        self._recovery_points = recovery_points
+        self._written_roots: set[Path] = set()
         # Logs whose holes are on disk after this round, so that the file names them again, with their recovery points.
-        self._named: list[tuple[Path, PartitionKey, int]] = []
-        self._outdated, self._forgotten = outdated, frozenset(outdated)
-        self.is_whole = False  # True once all files are written
-        self._starts = starts
-        self._high_watermarks: dict[Path, Offsets] = {root: {} for root in roots}
-        self._watermark_file, self._watermark_number = high_watermarks, high_watermarks.number()
+        self._newly_named_logs: list[tuple[Path, PartitionKey, int]] = []
+        self._outdated, self._planned_outdated = outdated, frozenset(outdated)
+        self.is_complete = False  # True once all files are written
+        self._start_offsets = start_offsets
+        self._high_watermarks_by_root: dict[Path, Offsets] = {root: {} for root in roots}
+        self._watermark_file, self._watermark_number = high_watermarks, high_watermarks.next_plan_number()
         for partition in partitions:
             log = partition.log
             key = (partition.topic, partition.index)
-            if log.root not in self._recovery_points:
+            if log.root not in self._recovery_points_by_root:
                 continue
-            point = log.log_end_offset if partition in flushed else log.recovery_point
+            recovery_point = log.log_end_offset if partition in flushed else log.recovery_point
             had_holes = recovery_points.is_omitted(key)
-            if recovery_points.allow_name(key, point):
-                self._recovery_points[log.root][key] = point
+            if recovery_points.allow_name(key, recovery_point):
+                self._recovery_points_by_root[log.root][key] = recovery_point
                 if had_holes:
-                    self._named.append((log.root, key, point))
-            self._high_watermarks[log.root][key] = partition.high_watermark
+                    self._newly_named_logs.append((log.root, key, recovery_point))
+            self._high_watermarks_by_root[log.root][key] = partition.high_watermark
 
     def run(self) -> None:
         """Runs the fsyncs and writes the checkpoint files; failures are kept for `finish`."""
-        failed = {failure.directory for failure in self._failures}
+        failed_roots = {failure.directory for failure in self._failures}
         for job in self.jobs:
-            if job.root in failed:
+            if job.root in failed_roots:
                 continue
             try:
                 job.run()
             except StorageFailed as failure:
-                failed.add(failure.directory)
+                failed_roots.add(failure.directory)
                 self._failures.append(failure)
         for root in self._roots:
-            if root in failed:
+            if root in failed_roots:
                 continue
             try:
-                self._recovery_file.write(self._recovery_number, root, self._recovery_points[root])
-                self._written.add(root)
-                self._starts.write(root)
-                self._watermark_file.write(self._watermark_number, root, self._high_watermarks[root])
+                self._recovery_file.write(self._recovery_number, root, self._recovery_points_by_root[root])
+                self._written_roots.add(root)
+                self._start_offsets.write(root)
+                self._watermark_file.write(self._watermark_number, root, self._high_watermarks_by_root[root])
             except StorageFailed as failure:
                 self._failures.append(failure)
-        self.is_whole = not self._failures
+        self.is_complete = not self._failures
 
     def finish(self) -> None:
         """Raises the recovery points; failed roots go offline, or are written in the next round."""
         for job in self.jobs:
             job.finish()
-        if self.is_whole:
-            self._outdated -= self._forgotten
-        for root, key, point in self._named:
-            if root not in self._written:
-                self._owner.restore_holes(key, point)
-        self._starts.finish()
+        if self.is_complete:
+            self._outdated -= self._planned_outdated
+        for root, key, recovery_point in self._newly_named_logs:
+            if root not in self._written_roots:
+                self._recovery_points.restore_holes(key, recovery_point)
+        self._start_offsets.finish()
         for failure in self._failures:
-            self._storage_failed(failure)
+            self._on_storage_failure(failure)

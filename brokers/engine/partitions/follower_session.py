@@ -24,7 +24,7 @@ SENT: Final = 2  # sent, and not requested again yet
 # High watermark or log start that was not sent in this leader epoch.
 NOT_REPORTED: Final = -1
 # Epoch and end offset if the log knows no epoch up to the follower's.
-UNDEFINED: Final = (-1, -1)
+UNDEFINED_EPOCH: Final = (-1, -1)
 
 # (partition index, current leader epoch, offset, last fetched epoch, log start offset, maximum bytes).
 PartitionRequest = tuple[int, int, int, int, int, int]
@@ -80,11 +80,11 @@ class FollowedPartition(DelayedOperation):
     def on_progress(self, partition: WatchedPartition) -> None:
         self.session.mark_changed(self)
 
-    def on_start(self, partition: WatchedPartition) -> None:
+    def on_log_start_advanced(self, partition: WatchedPartition) -> None:
         self.session.mark_changed(self)
         self.session.complete_pending_fetch()
 
-    def on_lost(self, partition: WatchedPartition) -> None:
+    def on_leadership_lost(self, partition: WatchedPartition) -> None:
         """Makes the partition ready: the next request, or the waiting one, returns the error."""
         if self.state != READY:
             self.session.mark_ready(self)
@@ -101,7 +101,7 @@ class FollowerSession:
         "_changed",
         "_check_at_last_response",
         "_check_before_last_response",
-        "_ready",
+        "_ready_by_owner",
         "_wake",
         "confirmed_check",
         "epoch",
@@ -123,7 +123,7 @@ class FollowerSession:
         self.partitions: dict[Key, FollowedPartition] = {}
         # Ready partitions by owner, in the order of their turns: an owner with many partitions does not delay the
         # others.
-        self._ready: OrderedDict[str, deque[FollowedPartition]] = OrderedDict()
+        self._ready_by_owner: OrderedDict[str, deque[FollowedPartition]] = OrderedDict()
         self._changed: dict[FollowedPartition, None] = {}
         self._wake: Callable[[], object] | None = None
         # True if a changed high watermark must not wait for records (`high_watermark_push`).
@@ -168,17 +168,17 @@ class FollowerSession:
             followed.sent_high_watermark = followed.sent_start_offset = NOT_REPORTED
         followed.request = request
         if isinstance(partition_or_error, int):
-            self._leave(followed)
+            self._unregister(followed)
             self._refuse(followed, partition_or_error)
             return False
         if followed.partition is not partition_or_error:
-            self._leave(followed)
+            self._unregister(followed)
             followed.partition = partition_or_error
             followed.owner = split_internal(partition_or_error.topic)[0] or ""
-        code = self._refusal(partition_or_error, request)
+        code = self._refusal_code(partition_or_error, request)
         if not code:
             followed.diverging = _diverging_epoch(partition_or_error, request)
-            if followed.diverging == UNDEFINED or (
+            if followed.diverging == UNDEFINED_EPOCH or (
                 followed.diverging is None
                 and not partition_or_error.log_start_offset <= request[2] <= partition_or_error.log_end_offset
             ):
@@ -186,7 +186,7 @@ class FollowerSession:
         if code:
             # The partition is not referenced: it may be deleted and recreated here before the follower's next request
             # (REP-32).
-            self._leave(followed)
+            self._unregister(followed)
             self._refuse(followed, code)
             return False
         followed.code = 0
@@ -206,14 +206,14 @@ class FollowerSession:
             self.mark_changed(followed)
         return may_join
 
-    def _refusal(self, partition: Partition, request: PartitionRequest) -> int:
+    def _refusal_code(self, partition: Partition, request: PartitionRequest) -> int:
         leader_epoch = request[1]
         code = partition.refusal(leader_epoch)
         if code:
             return code
         leadership = partition.leadership
         if leadership is None or self.replica not in leadership.followers:
-            # REP-10: the follower is a replica in its own image, so one of the two images is outdated.
+            # REP-10: the follower is a replica in its own image, so either that image or the local one is outdated.
             return error_codes.NOT_LEADER_OR_FOLLOWER if leader_epoch == NO_EPOCH else error_codes.UNKNOWN_LEADER_EPOCH
         if leadership.followers[self.replica].broker_epoch > self.replica_epoch:
             return error_codes.NOT_LEADER_OR_FOLLOWER  # a request of an earlier incarnation
@@ -228,10 +228,10 @@ class FollowerSession:
         """Removes a partition from the session."""
         followed = self.partitions.pop(key, None)
         if followed is not None:
-            self._leave(followed)
+            self._unregister(followed)
             followed.state = SENT  # every queue that contains it skips it
 
-    def _leave(self, followed: FollowedPartition) -> None:
+    def _unregister(self, followed: FollowedPartition) -> None:
         partition = followed.partition
         if partition is not None and partition.leadership is not None:
             partition.leadership.fetches.discard(followed)
@@ -249,9 +249,9 @@ class FollowerSession:
         """Queues a partition to be sent, and completes the waiting request."""
         if followed.state != READY:
             followed.state = READY
-            queue = self._ready.get(followed.owner)
+            queue = self._ready_by_owner.get(followed.owner)
             if queue is None:
-                self._ready[followed.owner] = deque((followed,))
+                self._ready_by_owner[followed.owner] = deque((followed,))
             else:
                 queue.append(followed)
         self.complete_pending_fetch()
@@ -295,16 +295,16 @@ class FollowerSession:
 
     @property
     def has_ready(self) -> bool:
-        return bool(self._ready)
+        return bool(self._ready_by_owner)
 
-    def next_ready(self) -> FollowedPartition | None:
+    def pop_ready(self) -> FollowedPartition | None:
         """Removes and returns the longest ready partition of the next owner, marked as sent; None if none is ready."""
-        ready = self._ready
-        while ready:
-            owner, queue = ready.popitem(last=False)
+        ready_by_owner = self._ready_by_owner
+        while ready_by_owner:
+            owner, queue = ready_by_owner.popitem(last=False)
             followed = queue.popleft()
             if queue:
-                ready[owner] = queue  # behind all others
+                ready_by_owner[owner] = queue  # behind all others
             if followed.state == READY and self.contains(followed):
                 followed.state = SENT
                 return followed
@@ -314,13 +314,13 @@ class FollowerSession:
         """Returns partitions to the front of the queue because they were not sent."""
         for followed in reversed(unsent):
             followed.state = READY
-            queue = self._ready.get(followed.owner)
+            queue = self._ready_by_owner.get(followed.owner)
             if queue is None:
-                queue = self._ready[followed.owner] = deque()
+                queue = self._ready_by_owner[followed.owner] = deque()
             queue.appendleft(followed)
-            self._ready.move_to_end(followed.owner, last=False)
+            self._ready_by_owner.move_to_end(followed.owner, last=False)
 
-    def take_changed(self) -> list[FollowedPartition]:
+    def pop_changed(self) -> list[FollowedPartition]:
         """Returns the marked partitions whose high watermark or log start differs from the last value sent, and clears
         the marks.
         """
@@ -337,7 +337,7 @@ class FollowerSession:
         return result
 
     def mark_idle(self, followed: FollowedPartition) -> None:
-        """Marks a partition from `next_ready` as idle because there is nothing to send."""
+        """Marks a partition from `pop_ready` as idle because there is nothing to send."""
         followed.state = IDLE
 
     def contains(self, followed: FollowedPartition) -> bool:

@@ -17,14 +17,14 @@ from brokers.engine.wire.checksum import crc32c
 
 _UNPACK = layout.HEADER.unpack_from
 # Base offset, length, and after 11 other bytes the last offset delta.
-_PLACE: Final = Struct(">qi11xi")
+_OFFSET_LENGTH_AND_DELTA: Final = Struct(">qi11xi")
 
 
 class CorruptFetch(Exception):
     """The leader's response cannot follow the local log; the message gives the reason."""
 
 
-class LeftBehind(CorruptFetch):
+class FollowerBehindLogStart(CorruptFetch):
     """All local records are below the leader's log start, which is within a batch: the log must restart there (REP-9).
 
     The leader does not know where epochs began among deleted records, so a divergence in them was not detected
@@ -48,13 +48,13 @@ def append_fetched(
         if len(records):
             appended_bytes = _append(partition, records, leader_log_start_offset, now_ms)
         end_offset = log.log_end_offset
-        committed = leader_high_watermark if leader_high_watermark < end_offset else end_offset
-        if committed > partition.high_watermark:
-            partition.follow_high_watermark(committed)
+        high_watermark = leader_high_watermark if leader_high_watermark < end_offset else end_offset
+        if high_watermark > partition.high_watermark:
+            partition.follow_high_watermark(high_watermark)
         if log.log_start_offset < leader_log_start_offset <= partition.high_watermark:
             log.advance_start(leader_log_start_offset)
     except StorageFailed as failure:
-        partition.storage_failed(failure)
+        partition.on_storage_failure(failure)
         raise
     return appended_bytes
 
@@ -64,7 +64,7 @@ def _append(partition: Partition, records: memoryview, leader_log_start_offset: 
     log = partition.log
     batches: list[FollowedBatch] = []
     position, end = 0, len(records)
-    expected = log.log_end_offset
+    expected_offset = log.log_end_offset
     epoch = log.epochs.latest
     fault = ""
     while position < end:
@@ -80,19 +80,24 @@ def _append(partition: Partition, records: memoryview, leader_log_start_offset: 
             break
         if position + size > end:
             break
-        if base_offset < expected and not log.size_bytes and not batches and base_offset + last_delta >= expected:
+        if (
+            base_offset < expected_offset
+            and not log.size_bytes
+            and not batches
+            and base_offset + last_delta >= expected_offset
+        ):
             # The leader's log starts within this batch (LOG-46), and so does the local one: its file begins with the
             # batch.
-            _begin_within(partition, base_offset, now_ms)
-        elif base_offset < expected:
-            if not batches and leader_log_start_offset >= expected:
-                raise LeftBehind(f"all below {expected}, where the leader's log starts")
-            fault = f"a batch at offset {base_offset} where {expected} or more was expected"
+            _restart_within_batch(partition, base_offset, now_ms)
+        elif base_offset < expected_offset:
+            if not batches and leader_log_start_offset >= expected_offset:
+                raise FollowerBehindLogStart(f"all below {expected_offset}, where the leader's log starts")
+            fault = f"a batch at offset {base_offset} where {expected_offset} or more was expected"
             break
         if leader_epoch < epoch or leader_epoch > partition.leader_epoch:
             fault = f"a batch of leader epoch {leader_epoch} after {epoch}, in {partition.leader_epoch}"
             break
-        if crc32c(records[position + layout.CHECKED_FROM : position + size]) != crc:
+        if crc32c(records[position + layout.CRC_COVERED_FROM : position + size]) != crc:
             fault = f"the batch at offset {base_offset} does not match its checksum"
             break
         last_offset = base_offset + last_delta
@@ -100,7 +105,7 @@ def _append(partition: Partition, records: memoryview, leader_log_start_offset: 
         batches.append((size, base_offset, last_offset, max_timestamp, leader_epoch,
                         producer_id, producer_epoch, base_sequence, attributes))
         # fmt: on
-        expected, epoch = last_offset + 1, leader_epoch
+        expected_offset, epoch = last_offset + 1, leader_epoch
         position += size
     if batches:
         append_as_follower(log, records, batches, now_ms)
@@ -111,19 +116,19 @@ def _append(partition: Partition, records: memoryview, leader_log_start_offset: 
     return position
 
 
-def has_holes(records: memoryview, expected: int) -> bool:
-    """True if offsets from `expected` on are missing in these whole batches because the leader's log was compacted."""
+def has_holes(records: memoryview, expected_offset: int) -> bool:
+    """True if these whole batches lack offsets from `expected_offset` on because the leader's log was compacted."""
     position, end = 0, len(records)
     while position < end:
-        base_offset, length, last_delta = _PLACE.unpack_from(records, position)
-        if base_offset > expected:
+        base_offset, length, last_delta = _OFFSET_LENGTH_AND_DELTA.unpack_from(records, position)
+        if base_offset > expected_offset:
             return True
-        expected = base_offset + last_delta + 1
+        expected_offset = base_offset + last_delta + 1
         position += length + layout.LOG_OVERHEAD_BYTES
     return False
 
 
-def _begin_within(partition: Partition, base_offset: int, now_ms: int) -> None:
+def _restart_within_batch(partition: Partition, base_offset: int, now_ms: int) -> None:
     log = partition.log
     log.files.require_free_descriptors(log.root)
     start_offset = log.log_start_offset

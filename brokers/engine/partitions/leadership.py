@@ -1,7 +1,7 @@
 """Leader state of a partition with followers: their progress, the ISR and pending requests (REP-1, REP-11, REP-14,
 REP-26).
 
-A partition with one replica has no such state.
+A partition with a single replica has no `Leadership`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from brokers.engine.partitions.delayed_operations import DelayedOperation, Delay
 from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress, may_join
 
 # Number of pending produces at which ended ones are first removed; later whenever the number left has doubled.
-SWEPT_MIN: Final = 1_024
+SWEEP_COUNT_MIN: Final = 1_024
 
 
 class Leadership:
     """State of one leadership, pure except for pending requests; times are from a monotonic clock.
 
-    `isr` is the ISR in the cluster documents, `proposed` the one that this leader wrote and has not read back: until
-    then members of either count as `in_sync` (REP-24). `fetches` are entries of follower sessions; appends notify them.
+    `isr` is the ISR in the cluster documents. `proposed` is an ISR that this leader wrote and has not read back;
+    meanwhile the members of both count as `in_sync` (REP-24). `fetches` are entries of follower sessions; appends
+    notify them.
     """
 
     __slots__ = (
+        "_delayed_produces",
         "_produce_count",
-        "_produces",
-        "_sweep_at",
+        "_sweep_at_count",
         "epoch_start_offset",
         "fetches",
         "followers",
@@ -48,38 +49,42 @@ class Leadership:
         # True if a leadership check had to wait for followers in this epoch (`leadership_check`).
         self.was_checked = False
         self.fetches: set[DelayedOperation] = set()
-        self._produces: list[tuple[int, int, DelayedReplication]] = []
+        self._delayed_produces: list[tuple[int, int, DelayedReplication]] = []
         self._produce_count = 0
-        self._sweep_at = SWEPT_MIN
+        self._sweep_at_count = SWEEP_COUNT_MIN
 
     # -- followers ----------------------------------------------------------------------------------------------------
 
-    def begin(self, others: tuple[int, ...], isr: tuple[int, ...], epoch_start_offset: int, now_ms: int) -> None:
+    def begin(self, follower_ids: tuple[int, ...], isr: tuple[int, ...], epoch_start_offset: int, now_ms: int) -> None:
         """Begins a leader epoch without knowledge of any follower (REP-26)."""
-        self.followers = {replica: FollowerProgress(caught_up_ms=now_ms if replica in isr else 0) for replica in others}
+        self.followers = {
+            replica: FollowerProgress(caught_up_ms=now_ms if replica in isr else 0) for replica in follower_ids
+        }
         self.epoch_start_offset = epoch_start_offset
         self.proposed = None
         self.was_checked = False
-        self.confirm(others, isr)
+        self.confirm(follower_ids, isr)
 
-    def confirm(self, others: tuple[int, ...], isr: tuple[int, ...]) -> None:
+    def confirm(self, follower_ids: tuple[int, ...], isr: tuple[int, ...]) -> None:
         """Sets the followers and the ISR from the cluster documents, in the same leader epoch."""
-        known = self.followers
-        if len(known) != len(others) or any(replica not in known for replica in others):
-            self.followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
+        previous_progress = self.followers
+        if len(previous_progress) != len(follower_ids) or any(
+            replica not in previous_progress for replica in follower_ids
+        ):
+            self.followers = {replica: previous_progress.get(replica) or FollowerProgress() for replica in follower_ids}
         self.isr = isr
-        self._count()
+        self._update_in_sync()
 
     def propose(self, isr: tuple[int, ...] | None) -> None:
         """Sets the ISR that this leader is writing, None once the documents were read again."""
         self.proposed = isr
-        self._count()
+        self._update_in_sync()
 
-    def _count(self) -> None:
+    def _update_in_sync(self) -> None:
         proposed = self.proposed
         self.in_sync = self.isr if proposed is None else tuple({*self.isr, *proposed})
 
-    def candidates(self, high_watermark: int, start_offset: int = UNKNOWN_OFFSET) -> list[int]:
+    def isr_candidates(self, high_watermark: int, start_offset: int = UNKNOWN_OFFSET) -> list[int]:
         """Returns the followers outside the ISR that may join it (REP-23); the caller checks whether they are alive."""
         return [
             replica
@@ -89,7 +94,7 @@ class Leadership:
 
     # -- progress -----------------------------------------------------------------------------------------------------
 
-    def committed(self, end_offset: int) -> int:
+    def committed_offset(self, end_offset: int) -> int:
         """Returns the lowest end offset of the ISR, of its proposed members, and of followers about to be proposed
         (REP-11).
         """
@@ -114,17 +119,17 @@ class Leadership:
 
     # -- pending requests ---------------------------------------------------------------------------------------------
 
-    def await_commit(self, wait: DelayedReplication, last_offset: int) -> None:
-        if len(self._produces) >= self._sweep_at:
-            self._produces = [entry for entry in self._produces if not entry[2].done]
-            heapify(self._produces)
-            self._sweep_at = max(SWEPT_MIN, 2 * len(self._produces))
+    def await_commit(self, produce: DelayedReplication, last_offset: int) -> None:
+        if len(self._delayed_produces) >= self._sweep_at_count:
+            self._delayed_produces = [entry for entry in self._delayed_produces if not entry[2].done]
+            heapify(self._delayed_produces)
+            self._sweep_at_count = max(SWEEP_COUNT_MIN, 2 * len(self._delayed_produces))
         self._produce_count += 1
-        heappush(self._produces, (last_offset, self._produce_count, wait))
+        heappush(self._delayed_produces, (last_offset, self._produce_count, produce))
 
     def pop_committed(self, high_watermark: int) -> list[DelayedReplication]:
         """Removes and returns the produces that wait for an offset below the high watermark; some may have ended."""
-        produces = self._produces
+        produces = self._delayed_produces
         result: list[DelayedReplication] = []
         while produces and produces[0][0] < high_watermark:
             result.append(heappop(produces)[2])
@@ -132,6 +137,6 @@ class Leadership:
 
     def delayed_operations(self) -> list[DelayedOperation]:
         """Returns all pending operations, which must be notified of the end of the leadership."""
-        result: list[DelayedOperation] = [*self.fetches, *(wait for _, _, wait in self._produces)]
-        self._produces = []
+        result: list[DelayedOperation] = [*self.fetches, *(produce for _, _, produce in self._delayed_produces)]
+        self._delayed_produces = []
         return result

@@ -1,5 +1,5 @@
-"""Check that this broker still leads: every in-sync follower must confirm it, because any of them may be the leader by
-now and commit records alone (decision 76).
+"""Check that this broker still leads a partition: every in-sync follower must confirm it, because any of them may have
+become the leader and commit records alone (decision 76).
 
 A follower that became the leader, or learned of one, stops fetching from this broker before it acts in the later epoch.
 So once each of them has fetched in the current epoch after the check began, nothing was committed elsewhere before the
@@ -62,7 +62,7 @@ class LeadershipChecks:
         elif leadership is not None:
             newest = waiting[-1].number
             leadership.was_checked = True
-            for followed in sorted(_followed_in_epoch(partition, leadership), key=_replica):
+            for followed in sorted(_followed_in_epoch(partition, leadership), key=_replica_of):
                 if followed.session.replica in leadership.in_sync:
                     if followed.state == IDLE:
                         leadership.followers[followed.session.replica].record_caught_up(followed.session.fetched_ms)
@@ -125,5 +125,5 @@ def _followed_in_epoch(partition: Partition, leadership: Leadership) -> Iterator
             yield followed
 
 
-def _replica(followed: FollowedPartition) -> int:
+def _replica_of(followed: FollowedPartition) -> int:
     return followed.session.replica

@@ -10,7 +10,7 @@ from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.records import error_codes
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
-from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp
+from brokers.engine.storage.lookups import FoundRecord, find_first_at_or_after, find_greatest_timestamp
 from brokers.engine.storage.segment import DamagedSegment
 
 LATEST: Final = -1
@@ -19,11 +19,11 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 # First ListOffsets version that supports a special timestamp (LOG-25).
-TIMESTAMP_FROM: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+FIRST_VERSION_BY_TIMESTAMP: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 # First versions with the leader epoch, and with OFFSET_NOT_AVAILABLE.
-EPOCH_FROM: Final = 4
-NOT_AVAILABLE_FROM: Final = 5
+LEADER_EPOCH_VERSION_MIN: Final = 4
+NOT_AVAILABLE_VERSION_MIN: Final = 5
 LEADER_NOT_AVAILABLE: Final = 5
 
 
@@ -34,41 +34,46 @@ def list_offsets(
     isolation: int,
     version: int,
     current_leader_epoch: int = NO_EPOCH,
-    wait: bool = True,
+    may_wait: bool = True,
 ) -> ListedOffset:
-    """Returns the offset for a timestamp (LOG-25, LOG-26), without leader epoch before version 4; `wait` as in
+    """Returns the offset for a timestamp (LOG-25, LOG-26), without leader epoch before version 4; `may_wait` as in
     `Partition.read`.
     """
-    if timestamp < 0 and version < TIMESTAMP_FROM.get(timestamp, version + 1):
+    if timestamp < 0 and version < FIRST_VERSION_BY_TIMESTAMP.get(timestamp, version + 1):
         return ListedOffset(error_codes.UNSUPPORTED_VERSION)
     code = partition.refusal(current_leader_epoch)
     if code:
         return ListedOffset(code)
     limit = partition.limit(isolation)
     # The previous leader may have returned a higher high watermark to clients than is known here (LOG-28).
-    lags = partition.high_watermark < partition.epoch_start_offset and isolation != LOG_END
-    not_yet = ListedOffset(error_codes.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_FROM else LEADER_NOT_AVAILABLE)
-    if lags and timestamp == LATEST:
-        return not_yet
+    is_behind = partition.high_watermark < partition.epoch_start_offset and isolation != LOG_END
+    unavailable = ListedOffset(
+        error_codes.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_VERSION_MIN else LEADER_NOT_AVAILABLE
+    )
+    if is_behind and timestamp == LATEST:
+        return unavailable
     try:
-        result = find(partition.log, timestamp, limit, partition.leader_epoch, wait)
+        result = find_record(partition.log, timestamp, limit, partition.leader_epoch, may_wait)
     except NotCached as missing:
         return ListedOffset(error_codes.NONE, uncached=missing.uncached)
     except StorageFailed as failure:
-        partition.storage_failed(failure)
+        partition.on_storage_failure(failure)
         return ListedOffset(error_codes.KAFKA_STORAGE_ERROR)
     except DamagedSegment as found_damage:
         return ListedOffset(damage.report(partition.log, found_damage, partition.log.log_start_offset))
     if result is None:
-        return not_yet if lags else ListedOffset(error_codes.NONE)
+        return unavailable if is_behind else ListedOffset(error_codes.NONE)
     return ListedOffset(
-        error_codes.NONE, result.timestamp_ms, result.offset, result.leader_epoch if version >= EPOCH_FROM else -1
+        error_codes.NONE,
+        result.timestamp_ms,
+        result.offset,
+        result.leader_epoch if version >= LEADER_EPOCH_VERSION_MIN else -1,
     )
 
 
-def find(log: Log, timestamp: int, limit_offset: int, leader_epoch: int, wait: bool) -> FoundRecord | None:
+def find_record(log: Log, timestamp: int, limit_offset: int, leader_epoch: int, may_wait: bool) -> FoundRecord | None:
     """Returns the record for a timestamp if it is below `limit_offset`, else None. Raises StorageFailed, and without
-    `wait` NotCached.
+    `may_wait` NotCached.
     """
     if timestamp == LATEST:
         return FoundRecord(-1, limit_offset, leader_epoch)
@@ -77,7 +82,7 @@ def find(log: Log, timestamp: int, limit_offset: int, leader_epoch: int, wait: b
     if timestamp == LATEST_TIERED:
         return None
     if timestamp == MAX_TIMESTAMP:
-        at_or_after = greatest_timestamp(log, wait)
+        at_or_after = find_greatest_timestamp(log, may_wait)
     else:
-        at_or_after = first_at_or_after(log, timestamp, wait)
+        at_or_after = find_first_at_or_after(log, timestamp, may_wait)
     return at_or_after if at_or_after is not None and at_or_after.offset < limit_offset else None

@@ -30,24 +30,25 @@ class RootLoader:
         root: LogRoot,
         files: OpenFiles,
         config: TopicConfig,
-        storage_failed: Callable[[StorageFailed], None],
+        on_storage_failure: Callable[[StorageFailed], None],
         now_ms: int,
     ) -> None:
         """Reads the checkpoint files. Raises StorageFailed."""
         self._root = root
         self._files = files
         self._config = config
-        self._storage_failed = storage_failed
+        self._on_storage_failure = on_storage_failure
         self._now_ms = now_ms
         self._unreadable: dict[str, str] = {}
         unreadable = self._unreadable
-        self._recovery_points = checkpoints.known_offsets(root.path, checkpoints.RECOVERY_POINTS, unreadable)
-        self._start_offsets = checkpoints.known_offsets(root.path, checkpoints.LOG_START_OFFSETS, unreadable)
-        self._high_watermarks = checkpoints.known_offsets(root.path, checkpoints.HIGH_WATERMARKS, unreadable)
-        self._cleaned = checkpoints.known_offsets(root.path, checkpoints.CLEANED_OFFSETS, unreadable)
-        self._dense_from = checkpoints.dense_from(root.path, self._recovery_points)
+        self._recovery_points = checkpoints.read_offsets_or_empty(root.path, checkpoints.RECOVERY_POINTS, unreadable)
+        self._start_offsets = checkpoints.read_offsets_or_empty(root.path, checkpoints.LOG_START_OFFSETS, unreadable)
+        self._high_watermarks = checkpoints.read_offsets_or_empty(root.path, checkpoints.HIGH_WATERMARKS, unreadable)
+        self._cleaned = checkpoints.read_offsets_or_empty(root.path, checkpoints.CLEANED_OFFSETS, unreadable)
+        self._dense_from = checkpoints.dense_offset_by_log(root.path, self._recovery_points)
         self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
-        # After a crash, a new log of such a name would get the offsets that these files contain for an earlier log.
+        # Logs that these files name: after a crash, a new log with one of these names would get the offsets of an
+        # earlier log.
         self.listed = self.checkpointed | self._high_watermarks.keys()
         self.has_lowered_recovery_point = False
 
@@ -68,12 +69,12 @@ class RootLoader:
         for on_disk in found_partitions:
             key = (on_disk.topic, on_disk.partition)
             try:
-                yield key, self._open(on_disk, key, report)
+                yield key, self._open_log(on_disk, key, report)
             except OldFormat as refusal:
                 report.refused.append((on_disk.topic, on_disk.partition, str(refusal)))
-                yield key, self._refused(on_disk)
+                yield key, self._create_refused(on_disk)
 
-    def _open(self, on_disk: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
+    def _open_log(self, on_disk: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
         recovery_point = self._recovery_points.get(key, 0)
         log, loaded = load_log(
             on_disk.directory,
@@ -93,7 +94,7 @@ class RootLoader:
         if key in self._recovery_points or key in self._cleaned:
             # The log was verified before, or holes left by compaction cannot be distinguished from others.
             log.hole_offset = NO_HOLE
-        partition = self._partition(on_disk, log)
+        partition = self._create_partition(on_disk, log)
         checkpointed = self._high_watermarks.get(key, 0)
         partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)
         return partition
@@ -109,7 +110,7 @@ class RootLoader:
         has_no_topic_id = partition.topic_id == NO_TOPIC_ID and not partition.offline
         return has_no_topic_id and has_content and not was_flushed and self._root.was_used_by_penstock
 
-    def _refused(self, on_disk: FoundPartition) -> Partition:
+    def _create_refused(self, on_disk: FoundPartition) -> Partition:
         """Returns an offline partition that answers every call with KAFKA_STORAGE_ERROR; nothing is written to its
         directory.
         """
@@ -122,12 +123,12 @@ class RootLoader:
             self._config.log,
             now_ms=self._now_ms,
         )
-        partition = self._partition(on_disk, log)
+        partition = self._create_partition(on_disk, log)
         partition.fail()
         return partition
 
-    def _partition(self, on_disk: FoundPartition, log: Log) -> Partition:
-        return Partition(log, on_disk.topic_id, self._config, self._storage_failed)
+    def _create_partition(self, on_disk: FoundPartition, log: Log) -> Partition:
+        return Partition(log, on_disk.topic_id, self._config, self._on_storage_failure)
 
 
 def assign_topic_id(partition: Partition, topic_id: bytes) -> None:
@@ -135,6 +136,6 @@ def assign_topic_id(partition: Partition, topic_id: bytes) -> None:
     try:
         write_topic_id(Path(partition.log.directory), topic_id, partition.log.root)
     except StorageFailed as failure:
-        partition.storage_failed(failure)
+        partition.on_storage_failure(failure)
         raise
     partition.topic_id = topic_id

@@ -22,33 +22,33 @@ from brokers.engine.storage.flushing import is_durable, needs_flush
 FLUSHED_LOGS_MAX: Final = 64
 
 
-class FlushDue:
+class FlushSchedule:
     """Tracks since when each log has unflushed records; clean and deleted logs are forgotten."""
 
     def __init__(self) -> None:
         self._dirty_since_ms: dict[PartitionKey, tuple[int, int]] = {}
 
-    def due(self, partitions: Iterable[Partition], now_ms: int, logs_max: int) -> list[Partition]:
-        """Returns the logs with `flush.messages` unflushed records, or with one that is `flush.ms` old.
+    def find_due_logs(self, partitions: Iterable[Partition], now_ms: int, logs_max: int) -> list[Partition]:
+        """Returns the logs with `flush.messages` unflushed records, or with an unflushed record that is `flush.ms` old.
 
         If there are more than `logs_max`, those that have waited longest are returned.
         """
         result: list[tuple[int, Partition]] = []
-        known, self._dirty_since_ms = self._dirty_since_ms, {}
+        previous_since, self._dirty_since_ms = self._dirty_since_ms, {}
         for partition in partitions:
             config, log = partition.config, partition.log
-            waiting = log.log_end_offset - log.recovery_point
-            if not config.flushes or not waiting:
+            unflushed_records = log.log_end_offset - log.recovery_point
+            if not config.flushes or not unflushed_records:
                 continue
             key = (partition.topic, partition.index)
             # If the log was flushed in between, its unflushed records are newer.
-            point, since_ms = known.get(key, (-1, now_ms))
-            if point != log.recovery_point:
+            recovery_point, since_ms = previous_since.get(key, (-1, now_ms))
+            if recovery_point != log.recovery_point:
                 since_ms = now_ms
             self._dirty_since_ms[key] = (log.recovery_point, since_ms)
-            if waiting >= config.flush_messages or now_ms - since_ms >= config.flush_ms:
+            if unflushed_records >= config.flush_messages or now_ms - since_ms >= config.flush_ms:
                 result.append((since_ms, partition))
-        result.sort(key=lambda due: due[0])
+        result.sort(key=lambda candidate: candidate[0])
         return [partition for _, partition in result[:logs_max]]
 
 
@@ -65,9 +65,9 @@ class LogFlusher:
         partitions: Mapping[PartitionKey, Partition],
         files: OpenFiles,
         *,
-        online: Callable[[], list[Path]],
-        directory_failed: Callable[[StorageFailed], None],
-        storage_failed: Callable[[StorageFailed], None],
+        online_roots: Callable[[], list[Path]],
+        on_directory_failure: Callable[[StorageFailed], None],
+        on_storage_failure: Callable[[StorageFailed], None],
     ) -> None:
         self.recovery_points = RecoveryPoints(roots)
         self.outdated: set[PartitionKey] = set()
@@ -76,17 +76,17 @@ class LogFlusher:
         )
         self._partitions = partitions
         self._files = files
-        self._online = online
-        self._directory_failed = directory_failed
-        self._storage_failed = storage_failed
-        self._flush_from = 0
-        self._starts = StartOffsets(roots)
+        self._online_roots = online_roots
+        self._on_directory_failure = on_directory_failure
+        self._on_storage_failure = on_storage_failure
+        self._next_flush_number = 0
+        self._start_offsets = StartOffsets(roots)
         self._high_watermarks = HighWatermarks(roots)
-        self._due = FlushDue()
+        self._flush_schedule = FlushSchedule()
         # Logs that a stop has closed early, while the broker still serves requests.
-        self._closed: set[Partition] = set()
+        self._closed_partitions: set[Partition] = set()
         # Roots whose recovery point file still names logs that got holes.
-        self._holed: set[Path] = set()
+        self._roots_with_new_holes: set[Path] = set()
 
     def _online_partitions(self) -> list[Partition]:
         return [partition for partition in self._partitions.values() if not partition.offline]
@@ -101,39 +101,38 @@ class LogFlusher:
         partitions = self._online_partitions()
         dirty = [partition for partition in partitions if needs_flush(partition.log)]
         if len(dirty) > logs_max:
-            start = self._flush_from % len(dirty)
-            self._flush_from = start + logs_max
+            start = self._next_flush_number % len(dirty)
+            self._next_flush_number = start + logs_max
             dirty = (dirty[start:] + dirty[:start])[:logs_max]
         return self._flush_batch(partitions, dirty)
 
     def plan_due_flush(self, now_ms: int) -> FlushBatch | None:
-        """Plans a flush of the logs whose topics require one by now (`flush.messages`, `flush.ms`), None if there are
-        none.
+        """Plans a flush of the logs for which `flush.messages` or `flush.ms` is reached, None if there are none.
 
         Called every second; the batch is used like that of `plan_flush`.
         """
         if not self.topics_may_require_flushes:
             return None
         partitions = self._online_partitions()
-        dirty = self._due.due(partitions, now_ms, FLUSHED_LOGS_MAX)
+        dirty = self._flush_schedule.find_due_logs(partitions, now_ms, FLUSHED_LOGS_MAX)
         return self._flush_batch(partitions, dirty) if dirty else None
 
     def _flush_batch(
-        self, partitions: list[Partition], dirty: list[Partition], *, closing: bool = False, final: bool = False
+        self, partitions: list[Partition], dirty: list[Partition], *, is_closing: bool = False, is_final: bool = False
     ) -> FlushBatch:
-        roots = self._online()
-        starts = self._starts.plan(partitions, roots)
+        roots = self._online_roots()
+        start_offsets = self._start_offsets.plan(partitions, roots)
         self._high_watermarks.invalidate()
         return FlushBatch(
             partitions,
             dirty,
             roots,
             self.recovery_points,
-            starts,
+            start_offsets,
             self._high_watermarks.file,
-            self._directory_failed if final else self._storage_failed,
+            self._on_directory_failure if is_final else self._on_storage_failure,
             self.outdated,
-            closing=closing,
+            is_closing=is_closing,
         )
 
     def record_holes(self, partition: Partition) -> None:
@@ -144,19 +143,19 @@ class LogFlusher:
         """
         log = partition.log
         if self.recovery_points.record_holes((partition.topic, partition.index), log.log_end_offset):
-            self._holed.add(log.root)
+            self._roots_with_new_holes.add(log.root)
 
     def persist_holes(self) -> None:
         """Writes the recovery point files of all noted logs, one file per root."""
-        while self._holed:
-            root = self._holed.pop()
+        while self._roots_with_new_holes:
+            root = self._roots_with_new_holes.pop()
             try:
                 self.recovery_points.write(root, self._partitions)
             except StorageFailed as failure:
                 if failure.is_transient and self._files.close_some():
-                    self._holed.add(root)
+                    self._roots_with_new_holes.add(root)
                 else:
-                    self._directory_failed(failure)
+                    self._on_directory_failure(failure)
 
     def plan_high_watermarks(self) -> HighWatermarksBatch | None:
         """Plans a write of high watermarks that changed since the last call, None if none did.
@@ -173,11 +172,13 @@ class LogFlusher:
 
     def plan_high_watermarks_in_steps(self) -> Generator[None, None, HighWatermarksBatch | None]:
         """Runs `plan_high_watermarks` in steps."""
-        number = self._high_watermarks.file.number()
-        moved = yield from self._high_watermarks.plan_in_steps(tuple(self._partitions.items()), self._online())
-        if not moved:
+        number = self._high_watermarks.file.next_plan_number()
+        changed_offsets = yield from self._high_watermarks.plan_in_steps(
+            tuple(self._partitions.items()), self._online_roots()
+        )
+        if not changed_offsets:
             return None
-        return HighWatermarksBatch(self._high_watermarks, number, moved, self._storage_failed)
+        return HighWatermarksBatch(self._high_watermarks, number, changed_offsets, self._on_storage_failure)
 
     def plan_checkpoints(self) -> FlushBatch | None:
         """Plans a write of checkpoint files without the `outdated` partitions, None if there are none."""
@@ -188,7 +189,7 @@ class LogFlusher:
 
         Otherwise the next start would take more records for durable, or for deleted, than is true.
         """
-        batch = self._flush_batch(self._online_partitions(), [], final=True)
+        batch = self._flush_batch(self._online_partitions(), [], is_final=True)
         batch.run()
         batch.finish()
         # A new set: a batch in progress does not know about later deletions.
@@ -196,30 +197,32 @@ class LogFlusher:
 
     def plan_start_offsets(self, roots: Iterable[Path]) -> StartOffsetsBatch:
         """Plans a durable write of the current start offsets of the logs in `roots` (LOG-46)."""
-        online = [root for root in self._online() if root in set(roots)]
-        return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self._storage_failed)
+        online = [root for root in self._online_roots() if root in set(roots)]
+        return StartOffsetsBatch(
+            online, self._start_offsets.plan(self._partitions.values(), online), self._on_storage_failure
+        )
 
     # -- at a stop ----------------------------------------------------------------------------------------------------
 
     def plan_early_close(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch | None:
         """Closes some of the logs that are not led here and plans their flush, None if none is left.
 
-        Called when this broker follows no leader any more, so that `close` has less to wait for. A log that is written
+        Called after this broker has stopped following leaders, so that `close` takes less time. A log that is written
         to afterwards is closed again.
         """
-        followed = [
+        unclosed_partitions = [
             partition
             for partition in self._online_partitions()
-            if not (partition.is_leader or partition in self._closed)
+            if not (partition.is_leader or partition in self._closed_partitions)
         ]
-        chosen = followed[:logs_max]
-        if not chosen:
+        partitions_to_close = unclosed_partitions[:logs_max]
+        if not partitions_to_close:
             return None
-        for partition in chosen:
+        for partition in partitions_to_close:
             self._close(partition)
-        self._closed.update(chosen)
-        dirty = [partition for partition in chosen if not (partition.offline or is_durable(partition.log))]
-        return self._flush_batch(self._online_partitions(), dirty, closing=True)
+        self._closed_partitions.update(partitions_to_close)
+        dirty = [partition for partition in partitions_to_close if not (partition.offline or is_durable(partition.log))]
+        return self._flush_batch(self._online_partitions(), dirty, is_closing=True)
 
     def close(self) -> None:
         """Closes every log and makes it durable; waits for the disk."""
@@ -232,18 +235,22 @@ class LogFlusher:
         try:
             partition.log.close()
         except StorageFailed as failure:
-            self._directory_failed(failure)
+            self._on_directory_failure(failure)
 
     def _is_closed(self, partition: Partition) -> bool:
-        return partition in self._closed and is_durable(partition.log)
+        return partition in self._closed_partitions and is_durable(partition.log)
 
     def _flush_closed(self) -> None:
         """Flushes all logs that are not durable, some at a time because each takes descriptors."""
-        waiting = [partition for partition in self._partitions.values() if not is_durable(partition.log)]
-        for at in range(0, max(len(waiting), 1), FLUSHED_LOGS_MAX):
+        partitions_to_flush = [partition for partition in self._partitions.values() if not is_durable(partition.log)]
+        for start in range(0, max(len(partitions_to_flush), 1), FLUSHED_LOGS_MAX):
             online = self._online_partitions()
-            dirty = [partition for partition in waiting[at : at + FLUSHED_LOGS_MAX] if not partition.offline]
-            batch = self._flush_batch(online, dirty, closing=True, final=True)
+            dirty = [
+                partition
+                for partition in partitions_to_flush[start : start + FLUSHED_LOGS_MAX]
+                if not partition.offline
+            ]
+            batch = self._flush_batch(online, dirty, is_closing=True, is_final=True)
             batch.run()
             batch.finish()
             for partition in dirty:

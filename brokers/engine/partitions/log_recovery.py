@@ -23,10 +23,10 @@ class RecoveredTable(Protocol):
     files: OpenFiles
     flusher: LogFlusher
 
-    def directory_failed(self, failure: StorageFailed) -> None:
+    def on_directory_failure(self, failure: StorageFailed) -> None:
         """Takes a root and all its partitions offline."""
 
-    def storage_failed(self, failure: StorageFailed) -> None:
+    def on_storage_failure(self, failure: StorageFailed) -> None:
         """Takes the root offline, unless the failure is transient."""
 
     def root_of(self, partition: Partition) -> LogRoot | None:
@@ -50,11 +50,11 @@ class LogRecovery:
 
     def load(self, root: LogRoot, report: RecoveryReport, now_ms: int) -> None:
         """Loads the logs of one root, and adds damaged and duplicate logs to the report."""
-        loader = RootLoader(root, self._table.files, self._config, self._table.storage_failed, now_ms)
+        loader = RootLoader(root, self._table.files, self._config, self._table.on_storage_failure, now_ms)
         self._table.flusher.outdated |= loader.listed
         for key, partition in loader.load(report):
             self._table.flusher.outdated.discard(key)
-            if key in self._partitions and not self._keep_further(partition, self._partitions[key], report):
+            if key in self._partitions and not self._keep_longer(partition, self._partitions[key], report):
                 continue
             self._partitions[key] = partition
             if loader.is_left_by_power_cut(key, partition):
@@ -67,32 +67,33 @@ class LogRecovery:
         if loader.has_lowered_recovery_point:
             self._table.flusher.checkpoint_recovery_points()
 
-    def _keep_further(self, loaded: Partition, existing: Partition, report: RecoveryReport) -> bool:
-        """Keeps the log that goes further and renames the other directory as a stray. Returns True if `found` is kept.
+    def _keep_longer(self, loaded: Partition, existing: Partition, report: RecoveryReport) -> bool:
+        """Keeps the log with the later epoch or end offset and renames the other directory as a stray. Returns True if
+        `loaded` is kept.
 
         A duplicate arises from a copied directory, or from a log that was replaced while its disk was offline.
         """
-        further = _progress(loaded) > _progress(existing)
-        shorter, longer = (existing, loaded) if further else (loaded, existing)
+        is_longer = _election_rank(loaded) > _election_rank(existing)
+        shorter, longer = (existing, loaded) if is_longer else (loaded, existing)
         directory, root = shorter.log.directory, self._table.root_of(shorter)
         key = (existing.topic, existing.index)
-        if further:  # this state was recorded for the log that is replaced
+        if is_longer:  # this state was recorded for the log that is replaced
             self._unidentified.discard(key)
             self._table.flusher.recovery_points.forget(key)
         for segment in shorter.log.segments:
             segment.file.retire()
         if shorter.offline or root is None:
-            return further
+            return is_longer
         try:
             stray = root.mark_stray(directory)
         except StorageFailed as failure:
-            self._table.directory_failed(failure)
-            return further
+            self._table.on_directory_failure(failure)
+            return is_longer
         description = f"{longer.log.directory} holds the same partition and goes further; renamed to {Path(stray).name}"
         report.damages.append((*key, Damage(directory, -1, shorter.log.log_end_offset, description)))
-        return further
+        return is_longer
 
 
-def _progress(partition: Partition) -> tuple[bool, int, int]:
+def _election_rank(partition: Partition) -> tuple[bool, int, int]:
     """Sort key of two logs of one partition, as in an election: leader epoch, then end offset."""
     return not partition.offline, partition.log.epochs.latest, partition.log.log_end_offset

@@ -33,11 +33,11 @@ def free_idle_memory(partitions: Partitions) -> Iterator[None]:
         yield
 
 
-def keep_min_isr(partitions: Iterable[Partition], keeps: bool) -> None:
-    """Sets whether partitions commit nothing while fewer replicas are in sync than their topics want, and commits
-    records that were held back before.
+def set_keeps_min_isr(partitions: Iterable[Partition], keeps_min_isr: bool) -> None:
+    """Sets whether partitions commit nothing while fewer replicas are in sync than their topics require, and then
+    commits the records that may be committed.
     """
     for partition in partitions:
-        partition.keeps_min_isr = keeps
+        partition.keeps_min_isr = keeps_min_isr
         if partition.is_leader:
             partition.advance_high_watermark()

@@ -19,43 +19,43 @@ Offsets = dict[PartitionKey, int]
 
 
 class OffsetFile:
-    """A checkpoint file of one name in each root; `number` is called in the table's thread, `write` in any."""
+    """One checkpoint file per root; `next_plan_number` is called in the table's thread, `write` in any thread."""
 
     def __init__(self, name: str, roots: Sequence[Path]) -> None:
         self._name = name
         self._lock = Lock()
-        self._planned = 0
-        self._written = dict.fromkeys(roots, 0)
+        self._last_plan_number = 0
+        self._written_number_by_root = dict.fromkeys(roots, 0)
 
-    def number(self) -> int:
+    def next_plan_number(self) -> int:
         """Returns the number of a new plan."""
-        self._planned += 1
-        return self._planned
+        self._last_plan_number += 1
+        return self._last_plan_number
 
     def write(self, number: int, root: Path, offsets: Mapping[PartitionKey, int], *, durable: bool = True) -> None:
         """Writes the file unless a later plan was written. Raises StorageFailed.
 
         Without `durable` the write is much faster and survives a killed process, but not a power cut.
         """
-        lines = checkpoints.render_lines((topic, index, offset) for (topic, index), offset in offsets.items())
+        content = checkpoints.render_lines((topic, index, offset) for (topic, index), offset in offsets.items())
         with self._lock:
-            if number > self._written[root]:
-                write_atomically(root / self._name, lines, root, durable=durable)
-                self._written[root] = number
+            if number > self._written_number_by_root[root]:
+                write_atomically(root / self._name, content, root, durable=durable)
+                self._written_number_by_root[root] = number
 
 
 class HighWatermarks:
     """Writes `replication-offset-checkpoint` between two flushes.
 
     After a crash high watermarks restart from the file: consumers of a leader wait until its followers have confirmed
-    the rest again.
+    the later records again.
     """
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.file = OffsetFile(checkpoints.HIGH_WATERMARKS, roots)
-        self._last: dict[Path, Offsets] = {}
+        self._last_planned_offsets: dict[Path, Offsets] = {}
         # True if a flush wrote the files while a plan was being made.
-        self._is_disturbed = False
+        self._was_file_written = False
 
     def plan_in_steps(
         self, partitions: Iterable[tuple[PartitionKey, Partition]], roots: Iterable[Path]
@@ -65,20 +65,22 @@ class HighWatermarks:
         Yields after each partition: high watermarks only rise, and slightly outdated ones do no harm.
         """
         result: dict[Path, Offsets] = {root: {} for root in roots}
-        self._is_disturbed = False
+        self._was_file_written = False
         for key, partition in partitions:
             offsets = result.get(partition.log.root)
             if offsets is not None and not partition.offline:
                 offsets[key] = partition.high_watermark
             yield
-        moved = {root: offsets for root, offsets in result.items() if self._last.get(root) != offsets}
-        self._last = {} if self._is_disturbed else result
-        return moved
+        changed_offsets = {
+            root: offsets for root, offsets in result.items() if self._last_planned_offsets.get(root) != offsets
+        }
+        self._last_planned_offsets = {} if self._was_file_written else result
+        return changed_offsets
 
     def invalidate(self) -> None:
         """Records that the files were written by a flush and no longer match the last plan."""
-        self._last = {}
-        self._is_disturbed = True
+        self._last_planned_offsets = {}
+        self._was_file_written = True
 
 
 class HighWatermarksBatch:
@@ -88,19 +90,19 @@ class HighWatermarksBatch:
         self,
         owner: HighWatermarks,
         number: int,
-        moved: Mapping[Path, Offsets],
-        storage_failed: Callable[[StorageFailed], None],
+        changed_offsets: Mapping[Path, Offsets],
+        on_storage_failure: Callable[[StorageFailed], None],
     ) -> None:
         """Plans the write. `number` is from the beginning of the planning: plans that began later take precedence."""
         self._owner = owner
         self._file = owner.file
         self._number = number
-        self._moved = moved
-        self._storage_failed = storage_failed
+        self._changed_offsets = changed_offsets
+        self._on_storage_failure = on_storage_failure
         self._failures: list[StorageFailed] = []
 
     def run(self) -> None:
-        for root, offsets in self._moved.items():
+        for root, offsets in self._changed_offsets.items():
             try:
                 self._file.write(self._number, root, offsets)
             except StorageFailed as failure:
@@ -110,4 +112,4 @@ class HighWatermarksBatch:
         """Reports the roots that could not be written: they go offline, or are written in the next round."""
         for failure in self._failures:
             self._owner.invalidate()
-            self._storage_failed(failure)
+            self._on_storage_failure(failure)

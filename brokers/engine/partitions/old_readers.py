@@ -16,7 +16,7 @@ from brokers.engine.partitions.results import ReadResult
 from brokers.engine.records import error_codes
 from brokers.engine.records.batch import scan_headers
 from brokers.engine.records.compression import Oversized, Undecodable
-from brokers.engine.records.conversion import ConversionBudget, UnsupportedCodec, from_batches
+from brokers.engine.records.conversion import ConversionBudget, UnsupportedCodec, convert_to_messages
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.files import FileSlice, StorageFailed, storage_errors
 
@@ -46,7 +46,7 @@ def read_messages(
         return Converted(error_codes.NONE)
     try:
         batches = os.pread(file_slice.fd, file_slice.length, file_slice.position)
-        records = from_batches(batches, magic, first_offset, budget)
+        records = convert_to_messages(batches, magic, first_offset, budget)
         skipped_to = -1 if records else max((header.next_offset for _, header in scan_headers(batches)), default=-1)
         return Converted(error_codes.NONE, records, skipped_to=skipped_to)
     except OSError as error:
@@ -60,10 +60,10 @@ def read_messages(
 
 
 def read_whole_batches(
-    partition: Partition, offset: int, max_bytes: int, *, min_one_batch: bool, wait: bool = True
+    partition: Partition, offset: int, max_bytes: int, *, min_one_batch: bool, may_wait: bool = True
 ) -> ReadResult:
     """Reads like `Partition.read`, but omits a first batch over the limit without `min_one_batch` (WIRE-28)."""
-    result = partition.read(offset, max_bytes, min_one_batch=min_one_batch, wait=wait)
+    result = partition.read(offset, max_bytes, min_one_batch=min_one_batch, may_wait=may_wait)
     records = result.slice
     if records is not None and records.length > max_bytes and not min_one_batch:
         records.release()
@@ -71,7 +71,7 @@ def read_whole_batches(
     return result
 
 
-def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms: int) -> tuple[int, list[int]]:
+def list_segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms: int) -> tuple[int, list[int]]:
     """Returns (error code, at most `count_max` base offsets of segments last written at or before `timestamp`), newest
     first (LOG-29).
 
@@ -93,7 +93,7 @@ def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms
                 written_ms = int(path.stat().st_mtime * 1000) if segment.size_bytes else segment.created_ms
             candidates.append((max(segment.base_offset, log.log_start_offset), written_ms))
     except StorageFailed as failure:
-        partition.storage_failed(failure)
+        partition.on_storage_failure(failure)
         return error_codes.KAFKA_STORAGE_ERROR, []
     if log.active.size_bytes:
         candidates.append((log.log_end_offset, now_ms))

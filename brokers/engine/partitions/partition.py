@@ -14,7 +14,7 @@ from brokers.engine.capacity.room import DISK_SHORT_MESSAGE, UNBOUNDED, UNMEASUR
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.delayed_operations import DelayedOperation
 from brokers.engine.partitions.leadership import Leadership
-from brokers.engine.partitions.progress import effective_minimum
+from brokers.engine.partitions.progress import effective_min_insync_replicas
 from brokers.engine.partitions.results import AppendResult, ReadResult
 from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.partitions.verification import NO_TXN_ID, check_transactional, duplicate_result
@@ -42,6 +42,7 @@ class Partition:
 
     __slots__ = (
         "config",
+        "delayed_operations",
         "disk",
         "epoch_start_offset",
         "high_watermark",
@@ -55,23 +56,22 @@ class Partition:
         "leadership",
         "log",
         "offline",
+        "on_storage_failure",
         "replicas",
         "room",
-        "storage_failed",
         "topic",
         "topic_id",
-        "waits",
     )
 
     def __init__(
-        self, log: Log, topic_id: bytes, config: TopicConfig, storage_failed: Callable[[StorageFailed], None]
+        self, log: Log, topic_id: bytes, config: TopicConfig, on_storage_failure: Callable[[StorageFailed], None]
     ) -> None:
         self.log = log
         self.topic = log.topic
         self.index = log.index
         self.topic_id = topic_id
         self.config = config
-        self.storage_failed = storage_failed
+        self.on_storage_failure = on_storage_failure
         # Storage limit of the instance and free space of the disk; set before the partition is led.
         self.room: StorageRoom = UNBOUNDED
         self.disk: DiskSpace = UNMEASURED_DISK
@@ -88,7 +88,7 @@ class Partition:
         # True if nothing is committed while fewer replicas are in sync than the topic wants (DEC-11).
         self.keeps_min_isr = False
         self.leadership: Leadership | None = None
-        self.waits: set[DelayedOperation] = set()
+        self.delayed_operations: set[DelayedOperation] = set()
 
     # -- offsets and sizes --------------------------------------------------------------------------------------------
 
@@ -139,9 +139,9 @@ class Partition:
 
         `now_ms` is from a monotonic clock, here and in `update_follower_fetch_state`.
         """
-        begins = not self.is_leader or leader_epoch > self.leader_epoch
-        if begins:
-            self.log.epochs.begin(leader_epoch, self.log.log_end_offset)
+        is_new_epoch = not self.is_leader or leader_epoch > self.leader_epoch
+        if is_new_epoch:
+            self.log.epochs.assign_unsaved(leader_epoch, self.log.log_end_offset)
             self.epoch_start_offset = self.log.log_end_offset
             self.leader_epoch = leader_epoch
         self.leader = leader
@@ -149,18 +149,18 @@ class Partition:
         self.isr = isr
         self.is_leader = True
         self.is_follower = False
-        others = tuple([replica for replica in replicas if replica != leader])
+        follower_ids = tuple([replica for replica in replicas if replica != leader])
         leadership = self.leadership
-        if others and leadership is None:
+        if follower_ids and leadership is None:
             leadership = self.leadership = Leadership()
-            begins = True
+            is_new_epoch = True
         if leadership is not None:
-            if begins:
-                leadership.begin(others, isr, self.epoch_start_offset, now_ms)
+            if is_new_epoch:
+                leadership.begin(follower_ids, isr, self.epoch_start_offset, now_ms)
             else:
-                leadership.confirm(others, isr)
+                leadership.confirm(follower_ids, isr)
         self.advance_high_watermark()
-        if not others:
+        if not follower_ids:
             self.leadership = None
 
     def become_follower(self, leader_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], leader: int) -> None:
@@ -179,18 +179,18 @@ class Partition:
         self._end_delayed_operations()
 
     def fail(self) -> None:
-        """Takes the partition offline: every call answers KAFKA_STORAGE_ERROR from now on."""
+        """Takes the partition offline: every later call returns KAFKA_STORAGE_ERROR."""
         self.offline = True
         self._end_delayed_operations()
 
     def _end_delayed_operations(self) -> None:
-        for wait in tuple(self.waits):
-            wait.on_lost(self)
+        for operation in tuple(self.delayed_operations):
+            operation.on_leadership_lost(self)
         leadership = self.leadership
         if leadership is not None:
             self.leadership = None
-            for wait in leadership.delayed_operations():
-                wait.on_lost(self)
+            for operation in leadership.delayed_operations():
+                operation.on_leadership_lost(self)
 
     def update_follower_fetch_state(
         self, replica: int, replica_epoch: int, offset: int, start_offset: int, now_ms: int
@@ -204,14 +204,14 @@ class Partition:
         follower = None if leadership is None else leadership.followers.get(replica)
         if leadership is None or follower is None:
             return False
-        deleted = start_offset > follower.start_offset
+        has_deleted_records = start_offset > follower.start_offset
         follower.update_fetch_state(offset, start_offset, self.log.log_end_offset, now_ms, replica_epoch)
         if self.high_watermark < self.log.log_end_offset:
             self.advance_high_watermark()
-        if deleted and self.waits:
-            for wait in tuple(self.waits):
-                wait.on_progress(self)
-        return replica not in leadership.in_sync and replica in leadership.candidates(
+        if has_deleted_records and self.delayed_operations:
+            for operation in tuple(self.delayed_operations):
+                operation.on_progress(self)
+        return replica not in leadership.in_sync and replica in leadership.isr_candidates(
             self.high_watermark, self.log.log_start_offset
         )
 
@@ -222,35 +222,37 @@ class Partition:
             self.advance_high_watermark()
 
     def advance_high_watermark(self) -> None:
-        """Advances the high watermark to what the followers' progress allows (REP-11) and notifies pending
+        """Advances the high watermark as far as the followers' progress allows (REP-11) and notifies pending
         operations.
         """
-        before = self.high_watermark
+        previous_high_watermark = self.high_watermark
         leadership = self.leadership
         end_offset = self.log.log_end_offset
-        reached = end_offset if leadership is None else leadership.committed(end_offset)
-        if reached <= before or (self.keeps_min_isr and leadership is not None and not self.has_enough_replicas()):
+        high_watermark = end_offset if leadership is None else leadership.committed_offset(end_offset)
+        if high_watermark <= previous_high_watermark or (
+            self.keeps_min_isr and leadership is not None and not self.has_enough_replicas()
+        ):
             return
-        self.high_watermark = reached
+        self.high_watermark = high_watermark
         if leadership is not None:
-            for produce in leadership.pop_committed(reached):
+            for produce in leadership.pop_committed(high_watermark):
                 produce.on_progress(self)
             for fetch in tuple(leadership.fetches):
                 fetch.on_progress(self)
-        if self.waits:
-            self._notify_readers(before, reached)
+        if self.delayed_operations:
+            self._notify_readers(previous_high_watermark, high_watermark)
 
-    def follow_high_watermark(self, reached: int) -> None:
+    def follow_high_watermark(self, high_watermark: int) -> None:
         """Advances a follower's high watermark, and notifies the clients that wait for records here."""
-        before, self.high_watermark = self.high_watermark, reached
-        if self.waits:
-            self._notify_readers(before, reached)
+        previous_high_watermark, self.high_watermark = self.high_watermark, high_watermark
+        if self.delayed_operations:
+            self._notify_readers(previous_high_watermark, high_watermark)
 
-    def _notify_readers(self, before: int, reached: int) -> None:
-        readable_bytes = self.log.bytes_between(before, reached)
-        for wait in tuple(self.waits):
-            wait.on_append(readable_bytes)
-            wait.on_progress(self)
+    def _notify_readers(self, previous_high_watermark: int, high_watermark: int) -> None:
+        readable_bytes = self.log.bytes_between(previous_high_watermark, high_watermark)
+        for operation in tuple(self.delayed_operations):
+            operation.on_append(readable_bytes)
+            operation.on_progress(self)
 
     # -- produce ------------------------------------------------------------------------------------------------------
 
@@ -283,7 +285,7 @@ class Partition:
             if acks == -1 and not self.has_enough_replicas():
                 return AppendResult(error_codes.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
             rules = self.config.batch_rules
-            check = check_batch if prechecked is None else prechecked.checked
+            check = check_batch if prechecked is None else prechecked.check
             checked = check(records, size, rules, now_ms, budget)
         except BatchRejected as fault:
             return AppendResult(
@@ -298,7 +300,7 @@ class Partition:
             if refusal_or_duplicate is not None:
                 return refusal_or_duplicate
         elif producer_id >= 0:
-            duplicate_or_error = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
+            duplicate_or_error = log.producers.check_sequence(producer_id, producer_epoch, base_sequence, last_delta)
             if isinstance(duplicate_or_error, CachedBatch):
                 return duplicate_result(duplicate_or_error, log.log_start_offset)
             if duplicate_or_error != error_codes.NONE:
@@ -306,13 +308,13 @@ class Partition:
         room = self.room
         if self.disk.is_short and room.is_bounded:
             self.disk.refused += 1
-            return self._refused(error_codes.POLICY_VIOLATION, DISK_SHORT_MESSAGE)
+            return self._refusal_result(error_codes.POLICY_VIOLATION, DISK_SHORT_MESSAGE)
         code = room.spend(len(checked[0]) * (len(self.replicas) or 1))
         if code:
-            return self._refused(code, room.refusal_message(code))
+            return self._refusal_result(code, room.refusal_message(code))
         return self.write(checked, now_ms)
 
-    def _refused(self, code: int, message: str) -> AppendResult:
+    def _refusal_result(self, code: int, message: str) -> AppendResult:
         return AppendResult(code, log_start_offset=self.log.log_start_offset, error_message=message)
 
     def write(self, checked: CheckedBatch, now_ms: int) -> AppendResult:
@@ -322,7 +324,7 @@ class Partition:
         try:
             base_offset = log.append(data, last_delta, max_timestamp, self.leader_epoch, now_ms)
         except StorageFailed as failure:
-            self.storage_failed(failure)
+            self.on_storage_failure(failure)
             return AppendResult(error_codes.KAFKA_STORAGE_ERROR)
         last_offset = base_offset + last_delta
         producers = log.producers
@@ -340,13 +342,13 @@ class Partition:
         leadership = self.leadership
         if leadership is None:
             self.high_watermark = last_offset + 1
-            if self.waits:
-                for wait in tuple(self.waits):
-                    wait.on_append(size)
-                    wait.on_progress(self)
+            if self.delayed_operations:
+                for operation in tuple(self.delayed_operations):
+                    operation.on_append(size)
+                    operation.on_progress(self)
         else:
-            for wait in tuple(leadership.fetches):
-                wait.on_append(size)
+            for operation in tuple(leadership.fetches):
+                operation.on_append(size)
             self.advance_high_watermark()
         stamped_ms = now_ms if self.config.batch_rules.log_append_time else -1
         return AppendResult(0, base_offset, stamped_ms, log.log_start_offset, None, size, last_offset)
@@ -355,7 +357,7 @@ class Partition:
         """True if |ISR| >= min(min.insync.replicas, RF), required before an acks=-1 append and before its response
         (REP-12).
         """
-        return len(self.isr) >= effective_minimum(self.config.min_insync_replicas, len(self.replicas))
+        return len(self.isr) >= effective_min_insync_replicas(self.config.min_insync_replicas, len(self.replicas))
 
     # -- fetch and offsets --------------------------------------------------------------------------------------------
 
@@ -367,12 +369,12 @@ class Partition:
         min_one_batch: bool,
         isolation: int = 0,
         current_leader_epoch: int = -1,
-        wait: bool = True,
+        may_wait: bool = True,
         from_follower: bool = False,
     ) -> ReadResult:
         """Reads whole batches from `fetch_offset` on, about `max_bytes`; with `min_one_batch` the first in any case.
 
-        Without `wait`, the result may be `uncached` instead of waiting for the disk. With `from_follower` a replica
+        Without `may_wait`, the result may be `uncached` instead of waiting for the disk. With `from_follower` a replica
         that does not lead is read, too.
         """
         code = self.refusal(current_leader_epoch)
@@ -383,11 +385,11 @@ class Partition:
             return ReadResult(error_codes.OFFSET_OUT_OF_RANGE)
         limit = self.high_watermark if isolation == 0 else self.limit(isolation)
         try:
-            result = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch, wait=wait)
+            result = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch, may_wait=may_wait)
         except NotCached as missing:
             return ReadResult(0, uncached=missing.uncached)
         except StorageFailed as failure:
-            self.storage_failed(failure)
+            self.on_storage_failure(failure)
             return ReadResult(error_codes.KAFKA_STORAGE_ERROR)
         except DamagedSegment as found_damage:
             return ReadResult(damage.report(log, found_damage, fetch_offset))
@@ -404,9 +406,9 @@ class Partition:
             return self.log.log_end_offset
         return self.high_watermark if isolation == READ_UNCOMMITTED else self.last_stable_offset
 
-    def disk_failed(self, error: OSError) -> None:
+    def report_disk_failure(self, error: OSError) -> None:
         """Reports a disk error that another reader of this log met; the partition goes offline with its disk."""
-        self.storage_failed(StorageFailed(self.log.root, error))
+        self.on_storage_failure(StorageFailed(self.log.root, error))
 
     def end_offset_for_epoch(self, leader_epoch: int, current_leader_epoch: int = -1) -> tuple[int, int, int]:
         """Returns (error code, epoch, end offset) of the largest known epoch <= `leader_epoch` (LOG-31)."""
@@ -420,8 +422,8 @@ class Partition:
         if self.offline:
             return error_codes.KAFKA_STORAGE_ERROR
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
-            older = current_leader_epoch < self.leader_epoch
-            return error_codes.FENCED_LEADER_EPOCH if older else error_codes.UNKNOWN_LEADER_EPOCH
+            is_older = current_leader_epoch < self.leader_epoch
+            return error_codes.FENCED_LEADER_EPOCH if is_older else error_codes.UNKNOWN_LEADER_EPOCH
         return error_codes.NONE if self.is_leader else error_codes.NOT_LEADER_OR_FOLLOWER
 
     def check(self) -> None:

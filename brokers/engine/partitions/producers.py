@@ -11,7 +11,7 @@ from brokers.engine.partitions.results import Uncached
 from brokers.engine.records import error_codes
 from brokers.engine.storage.files import FileSlice, NotCached, StorageFailed
 from brokers.engine.storage.producer_state import NO_SEQUENCE
-from brokers.engine.storage.transactions import aborted_within
+from brokers.engine.storage.transactions import find_aborted
 
 # (topic key, partition index) → (producer id, first offset) of aborted transactions.
 AbortedByPartition = dict[tuple[bytes, int], list[tuple[int, int]]]
@@ -46,19 +46,19 @@ def known_producers(partition: Partition) -> list[KnownProducer]:
 
 
 def list_aborted(
-    listed: AbortedByPartition, key: bytes, partition: Partition, offset: int, records: FileSlice, wait: bool
+    listed: AbortedByPartition, key: bytes, partition: Partition, offset: int, records: FileSlice, may_wait: bool
 ) -> tuple[int, FileSlice | None, Uncached | None]:
     """Adds the aborted transactions for `records`, read from `offset` on, to `listed`.
 
     Returns (error code, records, uncached file) as a read does. If the list cannot be read, `records` are released.
     """
     try:
-        listed[key, partition.index] = aborted_within(partition.log, offset, records, wait)
+        listed[key, partition.index] = find_aborted(partition.log, offset, records, may_wait)
     except NotCached as missing:
         records.release()
         return error_codes.NONE, None, missing.uncached
     except StorageFailed as failure:
         records.release()
-        partition.storage_failed(failure)
+        partition.on_storage_failure(failure)
         return error_codes.KAFKA_STORAGE_ERROR, None, None
     return error_codes.NONE, records, None

@@ -66,7 +66,7 @@ class FollowerProgress:
             self.keeps_up = False
 
 
-def effective_minimum(min_insync_replicas: int, replication_factor: int) -> int:
+def effective_min_insync_replicas(min_insync_replicas: int, replication_factor: int) -> int:
     """Returns min(min.insync.replicas, RF): a topic with one replica is never refused for lack of a second (REP-13)."""
     return min(min_insync_replicas, replication_factor)
 

@@ -23,37 +23,37 @@ class RecoveryPoints:
     def __init__(self, roots: Sequence[Path]) -> None:
         self.file = OffsetFile(checkpoints.RECOVERY_POINTS, roots)
         # End offset of the last hole, for logs that neither the file nor a plan for it may name.
-        self._holes: dict[PartitionKey, int] = {}
+        self._hole_end_by_key: dict[PartitionKey, int] = {}
 
     def record_holes(self, key: PartitionKey, end_offset: int) -> bool:
         """Records holes below `end_offset`; returns True if the file may name the log and must be written at once."""
-        is_named = key not in self._holes
-        self._holes[key] = end_offset
+        is_named = key not in self._hole_end_by_key
+        self._hole_end_by_key[key] = end_offset
         return is_named
 
     def is_omitted(self, key: PartitionKey) -> bool:
         """True if the file does not name the log because of its holes."""
-        return key in self._holes
+        return key in self._hole_end_by_key
 
-    def allow_name(self, key: PartitionKey, point: int) -> bool:
+    def allow_name(self, key: PartitionKey, recovery_point: int) -> bool:
         """Returns True if a plan may name the log with this recovery point, and then forgets the recorded holes."""
-        end_offset = self._holes.get(key)
+        end_offset = self._hole_end_by_key.get(key)
         if end_offset is None:
             return True
-        if point < end_offset:
+        if recovery_point < end_offset:
             return False
-        del self._holes[key]
+        del self._hole_end_by_key[key]
         return True
 
     def restore_holes(self, key: PartitionKey, end_offset: int) -> None:
         """Records holes below `end_offset` again, because the file that `allow_name` allowed to name the log was not
         written.
         """
-        self._holes[key] = max(self._holes.get(key, end_offset), end_offset)
+        self._hole_end_by_key[key] = max(self._hole_end_by_key.get(key, end_offset), end_offset)
 
     def forget(self, key: PartitionKey) -> None:
         """Forgets a deleted log."""
-        self._holes.pop(key, None)
+        self._hole_end_by_key.pop(key, None)
 
     def write(self, root: Path, partitions: Mapping[PartitionKey, Partition]) -> None:
         """Writes the current recovery points so that they survive a killed process. Raises StorageFailed.
@@ -65,4 +65,4 @@ class RecoveryPoints:
             log = partition.log
             if log.root == root and not partition.offline and self.allow_name(key, log.recovery_point):
                 offsets[key] = log.recovery_point
-        self.file.write(self.file.number(), root, offsets, durable=False)
+        self.file.write(self.file.next_plan_number(), root, offsets, durable=False)

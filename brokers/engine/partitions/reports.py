@@ -44,15 +44,18 @@ class DirectoryState(NamedTuple):
 
 
 def directory_states(
-    roots: tuple[Path, ...], partitions: Iterable[Partition], offline: Mapping[Path, str]
+    roots: tuple[Path, ...], partitions: Iterable[Partition], offline_reason_by_root: Mapping[Path, str]
 ) -> list[DirectoryState]:
-    """Returns the state of every root in the order of the configuration; `offline` has the reasons by path."""
-    counts = dict.fromkeys(roots, 0)
-    sizes = dict.fromkeys(roots, 0)
+    """Returns the state of every root in the order of the configuration."""
+    partition_count_by_root = dict.fromkeys(roots, 0)
+    size_bytes_by_root = dict.fromkeys(roots, 0)
     for partition in partitions:
-        counts[partition.log.root] += 1
-        sizes[partition.log.root] += partition.log.size_bytes
-    return [DirectoryState(root, counts[root], sizes[root], offline.get(root)) for root in roots]
+        partition_count_by_root[partition.log.root] += 1
+        size_bytes_by_root[partition.log.root] += partition.log.size_bytes
+    return [
+        DirectoryState(root, partition_count_by_root[root], size_bytes_by_root[root], offline_reason_by_root.get(root))
+        for root in roots
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Results of partition calls: named tuples of integers, of which the hot path allocates only one per request."""
+"""Results of partition calls: named tuples of integers; the hot path allocates one per request."""
 
 from __future__ import annotations
 

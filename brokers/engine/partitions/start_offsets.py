@@ -47,20 +47,20 @@ class StartOffsetsPlan:
         logs: Sequence[tuple[Log, int]],
     ) -> None:
         self._file = file
-        self._number = file.number()
+        self._number = file.next_plan_number()
         self._offsets = offsets
         self._logs = logs
-        self._written: set[Path] = set()
+        self._written_roots: set[Path] = set()
 
     def write(self, root: Path) -> None:
         """Writes the file of one root durably, unless a later plan was written. Raises StorageFailed."""
         self._file.write(self._number, root, self._offsets[root])
-        self._written.add(root)
+        self._written_roots.add(root)
 
     def finish(self) -> None:
         """Records in the logs which start offsets are on disk."""
         for log, offset in self._logs:
-            if log.root in self._written:
+            if log.root in self._written_roots:
                 log.on_start_offset_durable(offset)
 
 
@@ -68,11 +68,11 @@ class StartOffsetsBatch:
     """One write of the files of some roots; `run` in any thread, then `finish` in the table's thread."""
 
     def __init__(
-        self, roots: Sequence[Path], plan: StartOffsetsPlan, storage_failed: Callable[[StorageFailed], None]
+        self, roots: Sequence[Path], plan: StartOffsetsPlan, on_storage_failure: Callable[[StorageFailed], None]
     ) -> None:
         self._roots = roots
         self._plan = plan
-        self._storage_failed = storage_failed
+        self._on_storage_failure = on_storage_failure
         self._failures: list[StorageFailed] = []
 
     def run(self) -> None:
@@ -86,5 +86,5 @@ class StartOffsetsBatch:
         """Reports failed roots, which go offline; returns those whose write must be repeated."""
         self._plan.finish()
         for failure in self._failures:
-            self._storage_failed(failure)
+            self._on_storage_failure(failure)
         return [failure.directory for failure in self._failures if failure.is_transient]

@@ -54,20 +54,20 @@ class PartitionTable:
 
     def __init__(self, settings: StorageSettings) -> None:
         self.settings = settings
-        self.files = OpenFiles(settings.open_files_max, self.storage_failed)
+        self.files = OpenFiles(settings.open_files_max, self.on_storage_failure)
         self.offline_directories: dict[Path, str] = {}
         self._roots = [LogRoot(path) for path in settings.roots]
         self._partitions: dict[PartitionKey, Partition] = {}
         self.recompresses = False  # True if a topic may require another codec than the producer's
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-        self._removals = Removals(self.storage_failed)
+        self._removals = Removals(self.on_storage_failure)
         self.flusher = LogFlusher(
             settings.roots,
             self._partitions,
             self.files,
-            online=lambda: [root.path for root in self._online()],
-            directory_failed=self.directory_failed,
-            storage_failed=self.storage_failed,
+            online_roots=lambda: [root.path for root in self._online_roots()],
+            on_directory_failure=self.on_directory_failure,
+            on_storage_failure=self.on_storage_failure,
         )
         self.cleaned = CleanerTotals()
         self._next_retention_ms = self._next_expiry_ms = 0
@@ -101,16 +101,16 @@ class PartitionTable:
         if it is transient: a root must neither be served in part nor start empty.
         """
         report = RecoveryReport()
-        recovery = LogRecovery(self, self._partitions, self._unidentified, self._config({}))
+        recovery = LogRecovery(self, self._partitions, self._unidentified, self._parse_config({}))
         for root in self._roots:
             try:
-                root.open(self.settings.broker_id, self.settings.cluster_id)
+                root.lock_and_claim(self.settings.broker_id, self.settings.cluster_id)
                 report.clean &= root.clean
                 recovery.load(root, report, now_ms)
             except StorageFailed as failure:
                 if failure.is_transient:
                     raise
-                self.directory_failed(failure)
+                self.on_directory_failure(failure)
         self._require_online_root()
         report.partitions = len(self._partitions)
         return report
@@ -122,28 +122,28 @@ class PartitionTable:
         for partition in self:
             partition.resign()
         self.flusher.close()
-        for root in self._online():
+        for root in self._online_roots():
             try:
                 root.mark_clean(broker_epoch)
             except StorageFailed as failure:
-                self.directory_failed(failure)
+                self.on_directory_failure(failure)
         for root in self._roots:
             root.unlock()
 
-    def _config(self, config: Mapping[str, str]) -> TopicConfig:
+    def _parse_config(self, config: Mapping[str, str]) -> TopicConfig:
         key = tuple(sorted(config.items()))
-        view = self._configs.get(key)
-        if view is None:
+        topic_config = self._configs.get(key)
+        if topic_config is None:
             if len(self._configs) >= CONFIGS_CACHED_MAX:
                 self._configs.clear()
-            view = self._configs[key] = parse(config, self.settings.defaults)
-            self.recompresses = self.recompresses or view.batch_rules.codec is not None
-            self.flusher.topics_may_require_flushes = self.flusher.topics_may_require_flushes or view.flushes
-        return view
+            topic_config = self._configs[key] = parse(config, self.settings.defaults)
+            self.recompresses = self.recompresses or topic_config.batch_rules.codec is not None
+            self.flusher.topics_may_require_flushes = self.flusher.topics_may_require_flushes or topic_config.flushes
+        return topic_config
 
     # -- disks --------------------------------------------------------------------------------------------------------
 
-    def directory_failed(self, failure: StorageFailed) -> None:
+    def on_directory_failure(self, failure: StorageFailed) -> None:
         """Takes a root and all its partitions offline (LOG-3)."""
         if failure.directory in self.offline_directories:
             return
@@ -152,18 +152,18 @@ class PartitionTable:
             if partition.log.root == failure.directory:
                 partition.fail()
 
-    def storage_failed(self, failure: StorageFailed) -> None:
+    def on_storage_failure(self, failure: StorageFailed) -> None:
         """Takes the root offline, unless the failure is transient."""
         if failure.is_transient:
             self.files.record_shortage(failure)
         else:
-            self.directory_failed(failure)
+            self.on_directory_failure(failure)
 
-    def _online(self) -> list[LogRoot]:
+    def _online_roots(self) -> list[LogRoot]:
         return [root for root in self._roots if root.path not in self.offline_directories]
 
     def _require_online_root(self) -> None:
-        if not self._online():
+        if not self._online_roots():
             raise NoUsableDirectory("; ".join(f"{path}: {why}" for path, why in self.offline_directories.items()))
 
     def directories(self) -> list[DirectoryState]:
@@ -179,15 +179,15 @@ class PartitionTable:
         """Returns the size of all logs in bytes."""
         return sum(partition.log.size_bytes for partition in self._partitions.values())
 
-    def maintain(self, now_ms: int, *, removing: bool = True) -> None:
-        """Runs retention, producer expiry, closing of idle descriptors and, with `removing`, delayed removals.
+    def maintain(self, now_ms: int, *, removes_files: bool = True) -> None:
+        """Runs retention, producer expiry, closing of idle descriptors and, with `removes_files`, delayed removals.
 
         Called every few seconds. Raises NoUsableDirectory when the last root is offline (LOG-3).
         """
-        for _ in self.maintenance(now_ms, removing=removing):
+        for _ in self.maintenance(now_ms, removes_files=removes_files):
             pass
 
-    def maintenance(self, now_ms: int, *, removing: bool = True) -> Iterator[None]:
+    def maintenance(self, now_ms: int, *, removes_files: bool = True) -> Iterator[None]:
         """Runs `maintain` in steps; partitions may be added and removed between them."""
         self._require_online_root()
         if not 0 < self._next_retention_ms - now_ms <= self.settings.retention_interval_ms:  # or the clock was set back
@@ -196,7 +196,7 @@ class PartitionTable:
         if not 0 < self._next_expiry_ms - now_ms <= PRODUCER_EXPIRY_INTERVAL_MS:
             self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
             yield from maintenance.expire_producers(self._partitions, now_ms)
-        if removing and (removals := self.plan_removals(now_ms)) is not None:
+        if removes_files and (removals := self.plan_removals(now_ms)) is not None:
             removals.run()
             removals.finish()
         self.files.close_idle()
@@ -213,7 +213,7 @@ class PartitionTable:
         try:
             deleted_paths = partition.log.apply_retention(partition.high_watermark, now_ms)
         except StorageFailed as failure:
-            self.storage_failed(failure)
+            self.on_storage_failure(failure)
             return
         self.remove_later(partition, deleted_paths, now_ms)
         if deleted_paths and not partition.is_leader:
@@ -225,7 +225,7 @@ class PartitionTable:
 
     def plan_removals(self, now_ms: int) -> RemovalBatch | None:
         """Returns the files whose delay is over, used like a flush; None if there are none."""
-        return self._removals.due(now_ms)
+        return self._removals.pop_due(now_ms)
 
     # -- brokers ------------------------------------------------------------------------------------------------------
 
@@ -258,18 +258,18 @@ class PartitionTable:
         or if the failure is transient.
         """
         partition = self._get_or_create(topic, index, topic_id, config, now_ms, role.is_known, was_led=leader_epoch > 0)
-        me = self.settings.broker_id
-        replicas, isr = role.replicas or (me,), role.isr or (me,)
+        broker_id = self.settings.broker_id
+        replicas, isr = role.replicas or (broker_id,), role.isr or (broker_id,)
         if partition.offline:
             # The offline partition is led, so that its leadership can be transferred (`IsrPublisher.check_disks`).
-            partition.is_leader, partition.leader, partition.leader_epoch = True, me, leader_epoch
+            partition.is_leader, partition.leader, partition.leader_epoch = True, broker_id, leader_epoch
             partition.replicas, partition.isr = replicas, isr
             return partition
         partition.log.hole_offset = NO_HOLE
         try:
-            partition.become_leader(leader_epoch, replicas, isr, me, role.since_ms)
+            partition.become_leader(leader_epoch, replicas, isr, broker_id, role.since_ms)
         except StorageFailed as failure:
-            self.directory_failed(failure)
+            self.on_directory_failure(failure)
             raise
         if partition.leadership is not None:
             partition.leadership.unavailable_brokers = self.unavailable_brokers
@@ -317,7 +317,7 @@ class PartitionTable:
         """
         log = partition.log
         if max(offset, log.log_start_offset) < partition.high_watermark:
-            report = logger.warning if partition.config.unclean_allowed else logger.error
+            report = logger.warning if partition.config.allows_unclean_election else logger.error
             report(
                 "committed_records_truncated",
                 topic=partition.topic,
@@ -336,7 +336,7 @@ class PartitionTable:
             _report_damage(log, offset)
             deleted_paths = truncate_log(log, offset, now_ms)
         except StorageFailed as failure:
-            self.directory_failed(failure)
+            self.on_directory_failure(failure)
             raise
         self._on_truncated(partition, deleted_paths, recovery_point, now_ms)
 
@@ -346,7 +346,7 @@ class PartitionTable:
         try:
             deleted_paths = truncate_fully_and_start_at(partition.log, offset, now_ms)
         except StorageFailed as failure:
-            self.directory_failed(failure)
+            self.on_directory_failure(failure)
             raise
         partition.high_watermark = offset
         self._on_truncated(partition, deleted_paths, offset + 1, now_ms)
@@ -355,7 +355,7 @@ class PartitionTable:
         log = partition.log
         partition.high_watermark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))
         if log.recovery_point < recovery_point:
-            # Records appended from now on must not be taken for ones that were on disk before.
+            # Otherwise recovery would take records appended after the truncation for durable ones.
             self.flusher.checkpoint_recovery_points()
         self.on_truncated(partition)
         self.remove_later(partition, deleted_paths, now_ms)
@@ -378,21 +378,21 @@ class PartitionTable:
         is_unidentified, start_offset = (topic, index) in self._unidentified, 0
         if partition is not None and (is_unidentified or partition.topic_id not in (topic_id, NO_TOPIC_ID)):
             # The topic id of a partition in use came from the cluster; otherwise it is from a file that may be damaged.
-            self.delete(topic, index, now_ms=now_ms, keep=not partition.replicas)
+            self.delete(topic, index, now_ms=now_ms, keep_as_stray=not partition.replicas)
             if is_unidentified and was_led:
                 # If the log belonged to this topic after all, its deleted records stay deleted.
                 start_offset = partition.log.log_start_offset
             partition = None
-        view = self._config(config)
+        topic_config = self._parse_config(config)
         if partition is None:
-            lost = next(iter(self.offline_directories), None) if is_known else None
-            if lost is None:
-                partition = self._create(topic, index, topic_id, view, now_ms)
+            offline_root = next(iter(self.offline_directories), None) if is_known else None
+            if offline_root is None:
+                partition = self._create(topic, index, topic_id, topic_config, now_ms)
                 if start_offset:
                     self.truncate_fully_and_start_at(partition, start_offset, now_ms)
             else:
-                partition = self._replace_log(lost, topic, index, topic_id, view, now_ms)
-        _configure(partition, view)
+                partition = self._replace_log(offline_root, topic, index, topic_id, topic_config, now_ms)
+        _set_config(partition, topic_config)
         partition.keeps_min_isr, partition.room = self.settings.keeps_min_isr, self.room_of(topic)
         partition.disk = self.disks[partition.log.root]
         if not partition.offline and partition.topic_id != topic_id:
@@ -406,17 +406,17 @@ class PartitionTable:
             self.flusher.checkpoint_recovery_points()
         root, directory = self._make_directory(topic, index, topic_id)
         log = create_log(directory, root.path, topic, index, self.files, config.log, now_ms=now_ms)
-        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.storage_failed)
+        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.on_storage_failure)
         return partition
 
     def _make_directory(self, topic: str, index: int, topic_id: bytes) -> tuple[LogRoot, str]:
         """Creates the directory on the root with the fewest partitions; if that disk fails, on the next one."""
-        while online := self._online():
+        while online := self._online_roots():
             root = min(online, key=lambda candidate: candidate.partitions)
             try:
                 return root, root.create_partition(topic, index, topic_id)
             except StorageFailed as failure:
-                self.directory_failed(failure)
+                self.on_directory_failure(failure)
         raise NoUsableDirectory("every log directory is offline")
 
     def _replace_log(
@@ -424,7 +424,7 @@ class PartitionTable:
     ) -> Partition:
         """Returns a partition whose log is out of reach: it answers KAFKA_STORAGE_ERROR and nothing is written."""
         log = create_log(f"{root}/{topic}-{index}", root, topic, index, self.files, config.log, now_ms=now_ms)
-        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.storage_failed)
+        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.on_storage_failure)
         partition.fail()
         return partition
 
@@ -442,9 +442,9 @@ class PartitionTable:
         """Assigns a log that was neither led nor followed here to its topic, so that it is deleted with the topic."""
         partition.replicas = partition.replicas or replicas
 
-    def delete(self, topic: str, index: int, *, now_ms: int, keep: bool = False) -> None:
+    def delete(self, topic: str, index: int, *, now_ms: int, keep_as_stray: bool = False) -> None:
         """Removes the partition; its files are deleted after the delete delay (LOG-47), or kept as a stray with
-        `keep`.
+        `keep_as_stray`.
         """
         partition = self._partitions.pop((topic, index), None)
         if partition is None:
@@ -459,12 +459,12 @@ class PartitionTable:
         if partition.offline or root is None:
             return
         try:
-            if keep:
+            if keep_as_stray:
                 self.new_strays.append((topic, index, root.mark_stray(partition.log.directory)))
                 return
             renamed = root.mark_deleted(partition.log.directory)
         except StorageFailed as failure:
-            self.directory_failed(failure)
+            self.on_directory_failure(failure)
             return
         self.remove_later(partition, [renamed], now_ms)
 
@@ -473,28 +473,28 @@ class PartitionTable:
         self.settings = replace(self.settings, defaults=defaults)
         self._configs.clear()
         for (topic, _), partition in self._partitions.items():
-            _configure(partition, self._config(config_of(topic)))
+            _set_config(partition, self._parse_config(config_of(topic)))
 
-    def keep_min_isr(self, keeps: bool) -> None:
-        self.settings = replace(self.settings, keeps_min_isr=keeps)
-        maintenance.keep_min_isr(self._partitions.values(), keeps)
+    def set_keeps_min_isr(self, keeps_min_isr: bool) -> None:
+        self.settings = replace(self.settings, keeps_min_isr=keeps_min_isr)
+        maintenance.set_keeps_min_isr(self._partitions.values(), keeps_min_isr)
 
     def update_config(self, topic: str, config: Mapping[str, str]) -> None:
         """Applies changed settings of a topic from the next batch on."""
-        view = self._config(config)
+        topic_config = self._parse_config(config)
         for (name, _), partition in self._partitions.items():
             if name == topic:
-                _configure(partition, view)
+                _set_config(partition, topic_config)
 
 
-def _configure(partition: Partition, view: TopicConfig) -> None:
-    partition.config = view
-    partition.log.config = view.log_of(partition.topic, partition.index)
+def _set_config(partition: Partition, topic_config: TopicConfig) -> None:
+    partition.config = topic_config
+    partition.log.config = topic_config.log_config_of(partition.topic, partition.index)
 
 
 def _report_damage(log: Log, offset: int) -> None:
     """Reports damage before `offset`, at which the log will be truncated."""
     try:
-        log.position_of(offset)
-    except DamagedSegment as met:
-        damage.report(log, met, offset)
+        log.find_position(offset)
+    except DamagedSegment as found_damage:
+        damage.report(log, found_damage, offset)

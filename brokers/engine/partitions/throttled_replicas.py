@@ -17,18 +17,18 @@ class ThrottledReplicas:
 
     pairs: Set[tuple[int, int]] | None
 
-    def holds(self, index: int, broker_id: int) -> bool:
+    def includes(self, index: int, broker_id: int) -> bool:
         return self.pairs is None or (index, broker_id) in self.pairs
 
 
 def is_list_of_replicas(value: str) -> bool:
     """True if the value is `*`, empty, or a list of `partition:broker` pairs."""
-    return value in ("", ALL) or all(_PAIR.fullmatch(word.strip()) for word in value.split(","))
+    return value in ("", ALL) or all(_PAIR.fullmatch(pair.strip()) for pair in value.split(","))
 
 
 def parse(value: str) -> ThrottledReplicas | None:
     """Parses the setting; returns None if it names no replica, as for nearly every topic."""
     if value == ALL:
         return ThrottledReplicas(None)
-    pairs = [word.strip().split(":") for word in value.split(",") if _PAIR.fullmatch(word.strip())]
+    pairs = [pair.strip().split(":") for pair in value.split(",") if _PAIR.fullmatch(pair.strip())]
     return ThrottledReplicas(frozenset((int(index), int(broker)) for index, broker in pairs)) if pairs else None

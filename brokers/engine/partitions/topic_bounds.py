@@ -13,11 +13,11 @@ from brokers.engine.records.validation import LONG_MAX
 
 
 class Bound(NamedTuple):
-    """A broker setting that bounds a topic setting: from below if `is_least`, otherwise from above."""
+    """A broker setting that bounds a topic setting: from below if `is_minimum`, otherwise from above."""
 
     broker_key: str
     default: int
-    is_least: bool
+    is_minimum: bool
     documentation: str
 
 
@@ -67,4 +67,4 @@ def bound_in_force(name: str, topic: Mapping[str, str], defaults: Mapping[str, s
         return None
     limit = int(defaults.get(bound.broker_key, bound.default))
     value = int(topic[name])
-    return str(limit) if (value < limit if bound.is_least else value > limit) else None
+    return str(limit) if (value < limit if bound.is_minimum else value > limit) else None

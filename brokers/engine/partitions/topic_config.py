@@ -65,23 +65,23 @@ class DescribedSetting:
     own_value: str | None = None
 
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
-_FRACTION: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_FLOAT: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def _whole(value: str) -> str:
-    if not _WHOLE.fullmatch(value):
+def _normalize_integer(value: str) -> str:
+    if not _INTEGER.fullmatch(value):
         raise ValueError(value)
     return str(int(value))
 
 
-def _fraction(value: str) -> str:
-    if not _FRACTION.fullmatch(value):
+def _normalize_float(value: str) -> str:
+    if not _FLOAT.fullmatch(value):
         raise ValueError(value)
     return str(float(value))
 
 
-def _boolean(value: str) -> str:
+def _normalize_boolean(value: str) -> str:
     if value.lower() not in ("true", "false"):
         raise ValueError(value)
     return value.lower()
@@ -89,17 +89,17 @@ def _boolean(value: str) -> str:
 
 # Normalization of values as in Kafka, by type; raises ValueError for an invalid value.
 _NORMALIZERS: dict[ValueType, Callable[[str], str]] = {
-    ValueType.BOOLEAN: _boolean,
+    ValueType.BOOLEAN: _normalize_boolean,
     ValueType.STRING: str,
-    ValueType.INT: _whole,
-    ValueType.SHORT: _whole,
-    ValueType.LONG: _whole,
-    ValueType.DOUBLE: _fraction,
+    ValueType.INT: _normalize_integer,
+    ValueType.SHORT: _normalize_integer,
+    ValueType.LONG: _normalize_integer,
+    ValueType.DOUBLE: _normalize_float,
     ValueType.LIST: lambda value: ",".join(word.strip() for word in value.split(",")),
 }
 
 
-def normalized(value_type: ValueType, value: str) -> str:
+def normalize(value_type: ValueType, value: str) -> str:
     """Returns the normalized value. Raises ValueError if it is not of this type."""
     return _NORMALIZERS[value_type](value.strip())
 
@@ -119,7 +119,7 @@ def is_written_back(name: str, value: str | None, topic: Mapping[str, str], defa
         return False
     in_force = topic.get(name, defaults.get(name, setting.default))
     try:
-        return normalized(setting.type, value) == normalized(setting.type, in_force)
+        return normalize(setting.type, value) == normalize(setting.type, in_force)
     except ValueError:
         return False
 
@@ -140,15 +140,15 @@ def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
             f"Invalid value for configuration {name}: more than {CONFIG_VALUE_BYTES_MAX} bytes; make it shorter"
         )
     try:
-        return accepted(name, setting.type, setting.accepts, value.strip())
+        return normalize_accepted(name, setting.type, setting.accepts, value.strip())
     except ValueError as error:
         raise InvalidTopicConfig(str(error)) from None
 
 
-def accepted(name: str, value_type: ValueType, accepts: Callable[[str], bool], value: str) -> str:
+def normalize_accepted(name: str, value_type: ValueType, accepts: Callable[[str], bool], value: str) -> str:
     """Returns the normalized value. Raises ValueError with a reason for the client."""
     try:
-        result = normalized(value_type, value)
+        result = normalize(value_type, value)
         is_acceptable = accepts(result)
     except ValueError:
         reason = f"Not a value of type {value_type.name}"
@@ -183,21 +183,23 @@ def check_combination(topic: Mapping[str, str], defaults: Mapping[str, str]) -> 
             f"The configuration of a topic has at most {TOPIC_CONFIG_BYTES_MAX} bytes; remove what is not needed"
         )
 
-    def number(name: str) -> int:
+    def get_number(name: str) -> int:
         return int(topic.get(name) or defaults.get(name) or SETTINGS[name].default)
 
-    if number("min.compaction.lag.ms") > number("max.compaction.lag.ms"):
+    if get_number("min.compaction.lag.ms") > get_number("max.compaction.lag.ms"):
         raise InvalidTopicConfig("min.compaction.lag.ms must not be greater than max.compaction.lag.ms")
 
 
-def check_message_bytes(after: Mapping[str, str], message_bytes_max: int | None, before: Mapping[str, str]) -> None:
+def check_message_bytes(
+    new_config: Mapping[str, str], message_bytes_max: int | None, old_config: Mapping[str, str]
+) -> None:
     """Checks a topic's maximum batch size against the instance's limit; an unchanged value is accepted.
 
     Raises InvalidTopicConfig.
     """
     name = "max.message.bytes"
-    value = after.get(name)
-    if message_bytes_max is None or value is None or value == before.get(name) or int(value) <= message_bytes_max:
+    value = new_config.get(name)
+    if message_bytes_max is None or value is None or value == old_config.get(name) or int(value) <= message_bytes_max:
         return
     raise InvalidTopicConfig(
         f"Invalid value {value} for configuration {name}: the instance allows {message_bytes_max} at most, which grows "
@@ -205,16 +207,16 @@ def check_message_bytes(after: Mapping[str, str], message_bytes_max: int | None,
     )
 
 
-def in_own_unit(value: str, factor: int) -> str:
+def convert_unit(value: str, factor: int) -> str:
     """Returns a time of another unit in the setting's own; a negative one means no limit, which is -1."""
     number = int(value)
     return str(number * factor) if number >= 0 else "-1"
 
 
-def _normalized(setting: Setting, value: str) -> str:
-    """Returns a broker's own value in Kafka's form; one that is malformed stays as it is, so that the broker starts."""
+def _normalize_or_keep(setting: Setting, value: str) -> str:
+    """Returns a broker's own value in Kafka's form, a malformed one unchanged, so that the broker starts."""
     try:
-        return normalized(setting.type, value)
+        return normalize(setting.type, value)
     except ValueError:
         return value
 
@@ -224,15 +226,15 @@ def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
     defaults = {}
     for setting in SETTINGS.values():
         if setting.broker_key in broker_overrides:
-            defaults[setting.name] = _normalized(setting, broker_overrides[setting.broker_key])
+            defaults[setting.name] = _normalize_or_keep(setting, broker_overrides[setting.broker_key])
     for bound in topic_bounds.BROKER_BOUNDS:
         if bound.broker_key in broker_overrides:
             defaults[bound.broker_key] = broker_overrides[bound.broker_key]
-    for name, others in OTHER_UNITS.items():
+    for name, other_units in OTHER_UNITS.items():
         if SETTINGS[name].broker_key not in broker_overrides:
-            for key, factor in others:
+            for key, factor in other_units:
                 if key in broker_overrides:
-                    defaults[name] = in_own_unit(broker_overrides[key], factor)
+                    defaults[name] = convert_unit(broker_overrides[key], factor)
                     break
     return defaults
 
@@ -265,7 +267,7 @@ class TopicConfig:
     flush_messages: int
     flush_ms: int
     converts_down: bool
-    unclean_allowed: bool
+    allows_unclean_election: bool
     compaction: CompactionRules | None
     leader_throttled: ThrottledReplicas | None = None
     follower_throttled: ThrottledReplicas | None = None
@@ -275,7 +277,7 @@ class TopicConfig:
         """True if the topic's logs may need flushes more often than the broker's rounds."""
         return self.flush_messages < LONG_MAX or self.flush_ms < LONG_MAX
 
-    def log_of(self, topic: str, index: int) -> LogConfig:
+    def log_config_of(self, topic: str, index: int) -> LogConfig:
         """Returns the log settings of one partition with its own jitter, so that not all partitions roll at once."""
         if not self.segment_jitter_ms:
             return self.log
@@ -290,59 +292,59 @@ def _index_limits(interval_bytes: int, index_bytes: int) -> tuple[int, int]:
 def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     """Returns the engine's view of a topic's settings over the broker's `defaults`; unknown keys are ignored (ZK-3)."""
 
-    def text(name: str) -> str:
+    def get_text(name: str) -> str:
         return topic.get(name) or defaults.get(name) or SETTINGS[name].default
 
-    def words(name: str) -> set[str]:
+    def get_words(name: str) -> set[str]:
         """Returns the words of a list, which may be empty."""
         value = topic.get(name, defaults.get(name, SETTINGS[name].default))
         return {word.strip() for word in value.split(",") if word.strip()}
 
-    def number(name: str) -> int:
-        return int(topic_bounds.bound_in_force(name, topic, defaults) or text(name))
+    def get_number(name: str) -> int:
+        return int(topic_bounds.bound_in_force(name, topic, defaults) or get_text(name))
 
-    def bound(name: str) -> int:
+    def get_timestamp_bound(name: str) -> int:
         legacy = "message.timestamp.difference.max.ms"
         is_set = name in topic or name in defaults
-        return number(name) if is_set else number(legacy)
+        return get_number(name) if is_set else get_number(legacy)
 
-    policies = words("cleanup.policy")
-    compression = text("compression.type")
+    policies = get_words("cleanup.policy")
+    compression = get_text("compression.type")
     rules = BatchRules(
-        batch_bytes_max=number("max.message.bytes"),
-        segment_bytes=number("segment.bytes"),
-        log_append_time=text("message.timestamp.type") == "LogAppendTime",
+        batch_bytes_max=get_number("max.message.bytes"),
+        segment_bytes=get_number("segment.bytes"),
+        log_append_time=get_text("message.timestamp.type") == "LogAppendTime",
         compacted="compact" in policies,
-        timestamp_before_ms_max=bound("message.timestamp.before.max.ms"),
-        timestamp_after_ms_max=bound("message.timestamp.after.max.ms"),
+        timestamp_before_ms_max=get_timestamp_bound("message.timestamp.before.max.ms"),
+        timestamp_after_ms_max=get_timestamp_bound("message.timestamp.after.max.ms"),
         codec=None if compression == "producer" else CODECS[compression],
     )
-    segment_ms = number("segment.ms")
-    lag_ms = number("max.compaction.lag.ms")
+    segment_ms = get_number("segment.ms")
+    lag_ms = get_number("max.compaction.lag.ms")
     if rules.compacted and lag_ms > 0:
         segment_ms = min(segment_ms, lag_ms)
     log = LogConfig(
         segment_bytes=topic_bounds.segment_bytes(topic, defaults, rules.segment_bytes),
         segment_ms=max(segment_ms, ROLLED_MS_MIN),
-        index_limits=_index_limits(number("index.interval.bytes"), number("segment.index.bytes")),
-        retention=RetentionRules(number("retention.ms"), number("retention.bytes"), "delete" in policies),
+        index_limits=_index_limits(get_number("index.interval.bytes"), get_number("segment.index.bytes")),
+        retention=RetentionRules(get_number("retention.ms"), get_number("retention.bytes"), "delete" in policies),
     )
     compaction = CompactionRules(
-        dirty_ratio_min=float(text("min.cleanable.dirty.ratio")),
-        lag_ms_min=number("min.compaction.lag.ms"),
+        dirty_ratio_min=float(get_text("min.cleanable.dirty.ratio")),
+        lag_ms_min=get_number("min.compaction.lag.ms"),
         lag_ms_max=lag_ms,
-        delete_retention_ms=number("delete.retention.ms"),
+        delete_retention_ms=get_number("delete.retention.ms"),
     )
     return TopicConfig(
         rules,
         log,
-        min_insync_replicas=number("min.insync.replicas"),
-        file_delete_delay_ms=number("file.delete.delay.ms"),
-        segment_jitter_ms=number("segment.jitter.ms"),
-        flush_messages=number("flush.messages"),
-        flush_ms=number("flush.ms"),
-        converts_down=text("message.downconversion.enable").lower() != "false",
-        unclean_allowed=text("unclean.leader.election.enable").lower() == "true",
+        min_insync_replicas=get_number("min.insync.replicas"),
+        file_delete_delay_ms=get_number("file.delete.delay.ms"),
+        segment_jitter_ms=get_number("segment.jitter.ms"),
+        flush_messages=get_number("flush.messages"),
+        flush_ms=get_number("flush.ms"),
+        converts_down=get_text("message.downconversion.enable").lower() != "false",
+        allows_unclean_election=get_text("unclean.leader.election.enable").lower() == "true",
         compaction=compaction if rules.compacted else None,
         leader_throttled=throttled_replicas.parse(topic.get("leader.replication.throttled.replicas", "")),
         follower_throttled=throttled_replicas.parse(topic.get("follower.replication.throttled.replicas", "")),

@@ -73,7 +73,7 @@ _VERSION: Final = re.compile(
 )
 
 
-def _policies(value: str) -> bool:
+def _is_policy_list(value: str) -> bool:
     """True for a list of policies, also an empty one: then old segments are neither deleted nor compacted."""
     words = [word.strip() for word in value.split(",")] if value else []
     return all(word in ("delete", "compact") for word in words)
@@ -98,7 +98,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "Policies for old segments: `delete` removes them by age and size, "
             "`compact` keeps the last value of each key.",
             "log.cleanup.policy",
-            _policies,
+            _is_policy_list,
         ),
         Setting(
             "compression.type",

@@ -39,7 +39,7 @@ def append_state(
 
     The batch has no sequences; a transactional one begins a transaction or continues it.
     """
-    refusal = _refusal(partition)
+    refusal = _refusal_code(partition)
     if refusal:
         return AppendResult(refusal)
     log = partition.log
@@ -55,11 +55,11 @@ def append_state(
     if producer_id >= 0:
         producers = log.producers
         is_open = producers.has_open_transaction(producer_id, epoch)
-        begins = attributes & layout.TRANSACTIONAL and not is_open
+        opens_transaction = attributes & layout.TRANSACTIONAL and not is_open
         if (
-            begins
+            opens_transaction
             and verification_token != UNVERIFIED_OK
-            and not producers.verifications.holds(producer_id, verification_token)
+            and not producers.verifications.is_valid(producer_id, verification_token)
         ):
             return AppendResult(error_codes.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
         code = producers.check_epoch(producer_id, epoch)
@@ -73,7 +73,7 @@ def append_marker(
     partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, committed: bool, now_ms: int
 ) -> AppendResult:
     """Ends the producer's transaction in this partition, if one is open (TXN-14); repeated markers do no harm."""
-    refusal = _refusal(partition)
+    refusal = _refusal_code(partition)
     if refusal:
         return AppendResult(refusal)
     log = partition.log
@@ -92,7 +92,7 @@ def append_marker(
     return partition.write(checked, now_ms)
 
 
-def _refusal(partition: Partition) -> int:
+def _refusal_code(partition: Partition) -> int:
     """Returns the error code for an append with acks=-1, 0 if it is accepted."""
     if partition.offline:
         return error_codes.KAFKA_STORAGE_ERROR

@@ -42,18 +42,22 @@ def check_transactional(log: Log, checked: CheckedBatch, verification_token: int
         return AppendResult(error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if producer_id < 0:
         return AppendResult(error_codes.INVALID_RECORD, log_start_offset=log.log_start_offset)
-    duplicate = producers.duplicate(producer_id, epoch, sequence, last_delta)
+    duplicate = producers.find_duplicate(producer_id, epoch, sequence, last_delta)
     if duplicate is not None:
         return duplicate_result(duplicate, log.log_start_offset)
     is_open = producers.has_open_transaction(producer_id, epoch)
     verifications = producers.verifications
-    if not is_open and verification_token != UNVERIFIED_OK and not verifications.holds(producer_id, verification_token):
+    if (
+        not is_open
+        and verification_token != UNVERIFIED_OK
+        and not verifications.is_valid(producer_id, verification_token)
+    ):
         return AppendResult(error_codes.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
     code = producers.check_epoch(producer_id, epoch)
-    if not code and verifications.overtakes(producer_id, epoch, sequence):
+    if not code and verifications.is_out_of_order(producer_id, epoch, sequence):
         code = error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     if not code:
-        error_code = producers.check(producer_id, epoch, sequence, last_delta, True)
+        error_code = producers.check_sequence(producer_id, epoch, sequence, last_delta, True)
         # a duplicate was detected above
         code = error_code if isinstance(error_code, int) else error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     if code:

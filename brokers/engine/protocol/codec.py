@@ -60,7 +60,7 @@ def decode_request(
     """
     decoder = _request_decoders.get((api_key, version, items_max))
     if decoder is None:
-        _check(api_key, version)
+        _check_version(api_key, version)
         decoder = compile_decoder(message_class(api_key, "request"), APIS[api_key], version, items_max)
         _request_decoders[api_key, version, items_max] = decoder
     return decoder(buffer, offset, end)
@@ -71,9 +71,9 @@ def decoded_at_once_bytes_max(api_key: int, version: int) -> int:
     """Returns the size in bytes up to which a request is decoded at once. The size bounds the number of elements:
     decoding an element takes a microsecond, and it may be as short as two bytes.
     """
-    _check(api_key, version)
-    flexible = version >= APIS[api_key].flexible_from
-    width_bytes = item_bytes_min(message_class(api_key, "request"), version, flexible)
+    _check_version(api_key, version)
+    is_flexible = version >= APIS[api_key].flexible_from
+    width_bytes = item_bytes_min(message_class(api_key, "request"), version, is_flexible)
     if width_bytes is None:
         return DECODED_AT_ONCE_BYTES_MAX
     return min(DECODED_AT_ONCE_BYTES_MAX, DECODED_AT_ONCE_ITEMS_MAX * width_bytes)
@@ -90,7 +90,7 @@ def decode_request_in_pieces(
     """Decodes a request like `decode_request`, in a generator that yields after each piece of a long message."""
     decoder = _piecewise_decoders.get((api_key, version, items_max))
     if decoder is None:
-        _check(api_key, version)
+        _check_version(api_key, version)
         decoder = compile_piecewise_decoder(message_class(api_key, "request"), APIS[api_key], version, items_max)
         _piecewise_decoders[api_key, version, items_max] = decoder
     return decoder(buffer, offset, end)
@@ -109,7 +109,7 @@ def encode_response(api_key: int, version: int, message: Any) -> bytes:
         return message.body
     encoder = _response_encoders.get((api_key, version))
     if encoder is None:
-        _check(api_key, version)
+        _check_version(api_key, version)
         encoder = compile_encoder(message_class(api_key, "response"), APIS[api_key], version)
         _response_encoders[api_key, version] = encoder
     return encoder(message)
@@ -119,7 +119,7 @@ def encode_response_in_pieces(api_key: int, version: int, message: Any) -> Gener
     """Encodes a response like `encode_response`, in a generator that yields after each piece of a long message."""
     encoder = _piecewise_encoders.get((api_key, version))
     if encoder is None:
-        _check(api_key, version)
+        _check_version(api_key, version)
         encoder = compile_piecewise_encoder(message_class(api_key, "response"), APIS[api_key], version)
         _piecewise_encoders[api_key, version] = encoder
     return encoder(message)
@@ -129,7 +129,7 @@ def encode_request(api_key: int, version: int, message: Any) -> bytes:
     """Encodes the body of a request. Fields that the version does not have are left out."""
     encoder = _request_encoders.get((api_key, version))
     if encoder is None:
-        _check(api_key, version)
+        _check_version(api_key, version)
         encoder = compile_encoder(message_class(api_key, "request"), APIS[api_key], version)
         _request_encoders[api_key, version] = encoder
     return encoder(message)
@@ -141,13 +141,13 @@ def decode_response(
     """Decodes the response body in `buffer[offset:end]`. Raises MalformedRequest."""
     decoder = _response_decoders.get((api_key, version))
     if decoder is None:
-        _check(api_key, version)
+        _check_version(api_key, version)
         decoder = compile_decoder(message_class(api_key, "response"), APIS[api_key], version, RESPONSE_ITEMS_MAX)
         _response_decoders[api_key, version] = decoder
     return decoder(buffer, offset, len(buffer) if end is None else end)
 
 
-def _check(api_key: int, version: int) -> None:
+def _check_version(api_key: int, version: int) -> None:
     api = APIS.get(api_key)
     if api is None or not 0 <= version <= api.version_max:
         raise UnsupportedApi(f"no version {version} of api key {api_key}")

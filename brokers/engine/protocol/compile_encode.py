@@ -43,15 +43,15 @@ def compile_piecewise_encoder(cls: type[Any], api: Api, version: int) -> Piecewi
 
 def compile_parts_encoder(cls: type[Any], api: Api, version: int) -> PartsEncoder:
     """Compiles the encoder as a generator like `compile_piecewise_encoder`, without joining the parts of the body."""
-    flexible = version >= api.flexible_from
-    encoder: PartsEncoder = _EncoderWriter(version, flexible, in_pieces=True, is_joined=False).write(cls)
+    is_flexible = version >= api.flexible_from
+    encoder: PartsEncoder = _EncoderWriter(version, is_flexible, in_pieces=True, is_joined=False).write(cls)
     return encoder
 
 
 class _EncoderWriter:
-    def __init__(self, version: int, flexible: bool, *, in_pieces: bool = False, is_joined: bool = True) -> None:
+    def __init__(self, version: int, is_flexible: bool, *, in_pieces: bool = False, is_joined: bool = True) -> None:
         self.version = version
-        self.flexible = flexible
+        self.is_flexible = is_flexible
         self.in_pieces = in_pieces
         self.is_joined = is_joined
         self.source = FunctionSource(
@@ -64,157 +64,157 @@ class _EncoderWriter:
     def write(self, cls: type[Any]) -> Any:
         source = self.source
         with source.block("def encode(m):"):
-            source.line("out = []")
-            source.line("w_out = out.append")
+            source.write_line("out = []")
+            source.write_line("w_out = out.append")
             if self.in_pieces:
-                source.line("pieces = []")
-                source.line("long_bytes = 0")
-            self._struct(cls, "m")
-            self._flush()
+                source.write_line("pieces = []")
+                source.write_line("long_bytes = 0")
+            self._write_struct(cls, "m")
+            self._flush_run()
             if self.in_pieces:
-                source.line("pieces.append(join(out))")
-                source.line("return join(pieces)" if self.is_joined else "return pieces")
-                source.line("yield")
+                source.write_line("pieces.append(join(out))")
+                source.write_line("return join(pieces)" if self.is_joined else "return pieces")
+                source.write_line("yield")
             else:
-                source.line("return join(out)")
-        return source.function("encode", f"{cls.__name__} v{self.version} encode")
+                source.write_line("return join(out)")
+        return source.compile_function("encode", f"{cls.__name__} v{self.version} encode")
 
     def _write(self, expression: str) -> None:
-        self._flush()
-        self.source.line(f"w_{self._out}({expression})")
+        self._flush_run()
+        self.source.write_line(f"w_{self._out}({expression})")
 
-    def _flush(self) -> None:
+    def _flush_run(self) -> None:
         if not self._run:
             return
         letters = "".join(letter for letter, _ in self._run)
         values = ", ".join(value for letter, value in self._run if letter != "x")
-        self.source.line(f"w_{self._out}({self.source.struct_method('pack', letters)}({values}))")
+        self.source.write_line(f"w_{self._out}({self.source.struct_method('pack', letters)}({values}))")
         self._run = []
 
-    def _struct(self, cls: type[Any], variable: str) -> None:
-        for slot in untagged_slots(cls, self.version, self.flexible):
-            self._field(slot.spec, f"{variable}.{slot.name}")
-        if self.flexible:
-            tagged = tagged_slots(cls, self.version, self.flexible)
+    def _write_struct(self, cls: type[Any], variable: str) -> None:
+        for slot in untagged_slots(cls, self.version, self.is_flexible):
+            self._write_field(slot.spec, f"{variable}.{slot.name}")
+        if self.is_flexible:
+            tagged = tagged_slots(cls, self.version, self.is_flexible)
             if tagged:
-                self._tagged_section(tagged, variable)
+                self._write_tagged_section(tagged, variable)
             else:
                 self._run.append(("x", ""))
 
-    def _field(self, spec: FieldSpec, expression: str) -> None:
+    def _write_field(self, spec: FieldSpec, expression: str) -> None:
         if spec.kind in FIXED:
             self._run.append((FIXED[spec.kind], expression))
         elif spec.kind == "array":
-            self._array(spec, expression)
+            self._write_array(spec, expression)
         elif spec.kind == "nested":
-            self._nested(spec, expression)
+            self._write_nested(spec, expression)
         else:
-            self._sized(spec, expression)
+            self._write_sized(spec, expression)
 
-    def _nested(self, spec: FieldSpec, expression: str) -> None:
+    def _write_nested(self, spec: FieldSpec, expression: str) -> None:
         source = self.source
-        name = source.fresh("s")
-        source.line(f"{name} = {expression}")
-        if not spec.nullable(self.version):
-            self._struct(spec.of, name)
+        name = source.fresh_name("s")
+        source.write_line(f"{name} = {expression}")
+        if not spec.is_nullable(self.version):
+            self._write_struct(spec.inner, name)
             return
-        self._flush()
+        self._flush_run()
         with source.block(f"if {name} is None:"):
             self._write("b'\\xff'")
         with source.block("else:"):
             self._write("b'\\x01'")
-            self._struct(spec.of, name)
-            self._flush()
+            self._write_struct(spec.inner, name)
+            self._flush_run()
 
-    def _length(self, letter: str, length: str) -> None:
+    def _write_length(self, letter: str, length: str) -> None:
         """Writes code for the length or count in the variable `length`, -1 for null."""
-        if not self.flexible:
+        if not self.is_flexible:
             self._run.append((letter, length))
             return
         self._write(f"SHORT[{length} + 1] if {length} < 127 else unsigned({length} + 1)")
 
-    def _sized(self, spec: FieldSpec, expression: str) -> None:
+    def _write_sized(self, spec: FieldSpec, expression: str) -> None:
         source = self.source
-        name, length = source.fresh("x"), source.fresh("n")
-        source.line(f"{name} = {expression}")
+        name, length = source.fresh_name("x"), source.fresh_name("n")
+        source.write_line(f"{name} = {expression}")
         bytes_of = f"{name}.encode()" if spec.kind == "text" else name
-        if spec.nullable(self.version):
+        if spec.is_nullable(self.version):
             with source.block(f"if {name} is None:"):
-                source.line(f"{name} = b''")
-                source.line(f"{length} = -1")
+                source.write_line(f"{name} = b''")
+                source.write_line(f"{length} = -1")
             with source.block("else:"):
-                source.line(f"{name} = {bytes_of}")
-                source.line(f"{length} = len({name})")
+                source.write_line(f"{name} = {bytes_of}")
+                source.write_line(f"{length} = len({name})")
         else:
             if spec.kind == "text":
-                source.line(f"{name} = {bytes_of}")
-            source.line(f"{length} = len({name})")
-        self._length("h" if spec.kind == "text" else "i", length)
+                source.write_line(f"{name} = {bytes_of}")
+            source.write_line(f"{length} = len({name})")
+        self._write_length("h" if spec.kind == "text" else "i", length)
         if not self.is_joined and spec.kind != "text" and self._out == "out":
-            self._flush()
+            self._flush_run()
             with source.block(f"if {length} >= {LONG_BYTES_PER_PIECE}:"):
-                source.line("pieces.append(join(out))")
-                source.line("out.clear()")
-                source.line(f"pieces.append({name})")
-                source.line(f"{name} = b''")
+                source.write_line("pieces.append(join(out))")
+                source.write_line("out.clear()")
+                source.write_line(f"pieces.append({name})")
+                source.write_line(f"{name} = b''")
         self._write(name)
         if self.in_pieces:
             with source.block(f"if {length} >= {LONG_BYTES}:"):
-                source.line(f"long_bytes += {length}")
+                source.write_line(f"long_bytes += {length}")
 
-    def _array(self, spec: FieldSpec, expression: str) -> None:
-        source, item = self.source, spec.of
-        name, count = source.fresh("x"), source.fresh("n")
-        source.line(f"{name} = {expression}")
-        if spec.nullable(self.version):
+    def _write_array(self, spec: FieldSpec, expression: str) -> None:
+        source, element = self.source, spec.inner
+        name, count = source.fresh_name("x"), source.fresh_name("n")
+        source.write_line(f"{name} = {expression}")
+        if spec.is_nullable(self.version):
             with source.block(f"if {name} is None:"):
-                source.line(f"{name} = ()")
-                source.line(f"{count} = -1")
+                source.write_line(f"{name} = ()")
+                source.write_line(f"{count} = -1")
             with source.block("else:"):
-                source.line(f"{count} = len({name})")
+                source.write_line(f"{count} = len({name})")
         else:
-            source.line(f"{count} = len({name})")
-        self._length("i", count)
-        if item.kind in FIXED and item.kind != "uuid":
-            self._write(f"pack('>%d{FIXED[item.kind]}' % len({name}), *{name})")
+            source.write_line(f"{count} = len({name})")
+        self._write_length("i", count)
+        if element.kind in FIXED and element.kind != "uuid":
+            self._write(f"pack('>%d{FIXED[element.kind]}' % len({name}), *{name})")
             return
-        self._flush()
-        value = source.fresh("y")
+        self._flush_run()
+        value = source.fresh_name("y")
         with source.block(f"for {value} in {name}:"):
-            if item.kind == "nested":
-                self._struct(item.of, value)
+            if element.kind == "nested":
+                self._write_struct(element.inner, value)
             else:
-                self._field(item, value)
-            self._flush()
+                self._write_field(element, value)
+            self._flush_run()
             if self.in_pieces:
                 with source.block(f"if len(out) > {WRITES_PER_PIECE} or long_bytes > {LONG_BYTES_PER_PIECE}:"):
-                    source.line("long_bytes = 0")
-                    source.line("pieces.append(join(out))")
-                    source.line("out.clear()")
-                    source.line("yield")
+                    source.write_line("long_bytes = 0")
+                    source.write_line("pieces.append(join(out))")
+                    source.write_line("out.clear()")
+                    source.write_line("yield")
 
-    def _tagged_section(self, tagged: list[Slot], variable: str) -> None:
+    def _write_tagged_section(self, tagged: list[Slot], variable: str) -> None:
         """Writes code for the tagged fields that differ from their defaults, in ascending order of tags."""
-        self._flush()
+        self._flush_run()
         source, outer = self.source, self._out
-        section, count = source.fresh("tags"), source.fresh("n")
-        source.line(f"{section} = []")
-        source.line(f"{count} = 0")
+        section, count = source.fresh_name("tags"), source.fresh_name("n")
+        source.write_line(f"{section} = []")
+        source.write_line(f"{count} = 0")
         for slot in tagged:
-            inner = source.fresh("out")
+            inner = source.fresh_name("out")
             expression = f"{variable}.{slot.name}"
             with source.block(f"if {self._differs(slot, expression)}:"):
-                source.line(f"{inner} = []")
-                source.line(f"w_{inner} = {inner}.append")
+                source.write_line(f"{inner} = []")
+                source.write_line(f"w_{inner} = {inner}.append")
                 self._out = inner
-                self._field(slot.spec, expression)
-                self._flush()
+                self._write_field(slot.spec, expression)
+                self._flush_run()
                 self._out = outer
-                source.line(f"{inner} = join({inner})")
-                source.line(f"{section} += (unsigned({slot.spec.tag}), unsigned(len({inner})), {inner})")
-                source.line(f"{count} += 1")
+                source.write_line(f"{inner} = join({inner})")
+                source.write_line(f"{section} += (unsigned({slot.spec.tag}), unsigned(len({inner})), {inner})")
+                source.write_line(f"{count} += 1")
         self._write(f"unsigned({count})")
-        source.line(f"{self._out} += {section}")
+        source.write_line(f"{self._out} += {section}")
 
     def _differs(self, slot: Slot, expression: str) -> str:
         if slot.default is None:

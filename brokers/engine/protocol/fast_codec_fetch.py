@@ -16,8 +16,8 @@ from brokers.engine.protocol.fast_codec_produce import ITEMS_MAX
 from brokers.engine.protocol.lengths import (
     NAME_BYTES_PER_ITEM,
     Buffer,
-    classic_name,
-    compact_name,
+    read_classic_name,
+    read_compact_name,
     read_varint,
     rest_of_varint,
     skip_tagged_fields,
@@ -106,7 +106,7 @@ class FetchDecoder:
     def __init__(self, buffer: Buffer, offset: int, end: int, version: int, items_max: int) -> None:
         self._buffer, self._end, self._version = buffer, end, version
         try:
-            read_head = _flexible_head if version >= _FLEXIBLE_FROM else _classic_head
+            read_head = _read_flexible_head if version >= _FLEXIBLE_FROM else _read_classic_head
             self._head, count, self._position = read_head(buffer, offset, version)
         except (IndexError, struct_error) as error:
             raise MalformedRequest("a fetch request ends too early") from error
@@ -142,7 +142,7 @@ class FetchDecoder:
 
     def frame(self) -> FetchFrame:
         """Returns the decoded request after `advance` has returned True. Raises MalformedRequest."""
-        read_end = _flexible_end if self._version >= _FLEXIBLE_FROM else _classic_end
+        read_end = _read_flexible_end if self._version >= _FLEXIBLE_FROM else _read_classic_end
         try:
             rack_id, replica, position = read_end(self._buffer, self._position, self._end, self._version)
         except (IndexError, struct_error) as error:
@@ -159,22 +159,27 @@ class FetchDecoder:
     def _advance_forgotten(self, items_max: int) -> bool:
         forgotten = self._forgotten
         if forgotten is None:
-            version, p = self._version, self._position
+            version, position = self._version, self._position
             is_flexible = version >= _FLEXIBLE_FROM
             if version < _FORGOTTEN_FROM:
                 return True
-            if is_flexible and self._buffer[p] == 1:  # no forgotten topics, as in most fetches
-                self._position = p + 1
+            if is_flexible and self._buffer[position] == 1:  # no forgotten topics, as in most fetches
+                self._position = position + 1
                 return True
             forgotten = self._forgotten = ForgottenDecoder(
-                self._buffer, p, self._end, self._items_left, is_flexible=is_flexible, by_id=version >= _TOPIC_IDS_FROM
+                self._buffer,
+                position,
+                self._end,
+                self._items_left,
+                is_flexible=is_flexible,
+                by_id=version >= _TOPIC_IDS_FROM,
             )
         is_done = forgotten.advance(items_max)
         self._position = forgotten.position
         return is_done
 
     def _advance_flexible(self, items_max: int) -> int:
-        b, p, end, by_id, items_left = (
+        buffer, position, end, by_id, items_left = (
             self._buffer,
             self._position,
             self._end,
@@ -184,64 +189,66 @@ class FetchDecoder:
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
-                taken = min(self._partitions_left, items_left)
-                for _ in range(taken):
-                    partition = _PARTITION_V12.unpack_from(b, p)
-                    p = skip_tagged_fields(b, p + 32, end) if partition[6] else p + 33
+                piece_count = min(self._partitions_left, items_left)
+                for _ in range(piece_count):
+                    partition = _PARTITION_V12.unpack_from(buffer, position)
+                    position = skip_tagged_fields(buffer, position + 32, end) if partition[6] else position + 33
                     partitions.append(partition[:6])
-                items_left -= taken
-                self._partitions_left -= taken
+                items_left -= piece_count
+                self._partitions_left -= piece_count
                 if self._partitions_left:
                     break
-                p = skip_tagged_fields(b, p, end) if b[p] else p + 1
+                position = skip_tagged_fields(buffer, position, end) if buffer[position] else position + 1
                 self._is_in_topic = False
             if not self._topics_left or items_left <= 0:
                 break
             if by_id:
-                topic = bytes(b[p : p + 16])
-                p += 16
+                topic = bytes(buffer[position : position + 16])
+                position += 16
             else:
-                topic, p = compact_name(b, p, end)
-            count = b[p]
-            p += 1
+                topic, position = read_compact_name(buffer, position, end)
+            count = buffer[position]
+            position += 1
             if count > 127:
-                count, p = rest_of_varint(b, p, count)
-            self._begin_topic(topic, count - 1, (end - p) // 33)
+                count, position = rest_of_varint(buffer, position, count)
+            self._begin_topic(topic, count - 1, (end - position) // 33)
             items_left -= 1
-        self._position = p
+        self._position = position
         return items_left
 
     def _advance_classic(self, items_max: int) -> int:
-        b, p, end, version, items_left = self._buffer, self._position, self._end, self._version, items_max
+        buffer, position, end, version, items_left = self._buffer, self._position, self._end, self._version, items_max
         partition_bytes = 28 if version >= 9 else 24 if version >= 5 else 16
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
-                taken = min(self._partitions_left, items_left)
-                for _ in range(taken):
+                piece_count = min(self._partitions_left, items_left)
+                for _ in range(piece_count):
                     if version >= 9:
-                        index, epoch, fetch_offset, start_offset, bytes_max = _PARTITION_V9.unpack_from(b, p)
+                        index, epoch, fetch_offset, start_offset, bytes_max = _PARTITION_V9.unpack_from(
+                            buffer, position
+                        )
                         partitions.append((index, epoch, fetch_offset, -1, start_offset, bytes_max))
                     elif version >= 5:
-                        index, fetch_offset, start_offset, bytes_max = _PARTITION_V5.unpack_from(b, p)
+                        index, fetch_offset, start_offset, bytes_max = _PARTITION_V5.unpack_from(buffer, position)
                         partitions.append((index, -1, fetch_offset, -1, start_offset, bytes_max))
                     else:
-                        index, fetch_offset, bytes_max = _PARTITION_V4.unpack_from(b, p)
+                        index, fetch_offset, bytes_max = _PARTITION_V4.unpack_from(buffer, position)
                         partitions.append((index, -1, fetch_offset, -1, -1, bytes_max))
-                    p += partition_bytes
-                items_left -= taken
-                self._partitions_left -= taken
+                    position += partition_bytes
+                items_left -= piece_count
+                self._partitions_left -= piece_count
                 if self._partitions_left:
                     break
                 self._is_in_topic = False
             if not self._topics_left or items_left <= 0:
                 break
-            topic, p = classic_name(b, p, end)
-            (count,) = _INT.unpack_from(b, p)
-            p += 4
-            self._begin_topic(topic, count, (end - p) // partition_bytes)
+            topic, position = read_classic_name(buffer, position, end)
+            (count,) = _INT.unpack_from(buffer, position)
+            position += 4
+            self._begin_topic(topic, count, (end - position) // partition_bytes)
             items_left -= 1
-        self._position = p
+        self._position = position
         return items_left
 
     def _begin_topic(self, topic: bytes, count: int, count_max: int) -> None:
@@ -255,75 +262,83 @@ class FetchDecoder:
         self._is_in_topic = True
 
 
-def _flexible_head(b: Buffer, p: int, version: int) -> tuple[FetchHead, int, int]:
+def _read_flexible_head(buffer: Buffer, position: int, version: int) -> tuple[FetchHead, int, int]:
     """Returns the head, the number of topics (-1 for null), and the position of the first topic."""
     if version >= _REPLICA_STATE_FROM:
-        max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count = _HEAD_V15.unpack_from(b, p)
+        max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count = _HEAD_V15.unpack_from(
+            buffer, position
+        )
         replica_id = -1
-        p += 22
+        position += 22
     else:
         (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count) = (
-            _HEAD_V12.unpack_from(b, p)
+            _HEAD_V12.unpack_from(buffer, position)
         )
-        p += 26
+        position += 26
     if count > 127:
-        count, p = rest_of_varint(b, p, count)
-    return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch), count - 1, p
+        count, position = rest_of_varint(buffer, position, count)
+    return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch), count - 1, position
 
 
-def _classic_head(b: Buffer, p: int, version: int) -> tuple[FetchHead, int, int]:
+def _read_classic_head(buffer: Buffer, position: int, version: int) -> tuple[FetchHead, int, int]:
     if version >= 7:
         (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count) = (
-            _HEAD_V7.unpack_from(b, p)
+            _HEAD_V7.unpack_from(buffer, position)
         )
-        return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch), count, p + 29
-    replica_id, max_wait_ms, min_bytes, max_bytes, isolation, count = _HEAD_V4.unpack_from(b, p)
-    return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, 0, -1), count, p + 21
+        return (
+            (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch),
+            count,
+            position + 29,
+        )
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation, count = _HEAD_V4.unpack_from(buffer, position)
+    return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, 0, -1), count, position + 21
 
 
-def _flexible_end(b: Buffer, p: int, end: int, version: int) -> tuple[str, tuple[int, int] | None, int]:
+def _read_flexible_end(
+    buffer: Buffer, position: int, end: int, version: int
+) -> tuple[str, tuple[int, int] | None, int]:
     """Returns the rack id, the id and epoch of a replica that sends them as a tagged field, and the end position."""
     rack_id = ""
-    if b[p] == 1:
-        p += 1
+    if buffer[position] == 1:
+        position += 1
     else:
-        rack, p = compact_name(b, p, end)
+        rack, position = read_compact_name(buffer, position, end)
         rack_id = str(rack, "utf-8", "replace")
-    if b[p] == 0:
-        return rack_id, None, p + 1
-    replica, p = _message_tags(b, p, end, version)
-    return rack_id, replica, p
+    if buffer[position] == 0:
+        return rack_id, None, position + 1
+    replica, position = _read_message_tags(buffer, position, end, version)
+    return rack_id, replica, position
 
 
-def _message_tags(b: Buffer, p: int, end: int, version: int) -> tuple[tuple[int, int] | None, int]:
+def _read_message_tags(buffer: Buffer, position: int, end: int, version: int) -> tuple[tuple[int, int] | None, int]:
     """Returns the replica's id and epoch, a tagged field of the request from version 15 on, and the end position."""
     replica = None
-    stop = skip_tagged_fields(b, p, end)
-    count, p = read_varint(b, p)
+    field_end = skip_tagged_fields(buffer, position, end)
+    count, position = read_varint(buffer, position)
     for _ in range(count):
-        tag, p = read_varint(b, p)
-        size_bytes, p = read_varint(b, p)
+        tag, position = read_varint(buffer, position)
+        size_bytes, position = read_varint(buffer, position)
         if tag == _REPLICA_STATE_TAG and version >= _REPLICA_STATE_FROM:
-            replica = _REPLICA_STATE.unpack_from(b, p)
-            inner = skip_tagged_fields(b, p + _REPLICA_STATE.size, end)
-            if inner != p + size_bytes:
+            replica = _REPLICA_STATE.unpack_from(buffer, position)
+            state_end = skip_tagged_fields(buffer, position + _REPLICA_STATE.size, end)
+            if state_end != position + size_bytes:
                 raise MalformedRequest("the replica state does not fill its tagged field")
-        elif tag == 0 and (_compact_string_end(b, p, end)) != p + size_bytes:
+        elif tag == 0 and (_compact_string_end(buffer, position, end)) != position + size_bytes:
             raise MalformedRequest("the cluster id does not fill its tagged field")
-        p += size_bytes
-    return replica, stop
+        position += size_bytes
+    return replica, field_end
 
 
-def _compact_string_end(b: Buffer, p: int, end: int) -> int:
-    length, p = read_varint(b, p)
-    stop = p + max(length - 1, 0)
-    if stop > end:
+def _compact_string_end(buffer: Buffer, position: int, end: int) -> int:
+    length, position = read_varint(buffer, position)
+    field_end = position + max(length - 1, 0)
+    if field_end > end:
         raise MalformedRequest("the cluster id runs past the frame")
-    return stop
+    return field_end
 
 
-def _classic_end(b: Buffer, p: int, end: int, version: int) -> tuple[str, tuple[int, int] | None, int]:
+def _read_classic_end(buffer: Buffer, position: int, end: int, version: int) -> tuple[str, tuple[int, int] | None, int]:
     if version < _RACK_FROM:
-        return "", None, p
-    rack, p = classic_name(b, p, end)
-    return str(rack, "utf-8", "replace"), None, p
+        return "", None, position
+    rack, position = read_classic_name(buffer, position, end)
+    return str(rack, "utf-8", "replace"), None, position

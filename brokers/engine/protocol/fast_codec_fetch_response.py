@@ -68,7 +68,7 @@ _ONE_BYTES_V13: Final = _ONE_V13.size + len(_ENDS) - 4
 _ONE_HEAD_BYTES_V7: Final = _ONE_HEAD_V7.size - 4
 
 
-def _unsigned(value: int) -> bytes:
+def _encode_unsigned(value: int) -> bytes:
     if value < 128:
         return SHORT_UNSIGNED[value]
     if value < 1 << 14:
@@ -96,7 +96,9 @@ def encode_fetch_response(
     if len(topics) == 1 and version >= 7:
         partitions = topics[0][1]
         if len(partitions) == 1 and partitions[0][1] == 0:
-            return _encode_one(version, correlation_id, throttle_time_ms, error, session_id, topics[0], read_committed)
+            return _encode_one_partition(
+                version, correlation_id, throttle_time_ms, error, session_id, topics[0], read_committed
+            )
     extras = _COMMITTED if read_committed else NO_EXTRAS
     return encode_full_fetch_response(version, correlation_id, throttle_time_ms, error, session_id, topics, extras)
 
@@ -166,17 +168,17 @@ class FetchResponseEncoder:
         self._total_bytes = 0
 
     def begin_topic(self, topic: bytes, count: int) -> None:
-        """Begins a topic, of which `count` partitions are added next."""
+        """Begins a topic; its `count` partitions must be added next."""
         if self._version < _FLEXIBLE_FROM:
             self._chunk += (_SHORT.pack(len(topic)), topic, _INT.pack(count))
         elif self._version >= _TOPIC_IDS_FROM:
-            self._chunk += (topic, _unsigned(count + 1))
+            self._chunk += (topic, _encode_unsigned(count + 1))
         else:
-            self._chunk += (_unsigned(len(topic) + 1), topic, _unsigned(count + 1))
+            self._chunk += (_encode_unsigned(len(topic) + 1), topic, _encode_unsigned(count + 1))
 
     def add(self, topic: bytes, partitions: Sequence[PartitionResponse[Slice]]) -> None:
         version, read_committed, chunk = self._version, self._read_committed, self._chunk
-        flexible, diverging, preferred = version >= _FLEXIBLE_FROM, self._diverging, self._preferred
+        is_flexible, diverging, preferred = version >= _FLEXIBLE_FROM, self._diverging, self._preferred
         for index, code, high_watermark, stable_offset, start_offset, length, records in partitions:
             if version >= 5:
                 chunk.append(_PARTITION_V5.pack(index, code, high_watermark, stable_offset, start_offset))
@@ -187,33 +189,33 @@ class FetchResponseEncoder:
                 replica = preferred.get((topic, index), _NO_PREFERRED_REPLICA)
             # A partition whose reader is directed to another replica has null, too.
             if read_committed and code not in _UNLISTED and replica == _NO_PREFERRED_REPLICA:
-                chunk.append(_aborted_list(self._aborted.get((topic, index), ()), flexible))
+                chunk.append(_encode_aborted(self._aborted.get((topic, index), ()), is_flexible))
             else:
-                chunk.append(_NO_LIST[flexible, code in _NEVER_READ])
+                chunk.append(_NO_LIST[is_flexible, code in _NEVER_READ])
             if version >= 11:
                 chunk.append(_INT.pack(replica))
             if records is None or diverging:
-                chunk.append(b"\x01" if flexible else _INT.pack(0))
+                chunk.append(b"\x01" if is_flexible else _INT.pack(0))
             else:
-                chunk.append(_unsigned(length + 1) if flexible else _INT.pack(length))
+                chunk.append(_encode_unsigned(length + 1) if is_flexible else _INT.pack(length))
                 piece = b"".join(chunk) if not self._joined else b"".join([*self._joined, *chunk])
                 self._chunks += (piece, records)
                 self._total_bytes += len(piece) + length
                 chunk = self._chunk = []
                 self._joined = []
-            if flexible:
-                chunk.append(self._tagged(topic, index))
+            if is_flexible:
+                chunk.append(self._encode_tagged(topic, index))
 
-    def _tagged(self, topic: bytes, index: int) -> bytes:
+    def _encode_tagged(self, topic: bytes, index: int) -> bytes:
         """Returns the tagged fields of a partition."""
         if self._diverging:
             epoch_end = self._diverging.get((topic, index))
             if epoch_end is not None:
                 return _DIVERGING.pack(1, 0, 13, epoch_end[0], epoch_end[1], 0)
         if self._leaders:
-            led = self._leaders.get((topic, index))
-            if led is not None:
-                return _LEADER.pack(1, 1, 9, led[0], led[1], 0)
+            leader = self._leaders.get((topic, index))
+            if leader is not None:
+                return _LEADER.pack(1, 1, 9, leader[0], leader[1], 0)
         return b"\x00"
 
     def end_topic(self) -> None:
@@ -230,10 +232,10 @@ class FetchResponseEncoder:
         chunks, chunk = self._chunks, self._chunk
         if self._version >= _FLEXIBLE_FROM:
             chunk.append(tagged)
-        last = b"".join(chunk) if not self._joined else b"".join([*self._joined, *chunk])
-        if last or not chunks:
-            chunks.append(last)
-        size = _INT.pack(self._total_bytes + len(last) + len(head))
+        last_piece = b"".join(chunk) if not self._joined else b"".join([*self._joined, *chunk])
+        if last_piece or not chunks:
+            chunks.append(last_piece)
+        size = _INT.pack(self._total_bytes + len(last_piece) + len(head))
         chunks[0] = size + head + cast(bytes, chunks[0])  # the first piece is never a slice
         return chunks
 
@@ -243,38 +245,40 @@ def fetch_response_head(
 ) -> bytes:
     """Returns the part of a frame before the topics, without the size."""
     if version >= _FLEXIBLE_FROM:
-        return _HEAD_V12.pack(correlation_id, throttle_time_ms, error, session_id) + _unsigned(topic_count + 1)
+        return _HEAD_V12.pack(correlation_id, throttle_time_ms, error, session_id) + _encode_unsigned(topic_count + 1)
     if version >= 7:
         return _HEAD_V7.pack(correlation_id, throttle_time_ms, error, session_id, topic_count)
     return _HEAD_V4.pack(correlation_id, throttle_time_ms, topic_count)
 
 
-def _aborted_list(listed: Sequence[tuple[int, int]], flexible: bool) -> bytes:
-    if flexible:
-        return _unsigned(len(listed) + 1) + b"".join(_ABORTED.pack(*entry) + b"\x00" for entry in listed)
-    return _INT.pack(len(listed)) + b"".join(_ABORTED.pack(*entry) for entry in listed)
+def _encode_aborted(transactions: Sequence[tuple[int, int]], is_flexible: bool) -> bytes:
+    if is_flexible:
+        return _encode_unsigned(len(transactions) + 1) + b"".join(
+            _ABORTED.pack(*entry) + b"\x00" for entry in transactions
+        )
+    return _INT.pack(len(transactions)) + b"".join(_ABORTED.pack(*entry) for entry in transactions)
 
 
-def _encode_one(
+def _encode_one_partition(
     version: int,
     correlation_id: int,
     throttle_time_ms: int,
     error: int,
     session_id: int,
-    answer: TopicResponse[Slice],
+    topic_response: TopicResponse[Slice],
     read_committed: bool,
 ) -> list[bytes | Slice]:
     """Returns the frame for one topic with one partition (versions 7 to 17), read without error and without an aborted
     transaction.
     """
-    topic, partitions = answer
+    topic, partitions = topic_response
     index, code, high_watermark, stable_offset, start_offset, length, records = partitions[0]
     # An empty list of aborted transactions, or null; in flexible versions the number is one more.
     aborted_count = 0 if read_committed else -1
     if records is None:
         length = 0
     if version >= _FLEXIBLE_FROM:
-        size = _unsigned(length + 1)
+        size = _encode_unsigned(length + 1)
         if version >= _TOPIC_IDS_FROM:
             head = _ONE_V13.pack(
                 _ONE_BYTES_V13 + len(size) + length, correlation_id, throttle_time_ms, error, session_id, 2, topic,
@@ -282,7 +286,7 @@ def _encode_one(
                 _NO_PREFERRED_REPLICA,
             )  # fmt: skip
         else:
-            name_length = _unsigned(len(topic) + 1)
+            name_length = _encode_unsigned(len(topic) + 1)
             head = (
                 _ONE_HEAD_V12.pack(
                     _ONE_BYTES_V12 + len(name_length) + len(topic) + len(size) + length,

@@ -10,7 +10,13 @@ from struct import Struct
 from typing import Final
 
 from brokers.engine.protocol.errors import MalformedRequest
-from brokers.engine.protocol.lengths import Buffer, classic_name, compact_name, read_varint, skip_tagged_fields
+from brokers.engine.protocol.lengths import (
+    Buffer,
+    read_classic_name,
+    read_compact_name,
+    read_varint,
+    skip_tagged_fields,
+)
 
 _INT: Final = Struct(">i")
 
@@ -39,25 +45,25 @@ class ForgottenDecoder:
         self._is_in_topic = False
         self._indexes: list[int] = []
         self._indexes_left = 0
-        self._topics_left = self._count(18 if by_id else 3 if is_flexible else 6, "topics")
+        self._topics_left = self._read_count(18 if by_id else 3 if is_flexible else 6, "topics")
 
     def advance(self, items_max: int) -> bool:
         """Decodes up to `items_max` more topics and partitions; returns True when all are decoded."""
-        b, items_left = self._buffer, items_max
+        buffer, items_left = self._buffer, items_max
         while True:
             if self._is_in_topic:
-                taken = min(self._indexes_left, items_left)
-                p = self.position
-                for _ in range(taken):
-                    self._indexes.append(_INT.unpack_from(b, p)[0])
-                    p += 4
-                items_left -= taken
-                self._indexes_left -= taken
-                self.position = p
+                piece_count = min(self._indexes_left, items_left)
+                position = self.position
+                for _ in range(piece_count):
+                    self._indexes.append(_INT.unpack_from(buffer, position)[0])
+                    position += 4
+                items_left -= piece_count
+                self._indexes_left -= piece_count
+                self.position = position
                 if self._indexes_left:
                     return False
                 if self._is_flexible:
-                    self.position = skip_tagged_fields(b, p, self._end)
+                    self.position = skip_tagged_fields(buffer, position, self._end)
                 self._is_in_topic = False
             if not self._topics_left:
                 return True
@@ -67,21 +73,21 @@ class ForgottenDecoder:
             items_left -= 1
 
     def _begin_topic(self) -> None:
-        b, p = self._buffer, self.position
+        buffer, position = self._buffer, self.position
         if self._by_id:
-            topic = bytes(b[p : p + 16])
-            self.position = p + 16
+            topic = bytes(buffer[position : position + 16])
+            self.position = position + 16
         elif self._is_flexible:
-            topic, self.position = compact_name(b, p, self._end)
+            topic, self.position = read_compact_name(buffer, position, self._end)
         else:
-            topic, self.position = classic_name(b, p, self._end)
+            topic, self.position = read_classic_name(buffer, position, self._end)
         self._indexes = []
-        self._indexes_left = self._count(4, "partitions")
+        self._indexes_left = self._read_count(4, "partitions")
         self.topics.append((topic, self._indexes))
         self._topics_left -= 1
         self._is_in_topic = True
 
-    def _count(self, item_bytes_min: int, what: str) -> int:
+    def _read_count(self, item_bytes_min: int, kind: str) -> int:
         if self._is_flexible:
             length, self.position = read_varint(self._buffer, self.position)
             count = length - 1
@@ -90,5 +96,5 @@ class ForgottenDecoder:
             self.position += 4
         self._items_left -= count
         if count < 0 or count > (self._end - self.position) // item_bytes_min or self._items_left < 0:
-            raise MalformedRequest(f"the forgotten {what} are null or too many")
+            raise MalformedRequest(f"the forgotten {kind} are null or too many")
         return count

@@ -72,7 +72,7 @@ class ProduceDecoder:
     ) -> None:
         self._buffer, self._end, self._version = buffer, end, version
         try:
-            read_head = _flexible_head if version >= _FLEXIBLE_FROM else _classic_head
+            read_head = _read_flexible_head if version >= _FLEXIBLE_FROM else _read_classic_head
             self._transactional_id, self._acks, self._timeout_ms, count, self._position = read_head(buffer, offset, end)
         except (IndexError, struct_error) as error:
             raise MalformedRequest("a produce request ends too early") from error
@@ -102,95 +102,95 @@ class ProduceDecoder:
 
     def frame(self) -> ProduceFrame:
         """Returns the decoded request after `advance` has returned True. Raises MalformedRequest."""
-        b, p, end = self._buffer, self._position, self._end
+        buffer, position, end = self._buffer, self._position, self._end
         if self._version >= _FLEXIBLE_FROM:
             try:
-                p = skip_tagged_fields(b, p, end) if b[p] else p + 1
+                position = skip_tagged_fields(buffer, position, end) if buffer[position] else position + 1
             except (IndexError, struct_error) as error:
                 raise MalformedRequest("a produce request ends too early") from error
-        if p > end:
+        if position > end:
             raise MalformedRequest("a produce request ends too early")
         return _new_tuple(ProduceFrame, (self._transactional_id, self._acks, self._timeout_ms, self._topics))
 
     def _advance_flexible(self, items_max: int) -> None:
-        b, p, end, items_left = self._buffer, self._position, self._end, items_max
+        buffer, position, end, items_left = self._buffer, self._position, self._end, items_max
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
-                taken = min(self._partitions_left, items_left)
-                for _ in range(taken):
-                    index, length = _INT_BYTE.unpack_from(b, p)
-                    p += 5
+                piece_count = min(self._partitions_left, items_left)
+                for _ in range(piece_count):
+                    index, length = _INT_BYTE.unpack_from(buffer, position)
+                    position += 5
                     if length > 127:
-                        length, p = rest_of_varint(b, p, length)
+                        length, position = rest_of_varint(buffer, position, length)
                     if length:
-                        stop = p + length - 1
-                        if stop > end:
+                        field_end = position + length - 1
+                        if field_end > end:
                             raise MalformedRequest("records run past the frame")
-                        partitions.append((index, p, stop))
-                        p = stop
+                        partitions.append((index, position, field_end))
+                        position = field_end
                     else:
                         partitions.append((index, -1, -1))
-                    p = skip_tagged_fields(b, p, end) if b[p] else p + 1
-                items_left -= taken
-                self._partitions_left -= taken
+                    position = skip_tagged_fields(buffer, position, end) if buffer[position] else position + 1
+                items_left -= piece_count
+                self._partitions_left -= piece_count
                 if self._partitions_left:
                     break
-                p = skip_tagged_fields(b, p, end) if b[p] else p + 1
+                position = skip_tagged_fields(buffer, position, end) if buffer[position] else position + 1
                 self._is_in_topic = False
             if not self._topics_left or items_left <= 0:
                 break
-            length = b[p]
-            p += 1
+            length = buffer[position]
+            position += 1
             if length > 127:
-                length, p = rest_of_varint(b, p, length)
-            stop = p + length - 1
-            if stop > end or not 0 < length <= TEXT_BYTES_MAX + 1:
+                length, position = rest_of_varint(buffer, position, length)
+            field_end = position + length - 1
+            if field_end > end or not 0 < length <= TEXT_BYTES_MAX + 1:
                 raise MalformedRequest("a topic name is null, too long or runs past the frame")
-            name = bytes(b[p:stop])
-            count = b[stop]
-            p = stop + 1
+            name = bytes(buffer[position:field_end])
+            count = buffer[field_end]
+            position = field_end + 1
             if count > 127:
-                count, p = rest_of_varint(b, p, count)
-            self._begin_topic(name, count - 1, (end - p) // 6)
+                count, position = rest_of_varint(buffer, position, count)
+            self._begin_topic(name, count - 1, (end - position) // 6)
             items_left -= 1
-        self._position = p
+        self._position = position
 
     def _advance_classic(self, items_max: int) -> None:
-        b, p, end, items_left = self._buffer, self._position, self._end, items_max
+        buffer, position, end, items_left = self._buffer, self._position, self._end, items_max
         while True:
             if self._is_in_topic:
                 partitions = self._partitions
-                taken = min(self._partitions_left, items_left)
-                for _ in range(taken):
-                    index, length = _TWO_INTS.unpack_from(b, p)
-                    p += 8
+                piece_count = min(self._partitions_left, items_left)
+                for _ in range(piece_count):
+                    index, length = _TWO_INTS.unpack_from(buffer, position)
+                    position += 8
                     if length >= 0:
-                        stop = p + length
-                        if stop > end:
+                        field_end = position + length
+                        if field_end > end:
                             raise MalformedRequest("records run past the frame")
-                        partitions.append((index, p, stop))
-                        p = stop
+                        partitions.append((index, position, field_end))
+                        position = field_end
                     else:
                         partitions.append((index, -1, -1))
-                items_left -= taken
-                self._partitions_left -= taken
+                items_left -= piece_count
+                self._partitions_left -= piece_count
                 if self._partitions_left:
                     break
                 self._is_in_topic = False
             if not self._topics_left or items_left <= 0:
                 break
-            (length,) = _SHORT.unpack_from(b, p)
-            p += 2
-            stop = p + length
-            if length < 0 or stop > end:
+            (length,) = _SHORT.unpack_from(buffer, position)
+            position += 2
+            field_end = position + length
+            if length < 0 or field_end > end:
                 raise MalformedRequest("a topic name is null or runs past the frame")
-            name = bytes(b[p:stop])
-            (count,) = _INT.unpack_from(b, stop)
-            p = stop + 4
-            self._begin_topic(name, count, (end - p) // 8)
+            name = bytes(buffer[position:field_end])
+            (count,) = _INT.unpack_from(buffer, field_end)
+            position = field_end + 4
+            self._begin_topic(name, count, (end - position) // 8)
             items_left -= 1
-        self._position = p
+        self._position = position
 
     def _begin_topic(self, name: bytes, count: int, count_max: int) -> None:
         self._items_left -= count + len(name) // NAME_BYTES_PER_ITEM
@@ -207,37 +207,37 @@ class ProduceDecoder:
 _Head = tuple[str | None, int, int, int, int]
 
 
-def _flexible_head(b: bytes | bytearray | memoryview, p: int, end: int) -> _Head:
-    length = b[p]
-    p += 1
+def _read_flexible_head(buffer: bytes | bytearray | memoryview, position: int, end: int) -> _Head:
+    length = buffer[position]
+    position += 1
     transactional_id = None
     if length:
         if length > 127:
-            length, p = rest_of_varint(b, p, length)
-        stop = p + length - 1
-        if stop > end or length > TEXT_BYTES_MAX + 1:
+            length, position = rest_of_varint(buffer, position, length)
+        field_end = position + length - 1
+        if field_end > end or length > TEXT_BYTES_MAX + 1:
             raise MalformedRequest("the transactional id is too long or runs past the frame")
-        transactional_id = str(b[p:stop], "utf-8", "replace")
-        p = stop
-    acks, timeout_ms, count = _HEAD_FLEXIBLE.unpack_from(b, p)
-    p += 7
+        transactional_id = str(buffer[position:field_end], "utf-8", "replace")
+        position = field_end
+    acks, timeout_ms, count = _HEAD_FLEXIBLE.unpack_from(buffer, position)
+    position += 7
     if count > 127:
-        count, p = rest_of_varint(b, p, count)
-    return transactional_id, acks, timeout_ms, count - 1, p
+        count, position = rest_of_varint(buffer, position, count)
+    return transactional_id, acks, timeout_ms, count - 1, position
 
 
-def _classic_head(b: bytes | bytearray | memoryview, p: int, end: int) -> _Head:
-    (length,) = _SHORT.unpack_from(b, p)
-    p += 2
+def _read_classic_head(buffer: bytes | bytearray | memoryview, position: int, end: int) -> _Head:
+    (length,) = _SHORT.unpack_from(buffer, position)
+    position += 2
     transactional_id = None
     if length >= 0:
-        stop = p + length
-        if stop > end:
+        field_end = position + length
+        if field_end > end:
             raise MalformedRequest("the transactional id runs past the frame")
-        transactional_id = str(b[p:stop], "utf-8", "replace")
-        p = stop
-    acks, timeout_ms, count = _HEAD.unpack_from(b, p)
-    return transactional_id, acks, timeout_ms, count, p + 10
+        transactional_id = str(buffer[position:field_end], "utf-8", "replace")
+        position = field_end
+    acks, timeout_ms, count = _HEAD.unpack_from(buffer, position)
+    return transactional_id, acks, timeout_ms, count, position + 10
 
 
 # Response of one partition without record errors (KIP-467), by version.
@@ -315,7 +315,7 @@ def produce_response_frame(
 ) -> bytes:
     """Returns the frame of a response from the parts in which its topics were encoded."""
     if version >= _FLEXIBLE_FROM:
-        head = _INT.pack(correlation_id) + b"\x00" + _unsigned(topic_count + 1)
+        head = _INT.pack(correlation_id) + b"\x00" + _encode_unsigned(topic_count + 1)
         tail = _INT.pack(throttle_time_ms) + b"\x00"
     else:
         head, tail = _TWO_INTS.pack(correlation_id, topic_count), _INT.pack(throttle_time_ms)
@@ -323,14 +323,14 @@ def produce_response_frame(
     return b"".join([_INT.pack(size_bytes), head, *encoded, tail])
 
 
-def _unsigned(value: int) -> bytes:
+def _encode_unsigned(value: int) -> bytes:
     return SHORT_UNSIGNED[value] if value < 128 else encode_unsigned(value)
 
 
 def _encode_flexible(topics: list[ProduceTopicResponse]) -> bytes:
     out: list[bytes] = []
     for name, partitions in topics:
-        out += (_unsigned(len(name) + 1), name, _unsigned(len(partitions) + 1))
+        out += (_encode_unsigned(len(name) + 1), name, _encode_unsigned(len(partitions) + 1))
         for index, error, base_offset, append_time_ms, log_start_offset, message in partitions:
             if message is None:
                 out.append(
@@ -341,7 +341,7 @@ def _encode_flexible(topics: list[ProduceTopicResponse]) -> bytes:
                 out += (
                     _PARTITION_V5.pack(index, error, base_offset, append_time_ms, log_start_offset),
                     b"\x01",
-                    _unsigned(len(text) + 1),
+                    _encode_unsigned(len(text) + 1),
                     text,
                     b"\x00",
                 )

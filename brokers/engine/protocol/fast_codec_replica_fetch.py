@@ -43,8 +43,8 @@ class FetchedFrame(NamedTuple):
 
 _START: Final = Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
 _LIMITS: Final = Struct(">iiibii")  # wait, minimum, maximum, isolation, session id and epoch
-_WANTED: Final = Struct(">iiqiqix")
-_ONE_WANTED: Final = Struct(">B16sBiiqiqixx")  # one topic with one partition
+_REQUESTED_PARTITION: Final = Struct(">iiqiqix")
+_ONE_REQUESTED_PARTITION: Final = Struct(">B16sBiiqiqixx")  # one topic with one partition
 _INT: Final = Struct(">i")
 _REPLICA_STATE: Final = Struct(">BBBiqx")  # one tagged field: its tag and size, then id and epoch without tags
 _REPLICA_STATE_TAG: Final = 1
@@ -97,15 +97,17 @@ class ReplicaFetchEncoder:
         """Encodes a whole request frame. Adjacent `partitions` of one topic are written as one topic."""
         if len(partitions) == 1:
             topic_id, index, epoch, offset, last_epoch, start_offset, bytes_max = partitions[0]
-            topics = _ONE_WANTED.pack(2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, bytes_max)
+            topics = _ONE_REQUESTED_PARTITION.pack(
+                2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, bytes_max
+            )
         else:
-            topics = _topics(partitions)
+            topics = _encode_topics(partitions)
         body = b"".join(
             (
                 self._name,
                 _LIMITS.pack(wait_ms, self._min_bytes, self._response_bytes_max, 0, session_id, session_epoch),
                 topics,
-                _forgotten(forgotten) if forgotten else _NOTHING_FORGOTTEN,
+                _encode_forgotten(forgotten) if forgotten else _NOTHING_FORGOTTEN,
                 self._end,
             )
         )
@@ -113,30 +115,30 @@ class ReplicaFetchEncoder:
         return _START.pack(size_bytes, API_KEY, VERSION, correlation_id, self._name_bytes) + body
 
 
-def _topics(partitions: Sequence[ReplicaPartitionRequest]) -> bytes:
+def _encode_topics(partitions: Sequence[ReplicaPartitionRequest]) -> bytes:
     chunks: list[bytes] = []
     count = 0
-    at = 0
-    while at < len(partitions):
-        topic_id = partitions[at][0]
-        until = at + 1
-        while until < len(partitions) and partitions[until][0] == topic_id:
-            until += 1
-        chunks.append(topic_id + encode_unsigned(until - at + 1))
-        for _, index, epoch, offset, last_epoch, start_offset, bytes_max in partitions[at:until]:
-            chunks.append(_WANTED.pack(index, epoch, offset, last_epoch, start_offset, bytes_max))
+    topic_start = 0
+    while topic_start < len(partitions):
+        topic_id = partitions[topic_start][0]
+        topic_end = topic_start + 1
+        while topic_end < len(partitions) and partitions[topic_end][0] == topic_id:
+            topic_end += 1
+        chunks.append(topic_id + encode_unsigned(topic_end - topic_start + 1))
+        for _, index, epoch, offset, last_epoch, start_offset, bytes_max in partitions[topic_start:topic_end]:
+            chunks.append(_REQUESTED_PARTITION.pack(index, epoch, offset, last_epoch, start_offset, bytes_max))
         chunks.append(_NO_TAGS)
         count += 1
-        at = until
+        topic_start = topic_end
     return encode_unsigned(count + 1) + b"".join(chunks)
 
 
-def _forgotten(partitions: Sequence[ForgottenPartition]) -> bytes:
-    by_topic: dict[bytes, list[int]] = {}
+def _encode_forgotten(partitions: Sequence[ForgottenPartition]) -> bytes:
+    indexes_by_topic: dict[bytes, list[int]] = {}
     for topic_id, index in partitions:
-        by_topic.setdefault(topic_id, []).append(index)
-    chunks = [encode_unsigned(len(by_topic) + 1)]
-    for topic_id, indexes in by_topic.items():
+        indexes_by_topic.setdefault(topic_id, []).append(index)
+    chunks = [encode_unsigned(len(indexes_by_topic) + 1)]
+    for topic_id, indexes in indexes_by_topic.items():
         chunks.append(topic_id + encode_unsigned(len(indexes) + 1))
         chunks += [_INT.pack(index) for index in indexes]
         chunks.append(_NO_TAGS)
@@ -158,74 +160,74 @@ def decode_replica_fetch(buffer: Buffer, start: int, end: int) -> FetchedFrame:
     return frame
 
 
-def _decode(b: Buffer, p: int, end: int) -> tuple[FetchedFrame, int]:
-    correlation_id, tags, throttle_ms, error, session_id = _HEAD.unpack_from(b, p)
+def _decode(buffer: Buffer, position: int, end: int) -> tuple[FetchedFrame, int]:
+    correlation_id, tags, throttle_ms, error, session_id = _HEAD.unpack_from(buffer, position)
     if tags:
-        after = skip_tagged_fields(b, p + 4, end)
-        throttle_ms, error, session_id = _HEAD.unpack_from(b, after - 5)[2:]
-        p = after - 5
-    p += _HEAD.size
-    topics, p = read_varint(b, p)
-    if not topics or topics - 1 > (end - p) // _TOPIC_BYTES_MIN:
+        header_end = skip_tagged_fields(buffer, position + 4, end)
+        throttle_ms, error, session_id = _HEAD.unpack_from(buffer, header_end - 5)[2:]
+        position = header_end - 5
+    position += _HEAD.size
+    topic_count, position = read_varint(buffer, position)
+    if not topic_count or topic_count - 1 > (end - position) // _TOPIC_BYTES_MIN:
         raise MalformedRequest("the topics of a fetch response are null or too many")
     partitions_left = PARTITIONS_MAX
     fetched_partitions: list[FetchedPartition] = []
-    for _ in range(topics - 1):
-        topic_id = bytes(b[p : p + 16])
-        partition_count, p = read_varint(b, p + 16)
+    for _ in range(topic_count - 1):
+        topic_id = bytes(buffer[position : position + 16])
+        partition_count, position = read_varint(buffer, position + 16)
         partitions_left -= partition_count
-        if not partition_count or partition_count - 1 > (end - p) // _PARTITION_BYTES_MIN or partitions_left < 0:
+        if not partition_count or partition_count - 1 > (end - position) // _PARTITION_BYTES_MIN or partitions_left < 0:
             raise MalformedRequest("the partitions of a topic are null or too many")
         for _ in range(partition_count - 1):
-            index, code, high_watermark, _, start_offset, aborted = _FETCHED.unpack_from(b, p)
-            p += _FETCHED.size
-            if aborted > 1:
-                p = _skip_aborted(b, p - 1, end)
-            p += 4  # the preferred replica is for consumers
-            length = b[p]
-            p += 1
+            index, code, high_watermark, _, start_offset, aborted_count = _FETCHED.unpack_from(buffer, position)
+            position += _FETCHED.size
+            if aborted_count > 1:
+                position = _skip_aborted(buffer, position - 1, end)
+            position += 4  # the preferred replica is for consumers
+            length = buffer[position]
+            position += 1
             if length > 127:
-                length, p = rest_of_varint(b, p, length)
-            records_start = p
+                length, position = rest_of_varint(buffer, position, length)
+            records_start = position
             if length:
-                p += length - 1
-            if p > end:
+                position += length - 1
+            if position > end:
                 raise MalformedRequest("records run past the frame")
-            records_end = p
+            records_end = position
             epoch = end_offset = -1
-            if b[p]:
-                epoch, end_offset, p = _partition_tags(b, p, end)
+            if buffer[position]:
+                epoch, end_offset, position = _read_partition_tags(buffer, position, end)
             else:
-                p += 1
+                position += 1
             fetched_partitions.append(
                 (topic_id, index, code, high_watermark, start_offset, epoch, end_offset, records_start, records_end)
             )
-        p = skip_tagged_fields(b, p, end) if b[p] else p + 1
-    p = skip_tagged_fields(b, p, end) if b[p] else p + 1
-    return FetchedFrame(correlation_id, throttle_ms, error, session_id, fetched_partitions), p
+        position = skip_tagged_fields(buffer, position, end) if buffer[position] else position + 1
+    position = skip_tagged_fields(buffer, position, end) if buffer[position] else position + 1
+    return FetchedFrame(correlation_id, throttle_ms, error, session_id, fetched_partitions), position
 
 
-def _skip_aborted(b: Buffer, p: int, end: int) -> int:
+def _skip_aborted(buffer: Buffer, position: int, end: int) -> int:
     """Skips the aborted transactions, which are for consumers; a follower finds them in the records."""
-    count, p = read_varint(b, p)
-    if count - 1 > (end - p) // _ABORTED_BYTES:
+    count, position = read_varint(buffer, position)
+    if count - 1 > (end - position) // _ABORTED_BYTES:
         raise MalformedRequest("more aborted transactions than the frame can hold")
     for _ in range(count - 1):
-        p = skip_tagged_fields(b, p + _ABORTED_BYTES - 1, end)
-    return p
+        position = skip_tagged_fields(buffer, position + _ABORTED_BYTES - 1, end)
+    return position
 
 
-def _partition_tags(b: Buffer, p: int, end: int) -> tuple[int, int, int]:
+def _read_partition_tags(buffer: Buffer, position: int, end: int) -> tuple[int, int, int]:
     """Returns the diverging epoch and its end offset (-1 for none), and the position after the tagged fields."""
-    stop = skip_tagged_fields(b, p, end)
+    field_end = skip_tagged_fields(buffer, position, end)
     epoch = end_offset = -1
-    count, p = read_varint(b, p)
+    count, position = read_varint(buffer, position)
     for _ in range(count):
-        tag, p = read_varint(b, p)
-        size_bytes, p = read_varint(b, p)
+        tag, position = read_varint(buffer, position)
+        size_bytes, position = read_varint(buffer, position)
         if tag == _DIVERGING_TAG:
-            epoch, end_offset = _EPOCH_END.unpack_from(b, p)
-            if skip_tagged_fields(b, p + _EPOCH_END.size, end) != p + size_bytes:
+            epoch, end_offset = _EPOCH_END.unpack_from(buffer, position)
+            if skip_tagged_fields(buffer, position + _EPOCH_END.size, end) != position + size_bytes:
                 raise MalformedRequest("a diverging epoch does not fill its tagged field")
-        p += size_bytes
-    return epoch, end_offset, stop
+        position += size_bytes
+    return epoch, end_offset, field_end

@@ -70,8 +70,8 @@ class Names(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """Encoding of one field. `of` is the class of a nested struct, or the FieldSpec of an array's elements. `names` is
-    the kind of thing that the field names, None if it is not declared.
+    """Encoding of one field. `inner` is the class of a nested struct, or the FieldSpec of an array's elements. `names`
+    is the kind of thing that the field names, None if it is not declared.
     """
 
     kind: str
@@ -80,13 +80,13 @@ class FieldSpec:
     null_since: int = NO_NULL
     null_until: int = LATEST
     tag: int | None = None
-    of: Any = None
+    inner: Any = None
     names: Names | None = None
 
     def exists(self, version: int) -> bool:
         return self.since <= version <= self.until
 
-    def nullable(self, version: int) -> bool:
+    def is_nullable(self, version: int) -> bool:
         return self.null_since <= version <= self.null_until
 
 
@@ -196,7 +196,7 @@ def nested(
     cls: type[Any], *, since: int = 0, until: int = LATEST, null_since: int = NO_NULL, tag: int | None = None
 ) -> Any:
     """Declares a nested struct. A nullable one follows a marker byte: 1 if present, -1 if null."""
-    spec = FieldSpec("nested", since, until, null_since, tag=tag, of=cls)
+    spec = FieldSpec("nested", since, until, null_since, tag=tag, inner=cls)
     if null_since != NO_NULL:
         return dataclasses.field(default=None, metadata={"wire": spec})
     return dataclasses.field(default_factory=cls, metadata={"wire": spec})
@@ -208,7 +208,7 @@ def element(kind: str, names: Names) -> FieldSpec:
 
 
 def array(
-    of: type[Any] | str | FieldSpec,
+    inner: type[Any] | str | FieldSpec,
     *,
     since: int = 0,
     until: int = LATEST,
@@ -220,11 +220,11 @@ def array(
     """Declares a list of structs, or of elements of a kind ("int32", "text", …); the default is an empty list, or null
     with `default=None`.
     """
-    if isinstance(of, FieldSpec):
-        item = of
+    if isinstance(inner, FieldSpec):
+        element_spec = inner
     else:
-        item = FieldSpec(of) if isinstance(of, str) else FieldSpec("nested", of=of)
-    spec = FieldSpec("array", since, until, null_since, null_until, tag, item)
+        element_spec = FieldSpec(inner) if isinstance(inner, str) else FieldSpec("nested", inner=inner)
+    spec = FieldSpec("array", since, until, null_since, null_until, tag, element_spec)
     if default is None:
         return dataclasses.field(default=None, metadata={"wire": spec})
     return dataclasses.field(default_factory=list, metadata={"wire": spec})

@@ -45,11 +45,11 @@ def decode_request_header(
     position = offset + 10
     client_id: str | None = None
     if length >= 0:
-        stop = position + length
-        if stop > end:
+        client_id_end = position + length
+        if client_id_end > end:
             raise MalformedRequest("the client id runs past the frame")
-        client_id = str(buffer[position:stop], "utf-8", "replace")
-        position = stop
+        client_id = str(buffer[position:client_id_end], "utf-8", "replace")
+        position = client_id_end
     if version >= _FLEXIBLE_FROM[api_key]:
         if position >= end:
             raise MalformedRequest("the header has no tagged fields section")

@@ -26,13 +26,13 @@ NAME_BYTES_PER_ITEM: Final = 256
 _SHORT: Final = Struct(">h")
 
 
-def rest_of_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Reads the rest of an unsigned integer whose first byte was `first`, with its continuation bit set.
+def rest_of_varint(buffer: Buffer, position: int, first_byte: int) -> tuple[int, int]:
+    """Reads the remaining bytes of an unsigned integer after `first_byte`, whose continuation bit is set.
 
     Returns the integer and the position after it. Raises IndexError at the end of the buffer, MalformedRequest if the
     integer has more than 5 bytes.
     """
-    value = first & 0x7F
+    value = first_byte & 0x7F
     for count in range(1, UNSIGNED_BYTES_MAX):
         byte = buffer[position]
         position += 1
@@ -44,10 +44,10 @@ def rest_of_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """Reads an unsigned integer; returns it and the position after it. Raises the errors of `rest_of_varint`."""
-    first = buffer[position]
-    if first < 0x80:
-        return first, position + 1
-    return rest_of_varint(buffer, position + 1, first)
+    first_byte = buffer[position]
+    if first_byte < 0x80:
+        return first_byte, position + 1
+    return rest_of_varint(buffer, position + 1, first_byte)
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
@@ -72,25 +72,25 @@ def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
     return position
 
 
-def compact_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
+def read_compact_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
     """Reads a compact string; returns the name and the position after it.
 
     Raises MalformedRequest, and IndexError at the end of the buffer.
     """
     length, position = read_varint(buffer, position)
-    stop = position + length - 1
-    if not 0 < length <= TEXT_BYTES_MAX + 1 or stop > end:
+    name_end = position + length - 1
+    if not 0 < length <= TEXT_BYTES_MAX + 1 or name_end > end:
         raise MalformedRequest("a name is null, too long or runs past the frame")
-    return bytes(buffer[position:stop]), stop
+    return bytes(buffer[position:name_end]), name_end
 
 
-def classic_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
+def read_classic_name(buffer: Buffer, position: int, end: int) -> tuple[bytes, int]:
     """Reads a classic string; returns the name and the position after it.
 
     Raises MalformedRequest, and struct.error at the end of the buffer.
     """
     (length,) = _SHORT.unpack_from(buffer, position)
-    stop = position + 2 + length
-    if length < 0 or stop > end:
+    name_end = position + 2 + length
+    if length < 0 or name_end > end:
         raise MalformedRequest("a name is null or runs past the frame")
-    return bytes(buffer[position + 2 : stop]), stop
+    return bytes(buffer[position + 2 : name_end]), name_end

@@ -70,7 +70,7 @@ class ToUpstream:
         self._prefix = prefix
 
     def name(self, names: Names, value: Any) -> Any:
-        if names in _PREFIXED:
+        if names in _PREFIXED_KINDS:
             if len(value) > NAME_CHARACTERS_MAX:
                 raise MalformedRequest(f"a {names.value} has over {NAME_CHARACTERS_MAX} characters")
             return self._prefix + value
@@ -96,7 +96,7 @@ class ToTenant:
         self._nodes = nodes
 
     def name(self, names: Names, value: Any) -> Any:
-        if names in _PREFIXED:
+        if names in _PREFIXED_KINDS:
             return value[len(self._prefix) :] if value.startswith(self._prefix) else None
         if names is Names.NODE:
             return value if value in self._nodes else NO_NODE
@@ -113,16 +113,16 @@ class ToTenant:
 
     def _without_instance_names(self, text: str) -> str:
         """Returns a message without the instance's prefix; empty if it may be about another instance."""
-        shown = text.replace(self._prefix, "")
-        return "" if _INSTANCE_ID.search(shown) else shown
+        stripped = text.replace(self._prefix, "")
+        return "" if _INSTANCE_ID.search(stripped) else stripped
 
 
-_PREFIXED: Final = frozenset({Names.TOPIC, Names.GROUP, Names.TRANSACTIONAL_ID, Names.COORDINATOR_KEY})
+_PREFIXED_KINDS: Final = frozenset({Names.TOPIC, Names.GROUP, Names.TRANSACTIONAL_ID, Names.COORDINATOR_KEY})
 # Kinds without a defined mapping; no forwarded message has a field of them.
-_UNMAPPED: Final = frozenset({Names.USER, Names.PRINCIPAL, Names.REGULAR_EXPRESSION})
+_UNMAPPED_KINDS: Final = frozenset({Names.USER, Names.PRINCIPAL, Names.REGULAR_EXPRESSION})
 # Kinds that stay as they are, so that their fields need no visit. Topic ids are random and shown as they are: no
 # forwarded request looks one up.
-_UNCHANGED: Final = frozenset({Names.NONE, Names.TOPIC_ID})
+_UNCHANGED_KINDS: Final = frozenset({Names.NONE, Names.TOPIC_ID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class StructMapping:
             if value is None:
                 continue
             if field.inner is None:
-                mapped = self._named(field, value, name_map)
+                mapped = self._map_value(field, value, name_map)
                 if mapped is None:
                     return False
                 setattr(message, field.name, mapped)
@@ -164,7 +164,7 @@ class StructMapping:
             self._set_address(message, name_map)
         return True
 
-    def _named(self, field: FieldMapping, value: Any, name_map: NameMap) -> Any:
+    def _map_value(self, field: FieldMapping, value: Any, name_map: NameMap) -> Any:
         if not field.is_list:
             return name_map.name(field.names, value)
         mapped = [name_map.name(field.names, element) for element in value]
@@ -185,7 +185,7 @@ class MessageMapping:
     """
 
     lists: tuple[FieldMapping, ...]
-    rest: StructMapping
+    other_fields: StructMapping
 
     def apply(self, message: Any, name_map: NameMap) -> None:
         """Maps a message. Raises ForeignName."""
@@ -194,7 +194,7 @@ class MessageMapping:
 
     def in_pieces(self, message: Any, name_map: NameMap) -> Iterator[None]:
         """Maps a message like `apply`, and yields after each piece of a long one."""
-        if not self.rest.apply(message, name_map):
+        if not self.other_fields.apply(message, name_map):
             raise ForeignName("a message names something of another instance")
         piece = _Piece()
         for field in self.lists:
@@ -217,7 +217,7 @@ def _list_in_pieces(values: list[Any], mapping: StructMapping, name_map: NameMap
     """Maps the elements of a list, and drops those that name something of another instance: one by one, since freeing
     all at once may take long.
     """
-    kept = 0
+    kept_count = 0
     for index, value in enumerate(values):
         values[index] = None
         inner_count = _inner_count(value, mapping)
@@ -226,13 +226,13 @@ def _list_in_pieces(values: list[Any], mapping: StructMapping, name_map: NameMap
         else:
             is_own = mapping.apply(value, name_map)
         if is_own:
-            values[kept] = value
-            kept += 1
+            values[kept_count] = value
+            kept_count += 1
         piece.remaining -= 1 + inner_count
         if piece.remaining <= 0:
             piece.remaining = ELEMENTS_PER_PIECE
             yield
-    del values[kept:]
+    del values[kept_count:]
 
 
 def _struct_in_pieces(
@@ -240,8 +240,8 @@ def _struct_in_pieces(
 ) -> Generator[None, None, bool]:
     """Maps a struct like `StructMapping.apply`, its long lists in pieces."""
     lists = tuple(field for field in mapping.fields if field.inner is not None and field.is_list)
-    others = tuple(field for field in mapping.fields if field not in lists)
-    if not StructMapping(others, mapping.node_field, mapping.has_address).apply(message, name_map):
+    other_fields = tuple(field for field in mapping.fields if field not in lists)
+    if not StructMapping(other_fields, mapping.node_field, mapping.has_address).apply(message, name_map):
         return False
     for field in lists:
         assert field.inner is not None, "a list of structs"
@@ -261,8 +261,8 @@ def mapping_of(api_key: int, direction: Direction, version: int) -> MessageMappi
     """Returns the mapping of a message. Raises UndeclaredField."""
     root = _struct_mapping(message_class(api_key, direction), version) or StructMapping(())
     lists = tuple(field for field in root.fields if field.inner is not None and field.is_list)
-    others = tuple(field for field in root.fields if field not in lists)
-    return MessageMapping(lists, StructMapping(others, root.node_field, root.has_address))
+    other_fields = tuple(field for field in root.fields if field not in lists)
+    return MessageMapping(lists, StructMapping(other_fields, root.node_field, root.has_address))
 
 
 def _struct_mapping(cls: type[Any], version: int) -> StructMapping | None:
@@ -270,35 +270,35 @@ def _struct_mapping(cls: type[Any], version: int) -> StructMapping | None:
     fields: list[FieldMapping] = []
     node_field, has_address = None, False
     for slot in slots_of(cls, version):
-        if not slot.present:
+        if not slot.is_present:
             continue
         is_list = slot.spec.kind == "array"
-        item: FieldSpec = slot.spec.of if is_list else slot.spec
-        if item.kind == "nested":
-            inner = _struct_mapping(item.of, version)
+        element: FieldSpec = slot.spec.inner if is_list else slot.spec
+        if element.kind == "nested":
+            inner = _struct_mapping(element.inner, version)
             if inner is not None:
                 fields.append(FieldMapping(slot.name, Names.NONE, is_list, inner))
             continue
-        names = _names_of(cls, slot.name, item)
+        names = _declared_names(cls, slot.name, element)
         if names in (Names.HOST, Names.PORT):
             has_address = True
             continue
         if names is Names.NODE and not is_list:
             node_field = slot.name
-        if names not in _UNCHANGED:
+        if names not in _UNCHANGED_KINDS:
             fields.append(FieldMapping(slot.name, names, is_list))
     if has_address and node_field is None:
         raise UndeclaredField(f"{cls.__name__} has an address of no declared node")
     return StructMapping(tuple(fields), node_field, has_address) if fields or has_address else None
 
 
-def _names_of(cls: type[Any], field: str, spec: FieldSpec) -> Names:
+def _declared_names(cls: type[Any], field: str, spec: FieldSpec) -> Names:
     """Returns the declared kind of a field. Raises UndeclaredField."""
     if spec.names is None:
         if may_name(field, spec):
             raise UndeclaredField(f"{cls.__name__}.{field} does not declare what it names")
         return Names.NONE
-    if spec.names in _UNMAPPED:
+    if spec.names in _UNMAPPED_KINDS:
         raise UndeclaredField(f"{cls.__name__}.{field} names a {spec.names.value}, which is not mapped")
     return spec.names
 

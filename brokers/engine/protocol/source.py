@@ -20,26 +20,26 @@ class FunctionSource:
         self.constants = dict(constants)
         self._names: dict[Any, str] = {}
         self._depth = 0
-        self._fresh = 0
+        self._fresh_count = 0
 
-    def line(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
         self.lines.append("    " * self._depth + text)
 
     @contextmanager
     def block(self, opening: str) -> Iterator[None]:
         """Writes `opening` and indents the lines written inside of the `with` block."""
-        self.line(opening)
+        self.write_line(opening)
         self._depth += 1
-        before = len(self.lines)
+        line_count_before = len(self.lines)
         yield
-        if len(self.lines) == before:
-            self.line("pass")
+        if len(self.lines) == line_count_before:
+            self.write_line("pass")
         self._depth -= 1
 
-    def fresh(self, stem: str) -> str:
+    def fresh_name(self, stem: str) -> str:
         """Returns a new variable name."""
-        self._fresh += 1
-        return f"{stem}{self._fresh}"
+        self._fresh_count += 1
+        return f"{stem}{self._fresh_count}"
 
     def constant(self, stem: str, value: Any, key: Any = None) -> str:
         """Returns a global name for a value; equal keys share one name."""
@@ -55,8 +55,8 @@ class FunctionSource:
         """Returns a global name for a method of `Struct(">" + letters)`."""
         return self.constant(method, getattr(Struct(">" + letters), method), letters)
 
-    def function(self, name: str, where: str) -> Any:
+    def compile_function(self, name: str, description: str) -> Any:
         """Executes the source and returns the function that it defines."""
         text = "\n".join(self.lines)
-        exec(compile(text, f"<codec: {where}>", "exec"), self.constants)  # noqa: S102  (our own source, see above)
+        exec(compile(text, f"<codec: {description}>", "exec"), self.constants)  # noqa: S102  (our own source, see above)
         return self.constants[name]

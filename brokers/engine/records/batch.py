@@ -22,7 +22,7 @@ UP_TO_MAGIC_BYTES: Final = 17
 ENTRY_LENGTH_MIN: Final = 14  # a v0 message without key and value (REC-7)
 
 CRC_AT: Final = 17
-CHECKED_FROM: Final = 21
+CRC_COVERED_FROM: Final = 21
 MAGIC_AT: Final = 16
 ATTRIBUTES_AT: Final = 22  # the second of its two bytes, which has all flags in use
 
@@ -93,9 +93,9 @@ class BatchHeader(NamedTuple):
         return advance_sequence(self.base_sequence, self.last_offset_delta)
 
 
-def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
-    """Returns the header at byte `at`. Raises struct.error if fewer than 61 bytes are left."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, at))
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Returns the header at byte `position`. Raises struct.error if fewer than 61 bytes are left."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 def record_count(batch: Buffer) -> int:
@@ -104,11 +104,11 @@ def record_count(batch: Buffer) -> int:
     return count
 
 
-def advance_sequence(sequence: int, by: int) -> int:
-    """Returns the sequence number `by` later, which wraps from 2^31-1 to 0 (REC-23); -1 (no sequence) stays."""
+def advance_sequence(sequence: int, count: int) -> int:
+    """Returns the sequence number `count` later, which wraps from 2^31-1 to 0 (REC-23); -1 (no sequence) stays."""
     if sequence < 0:
         return sequence
-    sequence += by
+    sequence += count
     return sequence if sequence <= SEQUENCE_MAX else sequence - SEQUENCE_MAX - 1
 
 
@@ -124,7 +124,7 @@ def wrap_to_int64(number: int) -> int:
 
 def checksum(batch: Buffer) -> int:
     """Returns the crc32c of everything after the checksum field of the batch that fills `batch`."""
-    return crc32c(memoryview(batch)[CHECKED_FROM:])
+    return crc32c(memoryview(batch)[CRC_COVERED_FROM:])
 
 
 def set_offset_and_epoch(batch: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
@@ -159,7 +159,7 @@ def scan_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHea
         start += size
 
 
-def first_old_entry(records: memoryview | bytes) -> tuple[int, int] | None:
+def first_entry(records: memoryview | bytes) -> tuple[int, int] | None:
     """Returns (size with its 12-byte prefix, magic) of the first complete entry, None if there is none.
 
     A size below the smallest message is returned as -1, and an unknown magic unchanged: both are corrupt (REC-48).

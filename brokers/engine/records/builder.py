@@ -29,12 +29,12 @@ def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> by
     body = bytearray(b"\x00")
     body += encode_signed(timestamp_delta)
     body += encode_signed(offset_delta)
-    body += _field(record.key)
-    body += _field(record.value)
+    body += _encode_field(record.key)
+    body += _encode_field(record.value)
     body += encode_signed(len(record.headers))
     for name, value in record.headers:
-        body += _field(name.encode())
-        body += _field(value)
+        body += _encode_field(name.encode())
+        body += _encode_field(value)
     return encode_signed(len(body)) + bytes(body)
 
 
@@ -53,8 +53,10 @@ def build_batch(
     `attributes` adds flags to the codec bits.
     """
     assert records, "a batch holds at least one record"
-    base = records[0].timestamp_ms
-    block = b"".join(encode_record(record, i, record.timestamp_ms - base) for i, record in enumerate(records))
+    base_ms = records[0].timestamp_ms
+    block = b"".join(
+        encode_record(record, number, record.timestamp_ms - base_ms) for number, record in enumerate(records)
+    )
     payload = compress(codec, block)
     out = bytearray(layout.HEADER_BYTES)
     layout.HEADER.pack_into(
@@ -67,7 +69,7 @@ def build_batch(
         0,
         attributes | codec,
         len(records) - 1,
-        base,
+        base_ms,
         max(record.timestamp_ms for record in records),
         producer_id,
         producer_epoch,
@@ -123,5 +125,5 @@ def recompress(data: memoryview | bytes, codec: int, bytes_max: int, block: byte
     return out
 
 
-def _field(value: bytes | None) -> bytes:
+def _encode_field(value: bytes | None) -> bytes:
     return encode_signed(-1) if value is None else encode_signed(len(value)) + value

@@ -29,7 +29,7 @@ ZSTD_GUESS_RATIO: Final = 16
 GZIP_LEVEL: Final = 6
 GZIP_WBITS: Final = 31  # the window size argument of zlib for the gzip format
 # Number of input bytes after which the size of gzip's output is checked.
-COMPRESSED_AT_ONCE_BYTES: Final = 256 * 1024
+GZIP_CHUNK_BYTES: Final = 256 * 1024
 # Decompressors copy their output while they hold the interpreter's lock, for which the event loop then waits: 10 to 20
 # ms for 32 MB. `bytes.join` releases the lock.
 DECOMPRESSED_PIECE_BYTES: Final = 1024 * 1024
@@ -37,8 +37,8 @@ DECOMPRESSED_PIECE_BYTES: Final = 1024 * 1024
 # data. Only as much memory of the window is used as there is output.
 ZSTD_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
 
-# A gzip member or snappy block without output costs time all the same. Writers use a single gzip member, and snappy
-# blocks of 1 KB or more.
+# A gzip member or snappy block takes time even without output. Writers use a single gzip member, and snappy blocks of 1
+# KB or more.
 GZIP_MEMBERS_MAX: Final = 64
 # Size that each snappy block is at least counted as.
 SNAPPY_BLOCK_CHARGE_BYTES_MIN: Final = 1024
@@ -89,19 +89,19 @@ def declares_at_most(codec: int, data: memoryview, bytes_max: int) -> bool:
     Only lengths are read. A gzip length covers only the last member, so `decompress` must be called with the same
     limit. Also True for damaged data, which `decompress` detects.
     """
-    if len(data) > bytes_max or codec not in _DECLARED:
+    if len(data) > bytes_max or codec not in _DECLARED_SIZE_READERS:
         return False
     try:
-        return _DECLARED[codec](data, bytes_max) <= bytes_max
+        return _DECLARED_SIZE_READERS[codec](data, bytes_max) <= bytes_max
     except (ValueError, IndexError, struct_error, zstandard.ZstdError, cramjam.DecompressionError):
         return True
 
 
-def _declared_by_gzip(data: memoryview, _bytes_max: int) -> int:
+def _declared_gzip_bytes(data: memoryview, _bytes_max: int) -> int:
     return int(_GZIP_LENGTH.unpack_from(data, len(data) - 4)[0])
 
 
-def _declared_by_snappy(data: memoryview, bytes_max: int) -> int:
+def _declared_snappy_bytes(data: memoryview, bytes_max: int) -> int:
     if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return int(cramjam.snappy.decompress_raw_len(data))
     total, position = 0, len(XERIAL_HEADER)
@@ -116,7 +116,7 @@ def _declared_by_snappy(data: memoryview, bytes_max: int) -> int:
     return total
 
 
-def _declared_by_lz4(data: memoryview, bytes_max: int) -> int:
+def _declared_lz4_bytes(data: memoryview, bytes_max: int) -> int:
     """Returns an upper bound of the decompressed size: number of blocks times the maximum block size."""
     flags, block_bytes = data[4], _LZ4_BLOCK_BYTES.get(data[5] >> 4 & 7, bytes_max + 1)
     total, position = 0, _LZ4_HEADER_BYTES + (8 if flags & _LZ4_CONTENT_LENGTH else 0)
@@ -129,10 +129,10 @@ def _declared_by_lz4(data: memoryview, bytes_max: int) -> int:
     return total
 
 
-def _declared_by_zstd(data: memoryview, bytes_max: int) -> int:
-    declared = int(zstandard.get_frame_parameters(data).content_size)
-    unknown = declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
-    return bytes_max + 1 if unknown else declared
+def _declared_zstd_bytes(data: memoryview, bytes_max: int) -> int:
+    declared_bytes = int(zstandard.get_frame_parameters(data).content_size)
+    is_unknown = declared_bytes in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
+    return bytes_max + 1 if is_unknown else declared_bytes
 
 
 def compress(codec: int, data: bytes) -> bytes:
@@ -150,8 +150,8 @@ def compress_within(codec: int, data: bytes, bytes_max: int) -> bytes:
     else:
         packer = zlib.compressobj(level=GZIP_LEVEL, wbits=GZIP_WBITS)
         out = bytearray()
-        for start in range(0, len(data), COMPRESSED_AT_ONCE_BYTES):
-            out += packer.compress(memoryview(data)[start : start + COMPRESSED_AT_ONCE_BYTES])
+        for start in range(0, len(data), GZIP_CHUNK_BYTES):
+            out += packer.compress(memoryview(data)[start : start + GZIP_CHUNK_BYTES])
             if len(out) > bytes_max:
                 raise Oversized("gzip")
         compressed = bytes(out) + packer.flush()
@@ -160,7 +160,7 @@ def compress_within(codec: int, data: bytes, bytes_max: int) -> bytes:
     return compressed
 
 
-def snappy_blocks(data: bytes | memoryview) -> int:
+def count_snappy_blocks(data: bytes | memoryview) -> int:
     """Returns the number of blocks in valid snappy data."""
     view = memoryview(data)
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
@@ -172,34 +172,34 @@ def snappy_blocks(data: bytes | memoryview) -> int:
     return blocks
 
 
-def _gunzip(data: bytes | memoryview, bytes_max: int) -> bytes:
+def _decompress_gzip(data: bytes | memoryview, bytes_max: int) -> bytes:
     parts: list[bytes] = []
     total = members = 0
-    rest: bytes | memoryview = data
-    while len(rest):
+    remaining: bytes | memoryview = data
+    while len(remaining):
         if members >= GZIP_MEMBERS_MAX:
             raise Oversized("gzip")
         members += 1
         member = zlib.decompressobj(wbits=GZIP_WBITS)
         while not member.eof:
-            part = member.decompress(rest, min(bytes_max - total + 1, DECOMPRESSED_PIECE_BYTES))
-            total += len(part)
+            piece = member.decompress(remaining, min(bytes_max - total + 1, DECOMPRESSED_PIECE_BYTES))
+            total += len(piece)
             if total > bytes_max:
                 raise Oversized("gzip")
-            parts.append(part)
-            rest = member.unconsumed_tail
-            if not (part or rest or member.eof):
+            parts.append(piece)
+            remaining = member.unconsumed_tail
+            if not (piece or remaining or member.eof):
                 raise Undecodable("gzip data ends too early")
-        rest = member.unused_data
+        remaining = member.unused_data
     if not members:
         raise Undecodable("no gzip data")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _unsnap(data: bytes | memoryview, bytes_max: int) -> bytes:
+def _decompress_snappy(data: bytes | memoryview, bytes_max: int) -> bytes:
     view = memoryview(data)
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-        return _unsnap_block(view, bytes_max)
+        return _decompress_snappy_block(view, bytes_max)
     position = len(XERIAL_HEADER)
     if len(view) < position:
         raise Undecodable("snappy header is cut off")
@@ -214,14 +214,14 @@ def _unsnap(data: bytes | memoryview, bytes_max: int) -> bytes:
         position += 4
         if length < 0 or position + length > len(view):
             raise Undecodable("snappy block is cut off")
-        part = _unsnap_block(view[position : position + length], bytes_max - total)
-        total += len(part)
-        parts.append(part)
+        piece = _decompress_snappy_block(view[position : position + length], bytes_max - total)
+        total += len(piece)
+        parts.append(piece)
         position += length
     return b"".join(parts)
 
 
-def _unsnap_block(block: memoryview, bytes_max: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:
     if cramjam.snappy.decompress_raw_len(block) > bytes_max:
         raise Oversized("snappy")
     out = cramjam.snappy.decompress_raw(block)
@@ -229,61 +229,64 @@ def _unsnap_block(block: memoryview, bytes_max: int) -> bytes:
         return bytes(out)
     view = memoryview(out)
     return b"".join(
-        [bytes(view[at : at + DECOMPRESSED_PIECE_BYTES]) for at in range(0, len(view), DECOMPRESSED_PIECE_BYTES)]
+        [
+            bytes(view[start : start + DECOMPRESSED_PIECE_BYTES])
+            for start in range(0, len(view), DECOMPRESSED_PIECE_BYTES)
+        ]
     )
 
 
-def _unlz4(data: bytes | memoryview, bytes_max: int) -> bytes:
+def _decompress_lz4(data: bytes | memoryview, bytes_max: int) -> bytes:
     frame = lz4.frame.LZ4FrameDecompressor()
     parts: list[bytes] = []
     total = 0
-    rest: bytes | memoryview = data
+    remaining: bytes | memoryview = data
     while not frame.eof:
-        part: bytes = frame.decompress(rest, max_length=min(bytes_max - total + 1, DECOMPRESSED_PIECE_BYTES))
-        total += len(part)
+        piece: bytes = frame.decompress(remaining, max_length=min(bytes_max - total + 1, DECOMPRESSED_PIECE_BYTES))
+        total += len(piece)
         if total > bytes_max:
             raise Oversized("lz4")
-        parts.append(part)
-        rest = b""  # the decompressor keeps what it has not read
-        if not frame.eof and (frame.needs_input or not part):
+        parts.append(piece)
+        remaining = b""  # the decompressor keeps what it has not read
+        if not frame.eof and (frame.needs_input or not piece):
             raise Undecodable("lz4 frame ends too early")
     if frame.unused_data:
         raise Undecodable("bytes are left over after the lz4 frame")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:
+def _decompress_zstd(data: bytes | memoryview, bytes_max: int) -> bytes:
     # A frame may declare any content size and the library would allocate it, so the declared size is checked first.
-    declared = zstandard.get_frame_parameters(data).content_size
-    is_declared = declared not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
+    declared_bytes = zstandard.get_frame_parameters(data).content_size
+    is_declared = declared_bytes not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
     if not is_declared:
-        guess = min(max(ZSTD_GUESS_BYTES_MIN, len(data) * ZSTD_GUESS_RATIO), bytes_max)
-    elif declared > bytes_max:
+        output_bytes_max = min(max(ZSTD_GUESS_BYTES_MIN, len(data) * ZSTD_GUESS_RATIO), bytes_max)
+    elif declared_bytes > bytes_max:
         raise Oversized("zstd")
     else:
-        guess = bytes_max
+        output_bytes_max = bytes_max
     decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     try:
-        return decompressor.decompress(data, max_output_size=guess, allow_extra_data=False)
+        return decompressor.decompress(data, max_output_size=output_bytes_max, allow_extra_data=False)
     except zstandard.ZstdError:
         if is_declared:
             raise
-        return _unzstd_in_steps(data, bytes_max)
+        return _decompress_zstd_in_steps(data, bytes_max)
 
 
-def _unzstd_in_steps(data: bytes | memoryview, bytes_max: int) -> bytes:
+def _decompress_zstd_in_steps(data: bytes | memoryview, bytes_max: int) -> bytes:
     """Decompresses in steps data that exceeds the first estimate or is invalid, and distinguishes the two."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     total = 0
     with decompressor.stream_reader(data) as reader:
-        while part := reader.read(1 << 20):
-            total += len(part)
+        while piece := reader.read(1 << 20):
+            total += len(piece)
             if total > bytes_max:
                 raise Oversized("zstd")
     return decompressor.decompress(data, max_output_size=max(total, 1), allow_extra_data=False)
 
 
-def _snap(data: bytes) -> bytes:
+def _compress_snappy(data: bytes) -> bytes:
     out = bytearray(XERIAL_HEADER)
     for start in range(0, len(data), XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + XERIAL_BLOCK_BYTES]))
@@ -292,24 +295,34 @@ def _snap(data: bytes) -> bytes:
     return bytes(out)
 
 
-def _lz4(data: bytes) -> bytes:
+def _compress_lz4(data: bytes) -> bytes:
     compressed: bytes = lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
     return compressed
 
 
-def _zstd(data: bytes) -> bytes:
+def _compress_zstd(data: bytes) -> bytes:
     return zstandard.ZstdCompressor().compress(data)
 
 
-def _gzip(data: bytes) -> bytes:
+def _compress_gzip(data: bytes) -> bytes:
     return gzip.compress(data, compresslevel=GZIP_LEVEL, mtime=0)
 
 
-_DECOMPRESSORS: dict[int, Callable[[Any, int], bytes]] = {GZIP: _gunzip, SNAPPY: _unsnap, LZ4: _unlz4, ZSTD: _unzstd}
-_COMPRESSORS: dict[int, Callable[[bytes], bytes]] = {GZIP: _gzip, SNAPPY: _snap, LZ4: _lz4, ZSTD: _zstd}
-_DECLARED: Final[dict[int, Callable[[memoryview, int], int]]] = {
-    GZIP: _declared_by_gzip,
-    SNAPPY: _declared_by_snappy,
-    LZ4: _declared_by_lz4,
-    ZSTD: _declared_by_zstd,
+_DECOMPRESSORS: dict[int, Callable[[Any, int], bytes]] = {
+    GZIP: _decompress_gzip,
+    SNAPPY: _decompress_snappy,
+    LZ4: _decompress_lz4,
+    ZSTD: _decompress_zstd,
+}
+_COMPRESSORS: dict[int, Callable[[bytes], bytes]] = {
+    GZIP: _compress_gzip,
+    SNAPPY: _compress_snappy,
+    LZ4: _compress_lz4,
+    ZSTD: _compress_zstd,
+}
+_DECLARED_SIZE_READERS: Final[dict[int, Callable[[memoryview, int], int]]] = {
+    GZIP: _declared_gzip_bytes,
+    SNAPPY: _declared_snappy_bytes,
+    LZ4: _declared_lz4_bytes,
+    ZSTD: _declared_zstd_bytes,
 }

@@ -21,12 +21,12 @@ from brokers.engine.records.message_set import (
     MessagePosition,
     compress_old,
     encode_message,
-    entries,
     is_checksum_valid,
+    read_entries,
     read_message,
     unwrap_messages,
 )
-from brokers.engine.records.rejections import WRONG_TIMES, BatchRejected
+from brokers.engine.records.rejections import WRONG_TIMESTAMPS, BatchRejected
 from brokers.engine.records.validation import RECORDS_PER_BATCH_MAX
 from brokers.engine.records.walk import Malformed, walk
 
@@ -82,7 +82,7 @@ def check_message_set(records: bytes, batch_bytes_max: int) -> CheckedMessageSet
     result: list[MessagePosition] = []
     codec = NONE
     try:
-        for entry in entries(records):
+        for entry in read_entries(records):
             if not result and entry.magic == layout.MAGIC:
                 return CheckedMessageSet([entry], layout.MAGIC, NONE)
             if entry.size_bytes > batch_bytes_max:
@@ -119,7 +119,7 @@ def to_batch(
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=False)
     decompressed_bytes, count = DECOMPRESSED_BYTES_MAX, 0
     try:
-        block, count, base_ms, max_ms = _encoded(_checked(records, message_set, log_append_time=log_append_time))
+        block, count, base_ms, max_ms = _encode_records(_checked(records, message_set, log_append_time=log_append_time))
         decompressed_bytes = len(block)
     except Corrupt:
         raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=False) from None
@@ -133,7 +133,7 @@ def to_batch(
     return _assemble(_BatchFields(0, 0, message_set.codec, count - 1, base_ms, max_ms, count), block)
 
 
-def stored_batch(messages: Sequence[Message], codec: int, attributes: int) -> bytearray:
+def encode_batch(messages: Sequence[Message], codec: int, attributes: int) -> bytearray:
     """Returns a record batch with `messages` at their offsets and timestamps, without a leader epoch.
 
     `attributes` adds flags to those of the codec. There must be at least one message, and the offsets must increase.
@@ -182,17 +182,17 @@ def _assemble(fields: _BatchFields, block: bytes) -> bytearray:
 
 def _checked(records: bytes, message_set: CheckedMessageSet, *, log_append_time: bool) -> Iterator[Message]:
     for entry in message_set.entries:
-        outer = read_message(records, entry)
-        claims = bool(entry.magic and outer.attributes & layout.LOG_APPEND_TIME)
-        for message in (outer,) if message_set.codec == NONE else unwrap_messages(outer, entry.magic):
+        outer_message = read_message(records, entry)
+        claims_append_time = bool(entry.magic and outer_message.attributes & layout.LOG_APPEND_TIME)
+        for message in (outer_message,) if message_set.codec == NONE else unwrap_messages(outer_message, entry.magic):
             # Kafka fails on timestamps before 1970 without a reason; timestamps too far ahead overflow its deltas.
-            refused = claims and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
-            if refused or not NO_TIMESTAMP <= message.timestamp_ms < TIMESTAMP_MAX:
-                raise BatchRejected(error_codes.INVALID_TIMESTAMP, omits_log_start=False, message=WRONG_TIMES)
+            is_refused = claims_append_time and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
+            if is_refused or not NO_TIMESTAMP <= message.timestamp_ms < TIMESTAMP_MAX:
+                raise BatchRejected(error_codes.INVALID_TIMESTAMP, omits_log_start=False, message=WRONG_TIMESTAMPS)
             yield message
 
 
-def _encoded(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
+def _encode_records(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
     """Returns (records, number of records, first and greatest timestamp)."""
     block = bytearray()
     count = 0
@@ -209,11 +209,11 @@ def _encoded(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
     return bytes(block), count, base_ms, max_ms
 
 
-def from_batches(data: bytes, magic: int, first_offset: int, budget: ConversionBudget | None = None) -> bytes:
+def convert_to_messages(data: bytes, magic: int, first_offset: int, budget: ConversionBudget | None = None) -> bytes:
     """Returns the record batches in `data` as messages of format `magic` (0 or 1), for a reader at `first_offset`.
 
-    At least one batch with records is converted, and little more than the length of `data` or the rest of `budget`.
-    Headers, producer ids and control batches are lost.
+    At least one batch with records is converted. The result is little longer than `data`, and `budget` is exceeded by
+    one batch at most. Headers, producer ids and control batches are lost.
 
     Raises UnsupportedCodec if the first batch is compressed with zstd. Raises compression.Undecodable,
     compression.Oversized or walk.Malformed if it cannot be converted or its checksum is wrong: a damaged batch must not
@@ -236,7 +236,7 @@ def from_batches(data: bytes, magic: int, first_offset: int, budget: ConversionB
                 raise UnsupportedCodec("zstd has no place in message formats 0 and 1")
             break
         try:
-            out += _as_messages(batch, header, magic, first_offset, budget)
+            out += _convert_batch(batch, header, magic, first_offset, budget)
         except (Malformed, Undecodable, Oversized):
             budget.spend(DECOMPRESSED_BYTES_MAX, 0)
             if not out:
@@ -245,7 +245,7 @@ def from_batches(data: bytes, magic: int, first_offset: int, budget: ConversionB
     return bytes(out)
 
 
-def _as_messages(
+def _convert_batch(
     batch: bytes, header: layout.BatchHeader, magic: int, first_offset: int, budget: ConversionBudget
 ) -> bytes:
     """Returns a batch as messages, one per record, or as one compressed wrapper."""

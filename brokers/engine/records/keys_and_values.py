@@ -22,17 +22,17 @@ def read_keys_and_values(data: bytes | memoryview) -> list[tuple[int, bytes | No
         raise Malformed("the checksum is wrong")
     block = records_block(data)
     try:
-        return _keys_and_values(block, header.record_count, header.base_offset)
+        return _read_records(block, header.record_count, header.base_offset)
     except (IndexError, MalformedVarint):
         raise Malformed("a record is cut off") from None
 
 
-def _keys_and_values(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
+def _read_records(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
     result: list[tuple[int, bytes | None, bytes | None]] = []
     size = len(block)
     position = 0
     for _ in range(count):
-        length, position = _integer(block, position, size)
+        length, position = _read_integer(block, position, size)
         end = position + length
         if length < 0 or end > size:
             raise Malformed("a record reaches past the end of its batch")
@@ -40,13 +40,13 @@ def _keys_and_values(block: bytes, count: int, base_offset: int) -> list[tuple[i
         position += 1
         while block[position] >= 0x80:
             position += 1
-        delta, position = _integer(block, position + 1, end)
-        key_bytes, position = _integer(block, position, end)
+        delta, position = _read_integer(block, position + 1, end)
+        key_bytes, position = _read_integer(block, position, end)
         key: bytes | None = None
         if key_bytes >= 0:
             key = block[position : position + key_bytes]
             position += key_bytes
-        value_bytes, position = _integer(block, position, end)
+        value_bytes, position = _read_integer(block, position, end)
         value: bytes | None = None
         if value_bytes >= 0:
             value = block[position : position + value_bytes]
@@ -60,8 +60,8 @@ def _keys_and_values(block: bytes, count: int, base_offset: int) -> list[tuple[i
     return result
 
 
-def _integer(block: bytes, at: int, end: int) -> tuple[int, int]:
-    first = block[at]
-    if first < 0x80:
-        return (first >> 1) ^ -(first & 1), at + 1
-    return read_integer(block, at, end)
+def _read_integer(block: bytes, position: int, end: int) -> tuple[int, int]:
+    first_byte = block[position]
+    if first_byte < 0x80:
+        return (first_byte >> 1) ^ -(first_byte & 1), position + 1
+    return read_integer(block, position, end)

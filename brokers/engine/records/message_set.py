@@ -3,9 +3,9 @@
 Readers are generators and keep at most one decompressed wrapper in memory. Unreadable data raises `Corrupt` (error code
 2) or `Invalid` (87).
 
-Wrappers have no zstd (REC-4), and those of format 0 a wrong LZ4 header checksum: the first LZ4 writers included the
-frame's magic number. Readers of format 0 accept any checksum, writers of format 0 write the wrong one, because old
-clients require it; from format 1 on it is right.
+Wrappers never use zstd (REC-4). Wrappers of format 0 have a wrong LZ4 header checksum, because the first LZ4 writers
+included the frame's magic number. Readers of format 0 accept any checksum, writers of format 0 write the wrong one,
+because old clients require it; from format 1 on the checksum is right.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _CONTENT_SIZE: Final = 0x08
 _DICTIONARY_ID: Final = 0x01
 NO_TIMESTAMP: Final = -1
 MESSAGE_BYTES_MIN: Final = 14  # after offset and size (REC-7)
-CHECKED_FROM: Final = 16
+CRC_COVERED_FROM: Final = 16
 _CRC: Final = Struct(">I")
 _LENGTH: Final = Struct(">i")
 _TIMESTAMP: Final = Struct(">q")
-_FRONT: Final = (Struct(">qiIbb"), Struct(">qiIbbq"))  # offset, size, checksum, magic, attributes, timestamp
+_HEADERS: Final = (Struct(">qiIbb"), Struct(">qiIbbq"))  # offset, size, checksum, magic, attributes, timestamp
 _KEY_AT: Final = (18, 26)
 
 
@@ -50,7 +50,7 @@ def decompress_old(codec: int, data: bytes, magic: int) -> bytes:
     if not NONE < codec <= CODEC_MAX:
         raise Undecodable(f"codec {codec} has no place in message format {magic}")
     if codec == LZ4 and magic == 0:
-        data = _with_checksum(data, whole=False)
+        data = _with_checksum(data, covers_header=False)
     return decompress(codec, data)
 
 
@@ -62,19 +62,19 @@ def compress_old(codec: int, data: bytes, magic: int) -> bytes:
     compressed: bytes = lz4.frame.compress(
         data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
     )
-    return _with_checksum(compressed, whole=True) if magic == 0 else compressed
+    return _with_checksum(compressed, covers_header=True) if magic == 0 else compressed
 
 
-def _with_checksum(frame: bytes, *, whole: bool) -> bytes:
-    """Returns the frame with the checksum of its descriptor, or of the `whole` header as in format 0."""
+def _with_checksum(frame: bytes, *, covers_header: bool) -> bytes:
+    """Returns the frame with the checksum of its descriptor, or of the `covers_header` header as in format 0."""
     if len(frame) < _MAGIC_BYTES + _DESCRIPTOR_BYTES_MIN:
         raise Undecodable("lz4 header is cut off")
     flags = frame[_MAGIC_BYTES]
-    at = _MAGIC_BYTES + 2 + (8 if flags & _CONTENT_SIZE else 0) + (4 if flags & _DICTIONARY_ID else 0)
-    if at >= len(frame):
+    position = _MAGIC_BYTES + 2 + (8 if flags & _CONTENT_SIZE else 0) + (4 if flags & _DICTIONARY_ID else 0)
+    if position >= len(frame):
         raise Undecodable("lz4 header is cut off")
-    checksum = xxh32_intdigest(frame[0 if whole else _MAGIC_BYTES : at]) >> 8 & 0xFF
-    return b"%b%c%b" % (frame[:at], checksum, frame[at + 1 :])
+    checksum = xxh32_intdigest(frame[0 if covers_header else _MAGIC_BYTES : position]) >> 8 & 0xFF
+    return b"%b%c%b" % (frame[:position], checksum, frame[position + 1 :])
 
 
 class Corrupt(ValueError):
@@ -114,7 +114,7 @@ class Message(NamedTuple):
         return self.attributes & CODEC_MASK
 
 
-def entries(data: bytes) -> Iterator[MessagePosition]:
+def read_entries(data: bytes) -> Iterator[MessagePosition]:
     """Yields the entries of a set in any format, without an incomplete one at the end (REC-60). Raises Corrupt."""
     start = 0
     while start + LOG_OVERHEAD_BYTES <= len(data):
@@ -136,31 +136,31 @@ def entries(data: bytes) -> Iterator[MessagePosition]:
 def is_checksum_valid(data: bytes, entry: MessagePosition) -> bool:
     """True if the checksum of a message is right (REC-6, REC-48)."""
     (declared,) = _CRC.unpack_from(data, entry.start + LOG_OVERHEAD_BYTES)
-    return bool(declared == crc32(memoryview(data)[entry.start + CHECKED_FROM : entry.end]))
+    return bool(declared == crc32(memoryview(data)[entry.start + CRC_COVERED_FROM : entry.end]))
 
 
 def read_message(data: bytes, entry: MessagePosition) -> Message:
     """Returns the message of format 0 or 1 at `entry`; the caller verifies the checksum. Raises Corrupt."""
     start, end, offset, magic = entry
-    at = start + _KEY_AT[magic]
-    if at + 8 > end:
+    position = start + _KEY_AT[magic]
+    if position + 8 > end:
         raise Corrupt("a message is too short for its fields")
     timestamp_ms = _TIMESTAMP.unpack_from(data, start + 18)[0] if magic else NO_TIMESTAMP
-    key, at = _field(data, at, end)
-    value, at = _field(data, at, end)
+    key, position = _read_field(data, position, end)
+    value, position = _read_field(data, position, end)
     return Message(offset, timestamp_ms, key, value, data[start + 17])
 
 
-def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    if at + 4 > end:
+def _read_field(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    if position + 4 > end:
         raise Corrupt("a message is too short for its fields")
-    (length,) = _LENGTH.unpack_from(data, at)
-    at += 4
+    (length,) = _LENGTH.unpack_from(data, position)
+    position += 4
     if length < 0:
-        return None, at
-    if at + length > end:
+        return None, position
+    if position + length > end:
         raise Corrupt("a field reaches past the end of its message")
-    return data[at : at + length], at + length
+    return data[position : position + length], position + length
 
 
 def unwrap_messages(wrapper: Message, magic: int) -> Iterator[Message]:
@@ -171,27 +171,27 @@ def unwrap_messages(wrapper: Message, magic: int) -> Iterator[Message]:
     if wrapper.value is None:
         raise Invalid("a wrapper without a value")
     try:
-        inner = decompress_old(wrapper.codec, wrapper.value, magic)
+        inner_set = decompress_old(wrapper.codec, wrapper.value, magic)
     except Undecodable as error:
         raise Corrupt(str(error)) from None
-    last = None
-    for last in entries(inner):
-        if last.magic != magic:
-            raise Invalid(f"a message of format {last.magic} in a wrapper of format {magic}")
-    if last is None:
+    last_entry = None
+    for last_entry in read_entries(inner_set):
+        if last_entry.magic != magic:
+            raise Invalid(f"a message of format {last_entry.magic} in a wrapper of format {magic}")
+    if last_entry is None:
         raise Invalid("a wrapper without messages")
     base = 0
     if magic and wrapper.offset:
         # A wrapper with offset 0, which some clients send for any content, does not change the inner offsets.
-        base = wrapper.offset - last.offset
+        base = wrapper.offset - last_entry.offset
         if base < 0:
             raise Invalid("a wrapper's offset is below that of its last message")
     is_append_time = bool(magic and wrapper.attributes & LOG_APPEND_TIME)
-    for entry in entries(inner):
-        message = read_message(inner, entry)
+    for entry in read_entries(inner_set):
+        message = read_message(inner_set, entry)
         if message.codec != NONE:
             raise Invalid("a wrapper inside a wrapper")
-        if not is_checksum_valid(inner, entry):
+        if not is_checksum_valid(inner_set, entry):
             raise Corrupt("the checksum of an inner message is wrong")
         timestamp_ms = wrapper.timestamp_ms if is_append_time else message.timestamp_ms
         yield message._replace(offset=base + message.offset, timestamp_ms=timestamp_ms)
@@ -199,7 +199,7 @@ def unwrap_messages(wrapper: Message, magic: int) -> Iterator[Message]:
 
 def read_set(data: bytes) -> Iterator[Message]:
     """Yields every message of a set of formats 0 and 1 as a consumer sees it. Raises like `unwrap_messages`."""
-    for entry in entries(data):
+    for entry in read_entries(data):
         if entry.magic >= MAGIC_MAX:
             raise Invalid("a record batch in a message set")
         if not is_checksum_valid(data, entry):
@@ -215,15 +215,15 @@ def encode_message(
     magic: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, attributes: int = 0
 ) -> bytes:
     """Returns an encoded message with its checksum; format 0 has no timestamp."""
-    head = _FRONT[magic]
-    out = bytearray(head.size)
-    out += _length_and(key)
-    out += _length_and(value)
+    header = _HEADERS[magic]
+    out = bytearray(header.size)
+    out += _encode_field(key)
+    out += _encode_field(value)
     fields = (offset, len(out) - LOG_OVERHEAD_BYTES, 0, magic, attributes)
-    head.pack_into(out, 0, *(fields if magic == 0 else (*fields, timestamp_ms)))
-    _CRC.pack_into(out, LOG_OVERHEAD_BYTES, crc32(memoryview(out)[CHECKED_FROM:]))
+    header.pack_into(out, 0, *(fields if magic == 0 else (*fields, timestamp_ms)))
+    _CRC.pack_into(out, LOG_OVERHEAD_BYTES, crc32(memoryview(out)[CRC_COVERED_FROM:]))
     return bytes(out)
 
 
-def _length_and(field: bytes | None) -> bytes:
+def _encode_field(field: bytes | None) -> bytes:
     return b"\xff\xff\xff\xff" if field is None else _LENGTH.pack(len(field)) + field

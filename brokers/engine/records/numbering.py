@@ -1,4 +1,4 @@
-"""Offset deltas of a batch's records, which are 0, 1, 2… in compressed batches, as in Kafka.
+"""Checks that the offset deltas of a compressed batch's records are 0, 1, 2…, as Kafka does.
 
 As in `walk.check_lengths`, runs of records of equal size are checked column by column at C speed: the bytes of deltas
 that increase by one are known in advance.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.records.walk import RUN_MIN, Malformed, check_fields, read_integer, run_at
+from brokers.engine.records.walk import RUN_MIN, Malformed, check_fields, measure_run, read_integer
 from brokers.engine.wire.varints import MalformedVarint, encode_signed, read_signed_long
 
 # Maximum number of records in one column.
 COLUMN_RECORDS_MAX: Final = 1_024
-# Number of records that are checked one by one after a run, until a run is looked for again; and after such records, if
-# no run followed them.
+# Number of records that are checked one by one after a run before the next search for a run, and after a search without
+# result.
 SINGLE_STEPS_AFTER_A_RUN: Final = 64
 SINGLE_STEPS_MAX: Final = 1_024
 TIMESTAMP_BYTES_MAX: Final = 10
@@ -34,35 +34,35 @@ _THIRD_OF_THREE: Final = b"".join(bytes((high,)) * _TWO_BYTES for high in range(
 _HIGH_BIT_FLIPPED: Final = bytes(byte ^ 0x80 for byte in range(256))
 
 
-def is_numbered(data: bytes, count: int) -> bool:
+def has_consecutive_deltas(data: bytes, count: int) -> bool:
     """True if the `count` records, which `check_lengths` accepted, have the offset deltas 0 to `count` - 1.
 
     Raises Malformed.
     """
     try:
-        return _is_numbered(data, count)
+        return _has_consecutive_deltas(data, count)
     except (IndexError, MalformedVarint):
         raise Malformed("a record is cut off") from None
 
 
-def _is_numbered(data: bytes, count: int) -> bool:
+def _has_consecutive_deltas(data: bytes, count: int) -> bool:
     position = index = 0
     size = len(data)
     single_steps = SINGLE_STEPS_AFTER_A_RUN
     while index < count:
-        stride, run = run_at(data, position, size, min(count - index, COLUMN_RECORDS_MAX))
+        stride, run = measure_run(data, position, size, min(count - index, COLUMN_RECORDS_MAX))
         run = min(run, _first_wider_delta(index) - index)
-        if run >= RUN_MIN and _is_run_numbered(data, position, stride, run, index):
+        if run >= RUN_MIN and _has_run_consecutive_deltas(data, position, stride, run, index):
             position += stride * run
             index += run
             single_steps = SINGLE_STEPS_AFTER_A_RUN
             continue
         if index >= _ONE_BYTE:
-            last = min(index + single_steps, count, _first_wider_delta(index))
-            position = _position_after(data, position, size, index, last)
+            end = min(index + single_steps, count, _first_wider_delta(index))
+            position = _position_after(data, position, size, index, end)
             if position < 0:
                 return False
-            index, single_steps = last, SINGLE_STEPS_MAX
+            index, single_steps = end, SINGLE_STEPS_MAX
             continue
         for _ in range(min(single_steps, count - index)):
             byte = data[position]
@@ -70,13 +70,13 @@ def _is_numbered(data: bytes, count: int) -> bool:
                 start, length = position + 1, byte >> 1
             else:
                 length, start = read_integer(data, position, size)
-            at = start + 1  # after the attributes
-            last = at + TIMESTAMP_BYTES_MAX
-            while data[at] >= 0x80:
-                at += 1
-                if at >= last:
+            field_at = start + 1  # after the attributes
+            end = field_at + TIMESTAMP_BYTES_MAX
+            while data[field_at] >= 0x80:
+                field_at += 1
+                if field_at >= end:
                     raise Malformed("a timestamp does not end")
-            if read_integer(data, at + 1, size)[0] != index:
+            if read_integer(data, field_at + 1, size)[0] != index:
                 return False
             position = start + length
             index += 1
@@ -84,31 +84,29 @@ def _is_numbered(data: bytes, count: int) -> bool:
     return True
 
 
-def _position_after(data: bytes, position: int, size: int, index: int, last: int) -> int:
-    """Returns the position after the next records if they have the offset deltas `index` to `last` - 1, which take two
+def _position_after(data: bytes, position: int, size: int, index: int, end: int) -> int:
+    """Returns the position after the next records if they have the offset deltas `index` to `end` - 1, which take two
     or three bytes; otherwise -1.
     """
     is_wide = index >= _TWO_BYTES
     middle = _SECOND_OF_THREE if is_wide else _SECOND_OF_TWO
-    for low, high, top in zip(
-        _FIRST_OF_SEVERAL[index:last], middle[index:last], _THIRD_OF_THREE[index:last], strict=True
-    ):
+    for low, high, top in zip(_FIRST_OF_SEVERAL[index:end], middle[index:end], _THIRD_OF_THREE[index:end], strict=True):
         byte = data[position]
         if byte < 0x80:
-            at = position + 2
+            field_at = position + 2
             position += 1 + (byte >> 1)
         elif data[position + 1] < 0x80:
-            at = position + 3
+            field_at = position + 3
             position += 2 + ((byte & 0x7F) >> 1) + (data[position + 1] << 6)
         else:
             length, start = read_integer(data, position, size)
-            at = start + 1
+            field_at = start + 1
             position = start + length
-        while data[at] >= 0x80:
-            at += 1
-            if at >= position:
+        while data[field_at] >= 0x80:
+            field_at += 1
+            if field_at >= position:
                 raise Malformed("a timestamp does not end")
-        if data[at + 1] != low or data[at + 2] != high or (is_wide and data[at + 3] != top):
+        if data[field_at + 1] != low or data[field_at + 2] != high or (is_wide and data[field_at + 3] != top):
             return -1
     return position
 
@@ -120,28 +118,28 @@ def _first_wider_delta(index: int) -> int:
     return _TWO_BYTES if index < _TWO_BYTES else _THREE_BYTES
 
 
-def _is_run_numbered(data: bytes, position: int, stride: int, run: int, index: int) -> bool:
+def _has_run_consecutive_deltas(data: bytes, position: int, stride: int, run: int, index: int) -> bool:
     """True if `run` records of `stride` bytes have the deltas from `index` on; False also if that cannot be
     determined.
     """
     end = position + stride * run
-    at = position + (1 if data[position] < 0x80 else 2) + 1
+    field_at = position + (1 if data[position] < 0x80 else 2) + 1
     for _ in range(TIMESTAMP_BYTES_MAX):
-        column = data[at:end:stride]
-        at += 1
+        column = data[field_at:end:stride]
+        field_at += 1
         if column.isascii():
             break
         if not column.translate(_HIGH_BIT_FLIPPED).isascii():
             return False
-    last = index + run
+    end_index = index + run
     if index < _ONE_BYTE:
-        return data[at:end:stride] == _ONLY_BYTE[index:last]
-    if data[at:end:stride] != _FIRST_OF_SEVERAL[index:last]:
+        return data[field_at:end:stride] == _ONLY_BYTE[index:end_index]
+    if data[field_at:end:stride] != _FIRST_OF_SEVERAL[index:end_index]:
         return False
     if index < _TWO_BYTES:
-        return data[at + 1 : end : stride] == _SECOND_OF_TWO[index:last]
-    is_second = data[at + 1 : end : stride] == _SECOND_OF_THREE[index:last]
-    return is_second and data[at + 2 : end : stride] == _THIRD_OF_THREE[index:last]
+        return data[field_at + 1 : end : stride] == _SECOND_OF_TWO[index:end_index]
+    second_matches = data[field_at + 1 : end : stride] == _SECOND_OF_THREE[index:end_index]
+    return second_matches and data[field_at + 2 : end : stride] == _THIRD_OF_THREE[index:end_index]
 
 
 def renumber(data: bytes, count: int) -> bytes:

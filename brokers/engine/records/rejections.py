@@ -12,11 +12,11 @@ RECORD_ERRORS_SHOWN_MAX: Final = 3
 # A batch of a megabyte may have a hundred thousand records, each with the same error.
 RECORD_ERRORS_MAX: Final = 1_000
 
-WRONG_TIMES: Final = "One or more records have been rejected due to invalid timestamp"
-MISNUMBERED: Final = "The offset deltas of the compressed records are not 0, 1, 2…"
+WRONG_TIMESTAMPS: Final = "One or more records have been rejected due to invalid timestamp"
+WRONG_OFFSET_DELTAS: Final = "The offset deltas of the compressed records are not 0, 1, 2…"
 TOO_MUCH_DECOMPRESSED: Final = "The record sets of this request inflate to too much."
 _NO_KEY: Final = "Compacted topic cannot accept message without key."  # the topic name known here is not the tenant's
-_CLAIMED: Final = "Producer should not set timestamp type to LogAppendTime."
+_APPEND_TIME_CLAIMED: Final = "Producer should not set timestamp type to LogAppendTime."
 
 
 class BatchRejected(Exception):
@@ -37,7 +37,7 @@ class BatchRejected(Exception):
         self.record_errors = tuple(islice(record_errors, RECORD_ERRORS_MAX))
 
 
-def timestamps_out_of_range(rejected: list[tuple[int, int]]) -> BatchRejected:
+def timestamp_rejection(rejected: list[tuple[int, int]]) -> BatchRejected:
     """Returns the rejection for timestamps out of range; `rejected` has the index and timestamp, in ms, of each such
     record.
     """
@@ -46,24 +46,26 @@ def timestamps_out_of_range(rejected: list[tuple[int, int]]) -> BatchRejected:
         for index, timestamp_ms in rejected
     )
     return BatchRejected(
-        error_codes.INVALID_TIMESTAMP, omits_log_start=False, message=WRONG_TIMES, record_errors=errors
+        error_codes.INVALID_TIMESTAMP, omits_log_start=False, message=WRONG_TIMESTAMPS, record_errors=errors
     )
 
 
-def missing_keys(indexes: list[int]) -> BatchRejected:
+def missing_key_rejection(indexes: list[int]) -> BatchRejected:
     """Returns the rejection for records at `indexes` without a key, in a compacted topic."""
-    shown = [f"RecordError(batchIndex={index}, message='{_NO_KEY}')" for index in indexes[:RECORD_ERRORS_SHOWN_MAX]]
+    shown_errors = [
+        f"RecordError(batchIndex={index}, message='{_NO_KEY}')" for index in indexes[:RECORD_ERRORS_SHOWN_MAX]
+    ]
     message = (
         f"One or more records have been rejected due to {len(indexes)} record errors in total, "
-        f"and only showing the first three errors at most: [{', '.join(shown)}]"
+        f"and only showing the first three errors at most: [{', '.join(shown_errors)}]"
     )
     errors = ((index, _NO_KEY) for index in indexes)
     return BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False, message=message, record_errors=errors)
 
 
-def claimed_append_time(count: int) -> BatchRejected:
+def append_time_rejection(count: int) -> BatchRejected:
     """Returns the rejection for a batch of `count` records that claims LogAppendTime."""
-    errors = ((index, _CLAIMED) for index in range(count))
+    errors = ((index, _APPEND_TIME_CLAIMED) for index in range(count))
     return BatchRejected(
-        error_codes.INVALID_TIMESTAMP, omits_log_start=False, message=WRONG_TIMES, record_errors=errors
+        error_codes.INVALID_TIMESTAMP, omits_log_start=False, message=WRONG_TIMESTAMPS, record_errors=errors
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
-from brokers.engine.records.batch import first_old_entry
+from brokers.engine.records.batch import first_entry
 from brokers.engine.records.builder import NO_TIMESTAMP, recompress
 from brokers.engine.records.compression import (
     DECOMPRESSED_BYTES_MAX,
@@ -20,17 +20,17 @@ from brokers.engine.records.compression import (
     ZSTD,
     Oversized,
     Undecodable,
+    count_snappy_blocks,
     decompress,
-    snappy_blocks,
 )
-from brokers.engine.records.numbering import is_numbered, renumber
+from brokers.engine.records.numbering import has_consecutive_deltas, renumber
 from brokers.engine.records.rejections import (
-    MISNUMBERED,
     TOO_MUCH_DECOMPRESSED,
+    WRONG_OFFSET_DELTAS,
     BatchRejected,
-    claimed_append_time,
-    missing_keys,
-    timestamps_out_of_range,
+    append_time_rejection,
+    missing_key_rejection,
+    timestamp_rejection,
 )
 from brokers.engine.records.walk import Malformed, TooManyHeaders, check_fields, check_lengths, record_deltas
 from brokers.engine.wire.checksum import crc32c
@@ -47,8 +47,8 @@ WALKED_RECORDS_MAX: Final = 4
 RECORDS_PER_BATCH_MAX: Final = 262_144
 
 
-# A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. Up to this limit
-# they are decompressed, which takes about 60 ms; the rest of the request is refused as too large.
+# A request of a hundred megabytes can have three thousand batches that decompress to 32 MB each. Up to this limit they
+# are decompressed, which takes about 60 ms; further batches of the request are refused as too large.
 DECOMPRESSED_PER_REQUEST_MAX: Final = 4 * DECOMPRESSED_BYTES_MAX
 
 
@@ -73,7 +73,7 @@ class DecompressionBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRules:
-    """Requirements of a topic's configuration on a batch; the derived `walk_all` requires the full walk of every
+    """Requirements of a topic's configuration on a batch; the derived `walks_all` requires the full walk of every
     batch.
     """
 
@@ -86,12 +86,12 @@ class BatchRules:
     codec: int | None = None  # None keeps the producer's codec
 
     bounds_timestamps: bool = field(init=False)
-    walk_all: bool = field(init=False)
+    walks_all: bool = field(init=False)
 
     def __post_init__(self) -> None:
         bounds = self.timestamp_before_ms_max != LONG_MAX or self.timestamp_after_ms_max != LONG_MAX
         object.__setattr__(self, "bounds_timestamps", bounds)
-        object.__setattr__(self, "walk_all", self.compacted or (bounds and not self.log_append_time))
+        object.__setattr__(self, "walks_all", self.compacted or (bounds and not self.log_append_time))
 
 
 # Result for the log: data, last offset delta, maximum timestamp, attributes, producer id and epoch, base sequence. A
@@ -113,7 +113,7 @@ def check_shape(records: memoryview, produce_version: int) -> int:
             produce_version >= PRODUCE_ZSTD_FROM or not records[22] & 7
         ):
             return total  # the case of nearly every request
-    entry = first_old_entry(records)
+    entry = first_entry(records)
     if entry is None:
         raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=True)
     size, magic = entry
@@ -126,12 +126,12 @@ def check_shape(records: memoryview, produce_version: int) -> int:
     if produce_version < PRODUCE_ZSTD_FROM and records[22] & layout.CODEC_MASK == ZSTD:
         raise BatchRejected(error_codes.UNSUPPORTED_COMPRESSION_TYPE, omits_log_start=True)
     if size < total:
-        rest = first_old_entry(records[size:])
-        if rest is not None:
-            second_size, second_magic = rest
-            corrupt = second_size < 0 or second_magic > layout.MAGIC
+        second_entry = first_entry(records[size:])
+        if second_entry is not None:
+            second_size, second_magic = second_entry
+            is_corrupt = second_size < 0 or second_magic > layout.MAGIC
             raise BatchRejected(
-                error_codes.CORRUPT_MESSAGE if corrupt else error_codes.INVALID_RECORD, omits_log_start=True
+                error_codes.CORRUPT_MESSAGE if is_corrupt else error_codes.INVALID_RECORD, omits_log_start=True
             )
     return size
 
@@ -153,47 +153,47 @@ def check_batch(
         raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False)
     if size > rules.batch_bytes_max:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True)
-    if crc32c(data[layout.CHECKED_FROM :]) != crc:
+    if crc32c(data[layout.CRC_COVERED_FROM :]) != crc:
         raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=True)
     if count <= 0 or last_delta + 1 != count or attributes & layout.CONTROL or (producer_id >= 0 and base_sequence < 0):
         raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False)
     if count > RECORDS_PER_BATCH_MAX:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True)
     codec = attributes & layout.CODEC_MASK
-    block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _decompressed(codec, data, budget)
-    wanted_codec = codec if rules.codec is None else rules.codec
-    stored_block, true_max = block, max_timestamp
+    block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _decompress(codec, data, budget)
+    stored_codec = codec if rules.codec is None else rules.codec
+    stored_block, actual_max = block, max_timestamp
     try:
-        if count <= WALKED_RECORDS_MAX or rules.walk_all:
-            true_max, is_dense = _check_records(block, count, base_timestamp, rules, now_ms)
+        if count <= WALKED_RECORDS_MAX or rules.walks_all:
+            actual_max, is_dense = _check_records(block, count, base_timestamp, rules, now_ms)
         else:
             check_lengths(block, count)
-            is_dense = not (codec or wanted_codec) or is_numbered(block, count)
-        if not is_dense and wanted_codec != codec:
+            is_dense = not (codec or stored_codec) or has_consecutive_deltas(block, count)
+        if not is_dense and stored_codec != codec:
             stored_block = renumber(block, count)
         elif not is_dense and codec:  # Kafka stores uncompressed batches unchanged
-            raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False, message=MISNUMBERED)
+            raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False, message=WRONG_OFFSET_DELTAS)
     except TooManyHeaders:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True) from None
     except Malformed:
         raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=False) from None
     claims_append_time = attributes & layout.LOG_APPEND_TIME
     if claims_append_time and (rules.log_append_time or max_timestamp == NO_TIMESTAMP):
-        raise claimed_append_time(count)
-    if wanted_codec != codec:
-        data = _rebuilt(data, wanted_codec, stored_block, rules)
-        attributes = attributes & ~layout.CODEC_MASK | wanted_codec
+        raise append_time_rejection(count)
+    if stored_codec != codec:
+        data = _recompress(data, stored_codec, stored_block, rules)
+        attributes = attributes & ~layout.CODEC_MASK | stored_codec
     if len(data) > rules.segment_bytes:
         raise BatchRejected(error_codes.RECORD_LIST_TOO_LARGE, omits_log_start=True)
     if rules.log_append_time:
         attributes |= layout.LOG_APPEND_TIME
-        true_max = now_ms
+        actual_max = now_ms
     elif claims_append_time:
         attributes &= ~layout.LOG_APPEND_TIME  # not applied: CreateTime is stored (observed, REC-57)
-        max_timestamp = true_max - 1  # forces the correction below
-    if rules.log_append_time or true_max != max_timestamp:
-        layout.set_attributes_and_timestamp(data, attributes, true_max)
-    return data, last_delta, true_max, attributes, producer_id, producer_epoch, base_sequence
+        max_timestamp = actual_max - 1  # forces the correction below
+    if rules.log_append_time or actual_max != max_timestamp:
+        layout.set_attributes_and_timestamp(data, attributes, actual_max)
+    return data, last_delta, actual_max, attributes, producer_id, producer_epoch, base_sequence
 
 
 class Prechecked:
@@ -217,7 +217,7 @@ class Prechecked:
         except BatchRejected as fault:
             self._result = fault
 
-    def checked(
+    def check(
         self,
         records: memoryview,
         size: int,
@@ -225,7 +225,7 @@ class Prechecked:
         now_ms: int,
         budget: DecompressionBudget | None = None,
     ) -> CheckedBatch:
-        """Returns the result, or that of a new `check_batch` if the rules have changed since."""
+        """Returns the result, or the result of a new `check_batch` if the rules have changed."""
         if rules is not self._rules:
             return check_batch(records, size, rules, now_ms)
         if isinstance(self._result, BatchRejected):
@@ -233,14 +233,14 @@ class Prechecked:
         return self._result
 
 
-def _rebuilt(data: memoryview, codec: int, block: bytes, rules: BatchRules) -> memoryview:
+def _recompress(data: memoryview, codec: int, block: bytes, rules: BatchRules) -> memoryview:
     try:
         return memoryview(recompress(data, codec, rules.batch_bytes_max, block))
     except Oversized:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, omits_log_start=True) from None
 
 
-def _decompressed(codec: int, data: memoryview, budget: DecompressionBudget | None) -> bytes:
+def _decompress(codec: int, data: memoryview, budget: DecompressionBudget | None) -> bytes:
     if codec > CODECS_MAX:
         raise BatchRejected(error_codes.INVALID_RECORD, omits_log_start=True)
     spent_bytes = DECOMPRESSED_BYTES_MAX
@@ -250,7 +250,9 @@ def _decompressed(codec: int, data: memoryview, budget: DecompressionBudget | No
         spent_bytes = len(block)
         if codec == SNAPPY:
             # Very small and empty blocks take time too.
-            spent_bytes = max(spent_bytes, snappy_blocks(data[layout.HEADER_BYTES :]) * SNAPPY_BLOCK_CHARGE_BYTES_MIN)
+            spent_bytes = max(
+                spent_bytes, count_snappy_blocks(data[layout.HEADER_BYTES :]) * SNAPPY_BLOCK_CHARGE_BYTES_MIN
+            )
         return block
     except Undecodable:
         raise BatchRejected(error_codes.CORRUPT_MESSAGE, omits_log_start=True) from None
@@ -267,30 +269,34 @@ def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRu
     Returns the real maximum timestamp, unlike Kafka not below -1, and whether the offset deltas are right. Raises
     Malformed, or BatchRejected with record errors.
     """
-    least, greatest, keyless, is_dense = check_fields(block, count)
-    earliest, latest = base_timestamp + least, base_timestamp + greatest
-    runs_over = earliest < layout.LONG_MIN or latest > LONG_MAX
-    if runs_over:
-        latest = max(_times(block, count, base_timestamp))
+    least_delta, greatest_delta, keyless, is_dense = check_fields(block, count)
+    earliest, latest = base_timestamp + least_delta, base_timestamp + greatest_delta
+    overflows = earliest < layout.LONG_MIN or latest > LONG_MAX
+    if overflows:
+        latest = max(_read_timestamps(block, count, base_timestamp))
     is_bounded = rules.bounds_timestamps and not rules.log_append_time
-    if is_bounded and (runs_over or not _all_in_bounds((earliest, latest), rules, now_ms)):
-        times = _times(block, count, base_timestamp)
-        rejected = [(index, time_ms) for index, time_ms in enumerate(times) if not _in_bounds(time_ms, rules, now_ms)]
+    if is_bounded and (overflows or not _are_all_in_bounds((earliest, latest), rules, now_ms)):
+        timestamps_ms = _read_timestamps(block, count, base_timestamp)
+        rejected = [
+            (index, timestamp_ms)
+            for index, timestamp_ms in enumerate(timestamps_ms)
+            if not _in_bounds(timestamp_ms, rules, now_ms)
+        ]
         if rejected:
-            raise timestamps_out_of_range(rejected)
+            raise timestamp_rejection(rejected)
     if rules.compacted and keyless:
-        raise missing_keys(keyless)
+        raise missing_key_rejection(keyless)
     return max(latest, NO_TIMESTAMP), is_dense
 
 
-def _times(block: bytes, count: int, base_timestamp: int) -> list[int]:
+def _read_timestamps(block: bytes, count: int, base_timestamp: int) -> list[int]:
     """Returns the timestamp of every record."""
     return [
         layout.wrap_to_int64(base_timestamp + timestamp_delta) for _, timestamp_delta in record_deltas(block, count)
     ]
 
 
-def _all_in_bounds(timestamps: tuple[int, int], rules: BatchRules, now_ms: int) -> bool:
+def _are_all_in_bounds(timestamps: tuple[int, int], rules: BatchRules, now_ms: int) -> bool:
     """True if the earliest and the latest record, and thus all, are within the bounds."""
     earliest, latest = timestamps
     return now_ms - earliest <= rules.timestamp_before_ms_max and latest - now_ms <= rules.timestamp_after_ms_max

@@ -48,42 +48,44 @@ class WalkedRecord(NamedTuple):
 
 def check_lengths(data: bytes, count: int) -> None:
     """Checks that exactly `count` length-prefixed records fill `data`. Raises Malformed otherwise."""
-    position = seen = 0
+    position = record_count = 0
     end = len(data)
     stride_of = _STRIDE_OF
     single_steps, probe = SINGLE_STEPS_FIRST, PROBE_RECORDS
     try:
         while position < end:
             for _ in range(single_steps):
-                first = data[position]
-                if first < 0x80:
-                    position += stride_of[first]
+                first_byte = data[position]
+                if first_byte < 0x80:
+                    position += stride_of[first_byte]
                 else:
-                    second = data[position + 1]
-                    if second < 0x80:
-                        position += stride_of[first] + (second << 6)
+                    second_byte = data[position + 1]
+                    if second_byte < 0x80:
+                        position += stride_of[first_byte] + (second_byte << 6)
                     else:
                         position += _long_stride(data, position, end)
-                seen += 1
+                record_count += 1
                 if position >= end:
                     break
             else:
-                stride, run = run_at(data, position, end, probe)
-                seen += run
+                stride, run = measure_run(data, position, end, probe)
+                record_count += run
                 position += stride * run
                 if run == probe:
                     single_steps, probe = 0, probe * 4
                 elif run >= RUN_MIN:
                     single_steps = 0
                 else:
-                    single_steps = SINGLE_STEPS_MAX if seen > SINGLE_STEPS_MAX else SINGLE_STEPS_AFTER_A_SHORT_RUN
+                    single_steps = (
+                        SINGLE_STEPS_MAX if record_count > SINGLE_STEPS_MAX else SINGLE_STEPS_AFTER_A_SHORT_RUN
+                    )
                     probe = PROBE_RECORDS
     except (IndexError, MalformedVarint):
         raise Malformed("a record length is cut off or impossible") from None
     if position != end:
         raise Malformed("the last record reaches past the end of its batch")
-    if seen != count:
-        raise Malformed(f"{seen} records where {count} were declared")
+    if record_count != count:
+        raise Malformed(f"{record_count} records where {count} were declared")
 
 
 # Distance to the next record by the first byte of the length; for the two-byte form the part of the first byte. An
@@ -107,23 +109,23 @@ def _long_stride(data: bytes, position: int, end: int) -> int:
     return body - position + length
 
 
-def run_at(data: bytes, position: int, end: int, probe: int) -> tuple[int, int]:
+def measure_run(data: bytes, position: int, end: int, probe: int) -> tuple[int, int]:
     """Returns (stride, number) of consecutive records from `position` on with equal length, of at most `probe`
     records.
     """
     if position >= end:
         return 0, 0
-    first = data[position]
-    second = data[position + 1]
-    if first >= 0x80 and second >= 0x80:
+    first_byte = data[position]
+    second_byte = data[position + 1]
+    if first_byte >= 0x80 and second_byte >= 0x80:
         return _long_stride(data, position, end), 1
-    stride = _STRIDE_OF[first] + (second << 6 if first >= 0x80 else 0)
+    stride = _STRIDE_OF[first_byte] + (second_byte << 6 if first_byte >= 0x80 else 0)
     if stride < RECORD_BYTES_MIN:
         raise Malformed("a record is too short to be one")
     window = position + stride * probe
     column = data[position:window:stride]
     run = len(column) - len(column.lstrip(column[:1]))
-    if first >= 0x80:
+    if first_byte >= 0x80:
         column = data[position + 1 : window : stride]
         run = min(run, len(column) - len(column.lstrip(column[:1])))
     return stride, run
@@ -144,52 +146,52 @@ def check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
 def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
     """Decodes integers of one and two bytes, as nearly all are, inline; wrong lengths show at the end of a record."""
     position, size = 0, len(data)
-    least = greatest = headers = mismatch = 0
+    least_delta = greatest_delta = headers = mismatch_bits = 0
     keyless: list[int] = []
     for index in range(count):
-        byte, second = data[position], data[position + 1]
+        byte, second_byte = data[position], data[position + 1]
         if byte < 0x80:
             end = position + 1 + (byte >> 1)
             position += 2
-        elif second < 0x80:
-            end = position + 2 + ((byte & 0x7F | second << 7) >> 1)
+        elif second_byte < 0x80:
+            end = position + 2 + ((byte & 0x7F | second_byte << 7) >> 1)
             position += 3
         else:
             length, position = read_signed_int(data, position, size)
             end, position = position + length, position + 1
         if byte & 1 or end > size:
             raise Malformed("a record reaches past the end of its batch")
-        byte, second = data[position], data[position + 1]
+        byte, second_byte = data[position], data[position + 1]
         if byte < 0x80:
             delta = (byte >> 1) ^ -(byte & 1)
             position += 1
-        elif second < 0x80:
-            byte = byte & 0x7F | second << 7
+        elif second_byte < 0x80:
+            byte = byte & 0x7F | second_byte << 7
             delta = (byte >> 1) ^ -(byte & 1)
             position += 2
         else:
             delta, position = read_signed_long(data, position, end)
-        greatest = delta if delta > greatest or not index else greatest
-        least = delta if delta < least or not index else least
-        byte, second = data[position], data[position + 1]
-        if byte < 0x80 or second < 0x80:
-            mismatch |= (byte if byte < 0x80 else byte & 0x7F | second << 7) ^ index << 1
+        greatest_delta = delta if delta > greatest_delta or not index else greatest_delta
+        least_delta = delta if delta < least_delta or not index else least_delta
+        byte, second_byte = data[position], data[position + 1]
+        if byte < 0x80 or second_byte < 0x80:
+            mismatch_bits |= (byte if byte < 0x80 else byte & 0x7F | second_byte << 7) ^ index << 1
             position += 1 if byte < 0x80 else 2
         else:
             offset_delta, position = read_integer(data, position, end)
-            mismatch |= offset_delta ^ index
+            mismatch_bits |= offset_delta ^ index
         byte = data[position]
         if byte & 1:
             keyless.append(index)
         field_bytes = 1 if byte & 1 else 1 + (byte >> 1)
-        position = position + field_bytes if byte < 0x80 else _skip(data, position, end)
-        byte, second = data[position], data[position + 1]
+        position = position + field_bytes if byte < 0x80 else _skip_bytes_field(data, position, end)
+        byte, second_byte = data[position], data[position + 1]
         if byte < 0x80:
             position += 1 if byte & 1 else 1 + (byte >> 1)
-        elif second < 0x80 and not byte & 1:
-            position += 2 + ((byte & 0x7F | second << 7) >> 1)
+        elif second_byte < 0x80 and not byte & 1:
+            position += 2 + ((byte & 0x7F | second_byte << 7) >> 1)
         else:
-            position = _skip(data, position, end)
+            position = _skip_bytes_field(data, position, end)
         if data[position] == 0 and position + 1 == end:
             position = end
         else:
@@ -200,27 +202,27 @@ def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
             sleep(0)
     if position != size:
         raise Malformed("bytes are left over after the last record")
-    return least, greatest, keyless, not mismatch
+    return least_delta, greatest_delta, keyless, not mismatch_bits
 
 
-def read_integer(data: bytes, at: int, end: int) -> tuple[int, int]:
+def read_integer(data: bytes, position: int, end: int) -> tuple[int, int]:
     """Returns a zig-zag 32-bit integer and the position after it; decodes the usual forms of one and two bytes inline.
 
     Raises IndexError or MalformedVarint where it is truncated.
     """
-    first = data[at]
-    if first < 0x80:
-        return (first >> 1) ^ -(first & 1), at + 1
-    second = data[at + 1]
-    if second < 0x80:
-        first = first & 0x7F | second << 7
-        return (first >> 1) ^ -(first & 1), at + 2
-    return read_signed_int(data, at, end)
+    first_byte = data[position]
+    if first_byte < 0x80:
+        return (first_byte >> 1) ^ -(first_byte & 1), position + 1
+    second_byte = data[position + 1]
+    if second_byte < 0x80:
+        first_byte = first_byte & 0x7F | second_byte << 7
+        return (first_byte >> 1) ^ -(first_byte & 1), position + 2
+    return read_signed_int(data, position, end)
 
 
-def _skip(data: bytes, at: int, end: int) -> int:
+def _skip_bytes_field(data: bytes, position: int, end: int) -> int:
     """Returns the position after a nullable bytes field."""
-    length, start = read_integer(data, at, end)
+    length, start = read_integer(data, position, end)
     if length < 0:
         return start
     if start + length > end:
@@ -228,17 +230,17 @@ def _skip(data: bytes, at: int, end: int) -> int:
     return start + length
 
 
-def _skip_headers(data: bytes, at: int, end: int, before: int) -> tuple[int, int]:
-    """Returns (number of headers including `before` of earlier records, position after them)."""
-    headers, position = _header_count(data, at, end, before)
+def _skip_headers(data: bytes, position: int, end: int, headers_before: int) -> tuple[int, int]:
+    """Returns (number of headers including `headers_before` of earlier records, position after them)."""
+    headers, position = _read_header_count(data, position, end, headers_before)
     for number in range(headers):
-        name, position = _span(data, position, end)
+        name, position = _read_span(data, position, end)
         if name is None:
             raise Malformed("a header has no key")
-        position = _skip(data, position, end)
+        position = _skip_bytes_field(data, position, end)
         if number % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
             sleep(0)
-    return before + headers, position
+    return headers_before + headers, position
 
 
 def has_headers_at_most(data: memoryview, count: int, headers_max: int) -> bool:
@@ -256,8 +258,8 @@ def has_headers_at_most(data: memoryview, count: int, headers_max: int) -> bool:
             for _ in range(2):
                 field_bytes, position = read_signed_int(data, position, size)
                 position += max(field_bytes, 0)
-            of_record, _ = read_signed_int(data, position, size)
-            headers += of_record
+            record_headers, _ = read_signed_int(data, position, size)
+            headers += record_headers
             if length < 0 or headers > headers_max:
                 return headers <= headers_max
             position = end
@@ -266,11 +268,11 @@ def has_headers_at_most(data: memoryview, count: int, headers_max: int) -> bool:
     return headers <= headers_max
 
 
-def _header_count(data: bytes, at: int, end: int, before: int) -> tuple[int, int]:
-    headers, position = read_signed_int(data, at, end)
+def _read_header_count(data: bytes, position: int, end: int, headers_before: int) -> tuple[int, int]:
+    headers, position = read_signed_int(data, position, end)
     if not 0 <= headers <= end - position:
         raise Malformed("a record has an impossible number of headers")
-    if before + headers > HEADERS_PER_BATCH_MAX:
+    if headers_before + headers > HEADERS_PER_BATCH_MAX:
         raise TooManyHeaders("the records of a batch have too many headers")
     return headers, position
 
@@ -284,7 +286,7 @@ def walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
 
 
 def _walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
-    position = total = 0
+    position = total_headers = 0
     size = len(data)
     for _ in range(count):
         length, position = read_signed_int(data, position, size)
@@ -293,16 +295,16 @@ def _walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
             raise Malformed("a record reaches past the end of its batch")
         timestamp_delta, position = read_signed_long(data, position + 1, end)
         offset_delta, position = read_signed_int(data, position, end)
-        key, position = _span(data, position, end)
-        value, position = _span(data, position, end)
+        key, position = _read_span(data, position, end)
+        value, position = _read_span(data, position, end)
         headers_at = position
-        headers, position = _header_count(data, position, end, total)
-        total += headers
+        headers, position = _read_header_count(data, position, end, total_headers)
+        total_headers += headers
         for _ in range(headers):
-            name, position = _span(data, position, end)
+            name, position = _read_span(data, position, end)
             if name is None:
                 raise Malformed("a header has no key")
-            _, position = _span(data, position, end)
+            _, position = _read_span(data, position, end)
         if position != end:
             raise Malformed("the fields of a record do not fill it")
         yield WalkedRecord(offset_delta, timestamp_delta, key, value, headers_at, end)
@@ -320,8 +322,8 @@ def record_deltas(data: bytes, count: int) -> Iterator[tuple[int, int]]:
             end = position + length
             if length < 0 or end > size:
                 raise Malformed("a record reaches past the end of its batch")
-            timestamp_delta, at = read_signed_long(data, position + 1, end)
-            offset_delta, _ = read_integer(data, at, end)
+            timestamp_delta, position_after_timestamp = read_signed_long(data, position + 1, end)
+            offset_delta, _ = read_integer(data, position_after_timestamp, end)
             yield offset_delta, timestamp_delta
             position = end
     except (IndexError, MalformedVarint):
@@ -333,16 +335,16 @@ def read_headers(data: bytes, record: WalkedRecord) -> list[tuple[str, bytes | N
     number, position = read_signed_int(data, record.headers_at, record.end)
     result: list[tuple[str, bytes | None]] = []
     for _ in range(number):
-        name, position = _span(data, position, record.end)
-        value, position = _span(data, position, record.end)
+        name, position = _read_span(data, position, record.end)
+        value, position = _read_span(data, position, record.end)
         assert name is not None
         content = None if value is None else data[value[0] : value[1]]
         result.append((data[name[0] : name[1]].decode(errors="replace"), content))
     return result
 
 
-def _span(data: bytes, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
-    length, start = read_signed_int(data, at, end)
+def _read_span(data: bytes, position: int, end: int) -> tuple[tuple[int, int] | None, int]:
+    length, start = read_signed_int(data, position, end)
     if length < 0:
         return None, start
     if start + length > end:

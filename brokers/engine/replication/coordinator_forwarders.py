@@ -1,7 +1,7 @@
 """Forwarding of tenants' requests to another broker on behalf of the instance.
 
-A request may take as long as a rebalance, and a connection answers one request at a time, so each request uses its own
-connection. Idle connections are kept for a while for the next request of the same client.
+A request may take as long as a rebalance, and a connection processes one request at a time, so each request uses its
+own connection. Idle connections are kept for a while for the next request of the same client.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Forwarders:
         self._monotonic_ms = monotonic_ms
         self._connections_max = connections_max
         self._connections_per_instance_max = connections_per_instance_max
-        self._brokers: Mapping[int, BrokerInfo] = {}
+        self._broker_by_id: Mapping[int, BrokerInfo] = {}
         self._connections: set[_ForwardingConnection] = set()
         self._count_by_instance: Counter[str] = Counter()
-        self._idle: dict[tuple[int, ForwardedIdentity], list[_ForwardingConnection]] = {}
+        self._idle_by_target: dict[tuple[int, ForwardedIdentity], list[_ForwardingConnection]] = {}
         # The idle connections in the order in which they became idle.
         self._idle_order: dict[_ForwardingConnection, None] = {}
 
@@ -76,9 +76,9 @@ class Forwarders:
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """Sets the live brokers of the image; requests to brokers that are gone fail."""
-        self._brokers = brokers
+        self._broker_by_id = brokers
         for connection in tuple(self._connections):
-            if not _is_same(brokers.get(connection.broker.id), connection.broker):
+            if not _is_same_incarnation(brokers.get(connection.broker.id), connection.broker):
                 connection.end("the broker left the cluster or has re-registered")
 
     async def request(
@@ -102,17 +102,17 @@ class Forwarders:
             raise
         connection.idle_since_ms = self._monotonic_ms()
         if connection in self._connections:
-            self._idle.setdefault((broker_id, forwarded_identity), []).append(connection)
+            self._idle_by_target.setdefault((broker_id, forwarded_identity), []).append(connection)
             self._idle_order[connection] = None
         return response
 
     def _acquire(self, broker_id: int, forwarded_identity: ForwardedIdentity) -> _ForwardingConnection:
-        idle = self._idle.get((broker_id, forwarded_identity))
+        idle = self._idle_by_target.get((broker_id, forwarded_identity))
         if idle:
             connection = idle[-1]
             self._remove_from_idle(connection)
             return connection
-        broker = self._brokers.get(broker_id)
+        broker = self._broker_by_id.get(broker_id)
         if broker is None:
             raise ForwardingUnavailable(f"broker {broker_id} is not in the cluster")
         self._evict_if_full(forwarded_identity.instance_id)
@@ -147,10 +147,10 @@ class Forwarders:
             return
         del self._idle_order[connection]
         key = connection.broker.id, connection.forwarded_identity
-        idle = self._idle[key]
+        idle = self._idle_by_target[key]
         idle.remove(connection)
         if not idle:
-            del self._idle[key]
+            del self._idle_by_target[key]
 
     def _forget(self, connection: _ForwardingConnection) -> None:
         self._remove_from_idle(connection)
@@ -175,9 +175,9 @@ class Forwarders:
             connection.end("this broker is stopping")
 
 
-def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
+def _is_same_incarnation(current: BrokerInfo | None, known: BrokerInfo) -> bool:
     """True if both are the same incarnation at the same address, even if the broker is stopping."""
-    return now is not None and (now.host, now.port, now.epoch) == (then.host, then.port, then.epoch)
+    return current is not None and (current.host, current.port, current.epoch) == (known.host, known.port, known.epoch)
 
 
 class _ForwardingConnection:
@@ -193,14 +193,14 @@ class _ForwardingConnection:
         self._forget = forget
         self._is_up = False
         self._frame = b""
-        self._api = (0, 0)
+        self._api_key_and_version = (0, 0)
         self._correlation_id = 0
         self._response: asyncio.Future[Any] | None = None
 
     def request(self, client_id: str, api_key: int, version: int, message: Any) -> asyncio.Future[Any]:
         assert self._response is None, "a connection carries one call at a time"
         self._correlation_id = self._correlation_id % _CORRELATION_ID_MAX + 1
-        self._api = (api_key, version)
+        self._api_key_and_version = (api_key, version)
         body = encode_request(api_key, version, message)
         self._frame = encode_request_frame(api_key, version, self._correlation_id, client_id, body)
         self._response = asyncio.get_running_loop().create_future()
@@ -215,7 +215,7 @@ class _ForwardingConnection:
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         try:
-            api_key, version = self._api
+            api_key, version = self._api_key_and_version
             correlation_id, body = decode_response_header(api_key, version, buffer, start, end)
             if self._response is None or correlation_id != self._correlation_id:
                 raise MalformedRequest("a response without a request")

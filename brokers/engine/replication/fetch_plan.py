@@ -119,36 +119,36 @@ class Round(NamedTuple):
 class FetchPlan:
     """Fetch plan for one leader; `rounds` counts the requests.
 
-    Invariant: each partition in `followed` is either active or waits for its retry time.
+    Invariant: each partition in `state_by_key` is either active or waits for its retry time.
     """
 
     def __init__(
         self,
-        throttle_delay_ms: Callable[[PartitionFetchState], int] = lambda followed: 0,
-        bytes_max: Callable[[PartitionFetchState], int] = lambda followed: PARTITION_BYTES_MAX,
+        throttle_delay_ms: Callable[[PartitionFetchState], int] = lambda state: 0,
+        bytes_max: Callable[[PartitionFetchState], int] = lambda state: PARTITION_BYTES_MAX,
     ) -> None:
         """Creates an empty plan.
 
         `throttle_delay_ms` returns the time in ms for which a due partition must still be delayed, and `bytes_max` the
         size to request for one that may be throttled (QUO-61).
         """
-        self.followed: dict[Key, PartitionFetchState] = {}
+        self.state_by_key: dict[Key, PartitionFetchState] = {}
         self.rounds = 0
         self._throttle_delay_ms = throttle_delay_ms
         self._bytes_max = bytes_max
-        self._active: dict[Key, PartitionFetchState] = {}
+        self._active_by_key: dict[Key, PartitionFetchState] = {}
         self._retries: list[tuple[int, int, PartitionFetchState]] = []
         self._retry_count = 0
         self._session_id = NO_SESSION
         self._session_epoch = FIRST_EPOCH
         # Partitions in the leader's session, those to send again, and those to remove from it.
         self._in_session: set[Key] = set()
-        self._changed: dict[Key, PartitionFetchState] = {}
+        self._changed_by_key: dict[Key, PartitionFetchState] = {}
         self._to_forget: set[Key] = set()
         self._has_unrequested_changes = False
 
     def __len__(self) -> int:
-        return len(self.followed)
+        return len(self.state_by_key)
 
     @property
     def has_session(self) -> bool:
@@ -159,35 +159,35 @@ class FetchPlan:
     def follow(self, partition: Partition) -> bool:
         """Adds a partition; returns True if the leader must learn of it before the next regular request."""
         key = (partition.topic_id, partition.index)
-        state = self.followed.get(key)
+        state = self.state_by_key.get(key)
         if state is None or state.partition is not partition:
-            state = self.followed[key] = PartitionFetchState(partition)
+            state = self.state_by_key[key] = PartitionFetchState(partition)
         elif state.failures == 0 and state.was_requested_in_this_epoch():
             return False
         self.resume(state)
         return True
 
     def unfollow(self, key: Key) -> None:
-        if self.followed.pop(key, None) is not None:
+        if self.state_by_key.pop(key, None) is not None:
             self._deactivate(key)
 
     def find(self, topic_id: bytes, index: int, round_number: int) -> PartitionFetchState | None:
         """Returns the followed partition for an entry of the response to that request, None if the response is
         outdated.
         """
-        followed = self._active.get((topic_id, index))
-        return followed if followed is not None and followed.is_answered_by(round_number) else None
+        state = self._active_by_key.get((topic_id, index))
+        return state if state is not None and state.is_answered_by(round_number) else None
 
-    def _activate(self, followed: PartitionFetchState) -> None:
-        key = followed.key
-        self._active[key] = followed
-        self._changed[key] = followed
+    def _activate(self, state: PartitionFetchState) -> None:
+        key = state.key
+        self._active_by_key[key] = state
+        self._changed_by_key[key] = state
         self._to_forget.discard(key)
         self._has_unrequested_changes = True
 
     def _deactivate(self, key: Key) -> None:
-        self._active.pop(key, None)
-        self._changed.pop(key, None)
+        self._active_by_key.pop(key, None)
+        self._changed_by_key.pop(key, None)
         if key in self._in_session:
             self._to_forget.add(key)
 
@@ -196,22 +196,22 @@ class FetchPlan:
     def next_round(self, now_ms: int) -> Round | None:
         """Returns the next request; None if nothing may be requested before `due_ms`."""
         if self._retries:
-            self._retry(now_ms)
-        if not self._active:
+            self._activate_due(now_ms)
+        if not self._active_by_key:
             return None
         self._has_unrequested_changes = False
         self.rounds += 1
         if self._session_id == NO_SESSION:
-            partitions = [self._next_request(followed) for followed in self._active.values()]
-            self._in_session = set(self._active)
-            self._changed.clear()
+            partitions = [self._next_request(state) for state in self._active_by_key.values()]
+            self._in_session = set(self._active_by_key)
+            self._changed_by_key.clear()
             self._to_forget.clear()
             return Round(NO_SESSION, FIRST_EPOCH, partitions, [])
         partitions = []
-        if self._changed:
-            partitions = [self._next_request(followed) for followed in self._changed.values()]
-            self._in_session.update(self._changed)
-            self._changed = {}
+        if self._changed_by_key:
+            partitions = [self._next_request(state) for state in self._changed_by_key.values()]
+            self._in_session.update(self._changed_by_key)
+            self._changed_by_key = {}
         forgotten_partitions: list[ForgottenPartition] = []
         if self._to_forget:
             forgotten_partitions = sorted(self._to_forget)
@@ -221,11 +221,9 @@ class FetchPlan:
         self._session_epoch = next_epoch(epoch)
         return Round(self._session_id, epoch, partitions, forgotten_partitions)
 
-    def _next_request(self, followed: PartitionFetchState) -> ReplicaPartitionRequest:
-        may_be_throttled = followed.partition.config.follower_throttled is not None
-        return followed.next_request(
-            self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX, self.rounds
-        )
+    def _next_request(self, state: PartitionFetchState) -> ReplicaPartitionRequest:
+        may_be_throttled = state.partition.config.follower_throttled is not None
+        return state.next_request(self._bytes_max(state) if may_be_throttled else PARTITION_BYTES_MAX, self.rounds)
 
     def has_unrequested_changes(self, now_ms: int) -> bool:
         """True if something must be requested that no request in flight names.
@@ -234,8 +232,8 @@ class FetchPlan:
         was sent when no other was in flight.
         """
         if self._retries:
-            self._retry(now_ms)
-        return self._has_unrequested_changes and bool(self._changed or self._to_forget)
+            self._activate_due(now_ms)
+        return self._has_unrequested_changes and bool(self._changed_by_key or self._to_forget)
 
     @property
     def has_delayed(self) -> bool:
@@ -244,28 +242,28 @@ class FetchPlan:
     def due_ms(self) -> int | None:
         """Returns the next time at which a delayed partition may be requested, None if there is none."""
         retries = self._retries
-        while retries and not self._is_waiting(retries[0]):
+        while retries and not self._is_delayed(retries[0]):
             heappop(retries)
         return retries[0][0] if retries else None
 
-    def _is_waiting(self, entry: tuple[int, int, PartitionFetchState]) -> bool:
-        retry_ms, _, followed = entry
-        return followed.retry_ms == retry_ms and self.followed.get(followed.key) is followed
+    def _is_delayed(self, entry: tuple[int, int, PartitionFetchState]) -> bool:
+        retry_ms, _, state = entry
+        return state.retry_ms == retry_ms and self.state_by_key.get(state.key) is state
 
-    def _retry(self, now_ms: int) -> None:
+    def _activate_due(self, now_ms: int) -> None:
         """Activates the delayed partitions whose time has come."""
         retries = self._retries
         while retries and retries[0][0] <= now_ms:
             entry = heappop(retries)
-            if not self._is_waiting(entry):
+            if not self._is_delayed(entry):
                 continue
-            followed = entry[2]
-            delay_ms = self._throttle_delay_ms(followed)
+            state = entry[2]
+            delay_ms = self._throttle_delay_ms(state)
             if delay_ms > 0:
-                self.delay(followed, now_ms + delay_ms)
+                self.delay(state, now_ms + delay_ms)
             else:
-                followed.retry_ms = 0
-                self._activate(followed)
+                state.retry_ms = 0
+                self._activate(state)
 
     # -- responses -----------------------------------------------------------------------------------------------------
 
@@ -282,40 +280,40 @@ class FetchPlan:
         self._in_session.clear()
         self._to_forget.clear()
 
-    def mark_advanced(self, followed: PartitionFetchState) -> None:
+    def mark_advanced(self, state: PartitionFetchState) -> None:
         """Records that the log has advanced, which the next request reports; the partition moves to the end of full
         requests.
         """
-        followed.failures = 0
-        followed.error = ""
-        key = followed.key
+        state.failures = 0
+        state.error = ""
+        key = state.key
         if self._session_id == NO_SESSION:
-            self._active.pop(key, None)
-            self._active[key] = followed
+            self._active_by_key.pop(key, None)
+            self._active_by_key[key] = state
         else:
-            self._changed[key] = followed
+            self._changed_by_key[key] = state
             self._has_unrequested_changes = True
 
-    def report_now(self, followed: PartitionFetchState) -> None:
+    def report_now(self, state: PartitionFetchState) -> None:
         """Requires a report to the leader now, so that a pending request is overtaken."""
-        if self._active.get(followed.key) is followed:
-            self._activate(followed)
+        if self._active_by_key.get(state.key) is state:
+            self._activate(state)
 
-    def resume(self, followed: PartitionFetchState) -> None:
+    def resume(self, state: PartitionFetchState) -> None:
         """Activates a partition whose failure is resolved."""
-        followed.failures = followed.retry_ms = 0
-        followed.error = ""
-        self._activate(followed)
+        state.failures = state.retry_ms = 0
+        state.error = ""
+        self._activate(state)
 
-    def mark_failed(self, followed: PartitionFetchState, error: str, now_ms: int) -> None:
+    def mark_failed(self, state: PartitionFetchState, error: str, now_ms: int) -> None:
         """Delays a partition after a failure, for longer each time (REP-6)."""
-        followed.failures += 1
-        followed.error = error
-        self.delay(followed, now_ms + retry_delay_ms(followed.failures))
+        state.failures += 1
+        state.error = error
+        self.delay(state, now_ms + retry_delay_ms(state.failures))
 
-    def delay(self, followed: PartitionFetchState, until_ms: int) -> None:
+    def delay(self, state: PartitionFetchState, until_ms: int) -> None:
         """Leaves a partition out of requests until `until_ms` (after a failure or for a throttle)."""
-        self._deactivate(followed.key)
-        followed.retry_ms = until_ms
+        self._deactivate(state.key)
+        state.retry_ms = until_ms
         self._retry_count += 1
-        heappush(self._retries, (until_ms, self._retry_count, followed))
+        heappush(self._retries, (until_ms, self._retry_count, state))

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from brokers.engine.cluster.image import BrokerInfo
-from brokers.engine.partitions.following import CorruptFetch, LeftBehind, append_fetched, has_holes
+from brokers.engine.partitions.following import CorruptFetch, FollowerBehindLogStart, append_fetched, has_holes
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.fast_codec_replica_fetch import FetchedPartition, ReplicaFetchEncoder, decode_replica_fetch
@@ -41,14 +41,14 @@ _SESSION_ERRORS: Final = {
 _BASE_OFFSET: Final = Struct(">q")
 
 
-class _Sent(NamedTuple):
-    """A pending request; `query` is None for a Fetch, and `round` is the number of the last fetch at that time."""
+class _Request(NamedTuple):
+    """A pending request; `query` is None for a Fetch, and `round_number` is that of the last fetch."""
 
     correlation_id: int
-    round: int
+    round_number: int
     sent_ms: int
     session_epoch: int
-    overtook: bool
+    has_overtaken: bool
     query: OffsetsQuery | None
 
 
@@ -61,7 +61,7 @@ class Fetcher:
         self.leader = leader
         self._throttle = FollowerThrottle(context)
         self.plan = FetchPlan(self._throttle.throttle_delay_ms, self._throttle.bytes_max)
-        self._starts = PersistedLogStartOffsets(context.persist_log_start_offsets, self.plan, self._wake_soon)
+        self._log_starts = PersistedLogStartOffsets(context.persist_log_start_offsets, self.plan, self._wake_soon)
         self.error = "not connected"
         self._context = context
         self._broker: BrokerInfo | None = None
@@ -70,7 +70,7 @@ class Fetcher:
         self._is_up = False
         self._encoder: ReplicaFetchEncoder | None = None
         self._broker_epoch = UNDEFINED
-        self._sent: deque[_Sent] = deque()
+        self._requests: deque[_Request] = deque()
         self._correlation_id = 0
         self._failures = 0
         self._paused_until_ms = 0
@@ -85,7 +85,7 @@ class Fetcher:
         if self.plan.follow(partition):
             self._out_of_range.pop((partition.topic_id, partition.index), None)
             self._wake_soon()
-        self._starts.persist_if_advanced(self.plan.followed[partition.topic_id, partition.index])
+        self._log_starts.persist_if_advanced(self.plan.state_by_key[partition.topic_id, partition.index])
 
     def unfollow(self, key: Key) -> None:
         self.plan.unfollow(key)
@@ -93,9 +93,9 @@ class Fetcher:
 
     def on_log_start_advanced(self, key: Key) -> None:
         """Reports a log start offset that local retention has advanced."""
-        followed = self.plan.followed.get(key)
-        if followed is not None:
-            self._starts.on_advanced(followed)
+        state = self.plan.state_by_key.get(key)
+        if state is not None:
+            self._log_starts.on_advanced(state)
 
     def on_broker(self, broker: BrokerInfo | None) -> None:
         """Sets the leader's address from the image, None if the broker is not alive."""
@@ -115,7 +115,7 @@ class Fetcher:
         """Closes the connection and forgets pending requests."""
         link, self._link = self._link, None
         self._is_up = False
-        self._sent.clear()
+        self._requests.clear()
         self._out_of_range.clear()
         self._query = None
         self.plan.on_session_lost()
@@ -135,7 +135,7 @@ class Fetcher:
             return
         now_ms = self._context.clock.monotonic_ms()
         authenticated_ms = now_ms if self._is_up else self._connecting_since_ms
-        if now_ms - (self._sent[0].sent_ms if self._sent else authenticated_ms) > RESPONSE_MS_MAX:
+        if now_ms - (self._requests[0].sent_ms if self._requests else authenticated_ms) > RESPONSE_MS_MAX:
             self._disconnect(f"no answer for {RESPONSE_MS_MAX} ms")
         else:
             self._link.trim()
@@ -165,7 +165,7 @@ class Fetcher:
                 self._connecting_since_ms = now_ms
                 self._link = self._context.connect(self._broker, self)
         elif self._is_up:
-            self._send_next(overtaking=True)
+            self._send_next(may_overtake=True)
 
     # -- connection ----------------------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class Fetcher:
         self._encoder = context.encoder(self._broker_epoch)
         log.info("follows_leader", leader=self.leader, partitions=len(self.plan))
         # Without waiting for records: a request can be overtaken only once there is a session.
-        self._fetch(context.clock.monotonic_ms(), 0, overtook=False)
+        self._fetch(context.clock.monotonic_ms(), 0, has_overtaken=False)
 
     def on_down(self, reason: str) -> None:
         if self._failures == 0:
@@ -200,26 +200,28 @@ class Fetcher:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _send_next(self, *, overtaking: bool = False) -> None:
+    def _send_next(self, *, may_overtake: bool = False) -> None:
         """Sends the next request, if something must be requested that no pending request asks for."""
-        sent, plan = self._sent, self.plan
+        requests, plan = self._requests, self.plan
         if not self._is_up:
             return
         now_ms = self._context.clock.monotonic_ms()
         if self._query is not None or self._out_of_range:
-            if not sent:
+            if not requests:
                 self._query_offsets(now_ms)
-        elif not sent:
-            self._fetch(now_ms, WAIT_MS, overtook=False)
-        elif overtaking and len(sent) < REQUESTS_MAX and plan.has_session and plan.has_unrequested_changes(now_ms):
-            self._fetch(now_ms, WAIT_MS, overtook=True)
+        elif not requests:
+            self._fetch(now_ms, WAIT_MS, has_overtaken=False)
+        elif (
+            may_overtake and len(requests) < REQUESTS_MAX and plan.has_session and plan.has_unrequested_changes(now_ms)
+        ):
+            self._fetch(now_ms, WAIT_MS, has_overtaken=True)
         if plan.has_delayed:
             due_ms = plan.due_ms()
             # A due partition that was not requested is named in the request after the next response.
             if due_ms is not None and due_ms > now_ms:
                 self._wake_at(due_ms)
 
-    def _fetch(self, now_ms: int, wait_ms: int, *, overtook: bool) -> None:
+    def _fetch(self, now_ms: int, wait_ms: int, *, has_overtaken: bool) -> None:
         broker_epoch = self._context.broker_epoch()
         if broker_epoch != self._broker_epoch:
             # This broker has re-registered. A follower that fetches with an old broker epoch never joins an ISR again.
@@ -232,7 +234,7 @@ class Fetcher:
             return
         session_id, session_epoch, partitions, forgotten_partitions = request
         correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
-        self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, session_epoch, overtook, None))
+        self._requests.append(_Request(correlation_id, self.plan.rounds, now_ms, session_epoch, has_overtaken, None))
         link.send(encoder.encode(correlation_id, wait_ms, session_id, session_epoch, partitions, forgotten_partitions))
 
     def _query_offsets(self, now_ms: int) -> None:
@@ -242,16 +244,16 @@ class Fetcher:
             self._out_of_range.clear()
         if self._link is not None:
             correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
-            self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, FIRST_EPOCH, False, query))
-            self._link.send(query.frame(correlation_id, self._context.client_id, self._context.broker_id))
+            self._requests.append(_Request(correlation_id, self.plan.rounds, now_ms, FIRST_EPOCH, False, query))
+            self._link.send(query.encode_frame(correlation_id, self._context.client_id, self._context.broker_id))
 
     # -- responses -----------------------------------------------------------------------------------------------------
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
-        if not self._sent:
+        if not self._requests:
             self._disconnect("a response without a request")
             return
-        request = self._sent.popleft()
+        request = self._requests.popleft()
         try:
             if request.query is not None:
                 self._on_offsets(request, request.query, buffer, start, end)
@@ -262,9 +264,9 @@ class Fetcher:
             return
         if self._link is not None:
             # A request that overtook the answered one waits at the leader and does not report the new log end.
-            self._send_next(overtaking=True)
+            self._send_next(may_overtake=True)
 
-    def _on_fetched(self, request: _Sent, buffer: memoryview, start: int, end: int) -> None:
+    def _on_fetched(self, request: _Request, buffer: memoryview, start: int, end: int) -> None:
         correlation_id, _, error, session_id, fetched_partitions = decode_replica_fetch(buffer, start, end)
         if correlation_id != request.correlation_id:
             raise MalformedRequest(f"response {correlation_id} to request {request.correlation_id}")
@@ -285,13 +287,13 @@ class Fetcher:
 
     def _on_refused(self, error: int) -> None:
         """Handles an error of a whole request: a session that the leader has forgotten, or another error."""
-        self._sent.clear()
+        self._requests.clear()
         if error in _SESSION_ERRORS and self.plan.has_session:
             # Other requests in flight are refused too; a new connection keeps the responses apart.
             self._drop_link()
             self._wake_at(0)
             return
-        self._disconnect(f"refused with {_name(error)}")
+        self._disconnect(f"refused with {_error_name(error)}")
 
     def _drop_link(self) -> None:
         link, self._link = self._link, None
@@ -300,75 +302,83 @@ class Fetcher:
         if link is not None:
             link.close()
 
-    def _on_fetched_partition(self, fetched: FetchedPartition, buffer: memoryview, now_ms: int, request: _Sent) -> None:
-        topic_id, index, error, high_watermark, start_offset, epoch, end_offset, first, last = fetched
-        followed = self.plan.find(topic_id, index, request.round)
-        if followed is None:
+    def _on_fetched_partition(
+        self, fetched: FetchedPartition, buffer: memoryview, now_ms: int, request: _Request
+    ) -> None:
+        topic_id, index, error, high_watermark, start_offset, epoch, end_offset, records_at, records_end = fetched
+        state = self.plan.find(topic_id, index, request.round_number)
+        if state is None:
             return
-        followed.last_acked_ms = now_ms
+        state.last_acked_ms = now_ms
         if error:
-            self._on_error(followed, error)
+            self._on_error(state, error)
             return
-        partition = followed.partition
+        partition = state.partition
         try:
             if epoch != UNDEFINED or end_offset != UNDEFINED:
-                self._truncate(followed, epoch, end_offset, now_ms)
+                self._truncate(state, epoch, end_offset, now_ms)
                 return
-            if request.overtook and last - first >= _BASE_OFFSET.size:
-                (base_offset,) = _BASE_OFFSET.unpack_from(buffer, first)
+            if request.has_overtaken and records_end - records_at >= _BASE_OFFSET.size:
+                (base_offset,) = _BASE_OFFSET.unpack_from(buffer, records_at)
                 if base_offset < partition.log.log_end_offset:
                     # These records were requested before the response with the same records; the leader does not repeat
                     # its offsets.
-                    self.plan.mark_advanced(followed)
-                    last = first
+                    self.plan.mark_advanced(state)
+                    records_end = records_at
             start_before, end_before = partition.log.log_start_offset, partition.log.log_end_offset
-            count = append_fetched(partition, buffer[first:last], high_watermark, start_offset, now_ms)
-        except LeftBehind:
+            appended_bytes = append_fetched(
+                partition, buffer[records_at:records_end], high_watermark, start_offset, now_ms
+            )
+        except FollowerBehindLogStart:
             # No local record is useful, as if the log ended before the leader's log start.
-            self._on_error(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
+            self._on_error(state, ErrorCode.OFFSET_OUT_OF_RANGE)
             return
         except CorruptFetch as fault:
             log.error("fetched_records_refused", topic=partition.topic, partition=index, reason=str(fault))
-            self.plan.mark_failed(followed, str(fault), self._context.clock.monotonic_ms())
+            self.plan.mark_failed(state, str(fault), self._context.clock.monotonic_ms())
             return
         except StorageFailed as failure:
-            self._on_disk_error(followed, failure)
+            self._on_disk_error(state, failure)
             return
-        if count and partition.config.compaction is not None and has_holes(buffer[first : first + count], end_before):
+        if (
+            appended_bytes
+            and partition.config.compaction is not None
+            and has_holes(buffer[records_at : records_at + appended_bytes], end_before)
+        ):
             self._context.table.flusher.record_holes(partition)
-        followed.leader_high_watermark = high_watermark
-        if count or partition.log.log_start_offset != start_before:
-            self.plan.mark_advanced(followed)
-            self._starts.persist_if_advanced(followed)
-            if count and partition.config.follower_throttled is not None:
+        state.leader_high_watermark = high_watermark
+        if appended_bytes or partition.log.log_start_offset != start_before:
+            self.plan.mark_advanced(state)
+            self._log_starts.persist_if_advanced(state)
+            if appended_bytes and partition.config.follower_throttled is not None:
                 # Throttled until the received bytes are within the rate (QUO-61).
-                delay_ms = self._throttle.record_received(followed, count)
+                delay_ms = self._throttle.record_received(state, appended_bytes)
                 if delay_ms:
-                    self.plan.delay(followed, self._context.clock.monotonic_ms() + delay_ms)
+                    self.plan.delay(state, self._context.clock.monotonic_ms() + delay_ms)
 
-    def _truncate(self, followed: PartitionFetchState, leader_epoch: int, leader_end_offset: int, now_ms: int) -> None:
-        partition = followed.partition
-        before = partition.log.log_end_offset
-        offset = truncation_offset(partition.log.epochs, before, leader_epoch, leader_end_offset)
-        log.info("log_truncated", topic=partition.topic, partition=partition.index, to=offset, end_offset=before,
+    def _truncate(self, state: PartitionFetchState, leader_epoch: int, leader_end_offset: int, now_ms: int) -> None:
+        partition = state.partition
+        end_offset = partition.log.log_end_offset
+        offset = truncation_offset(partition.log.epochs, end_offset, leader_epoch, leader_end_offset)
+        log.info("log_truncated", topic=partition.topic, partition=partition.index, to=offset, end_offset=end_offset,
                  leader=self.leader, leader_epoch=partition.leader_epoch)  # fmt: skip
         self._context.table.truncate(partition, offset, now_ms)
-        self.plan.mark_advanced(followed)
+        self.plan.mark_advanced(state)
 
-    def _on_error(self, followed: PartitionFetchState, error: int) -> None:
+    def _on_error(self, state: PartitionFetchState, error: int) -> None:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._out_of_range[followed.key] = followed
-        self.plan.mark_failed(followed, _name(error), self._context.clock.monotonic_ms())
+            self._out_of_range[state.key] = state
+        self.plan.mark_failed(state, _error_name(error), self._context.clock.monotonic_ms())
 
-    def _on_offsets(self, request: _Sent, query: OffsetsQuery, buffer: memoryview, start: int, end: int) -> None:
+    def _on_offsets(self, request: _Request, query: OffsetsQuery, buffer: memoryview, start: int, end: int) -> None:
         """Handles the response to an offsets query; partitions that it does not resolve wait as after any other
         error.
         """
         now_ms = self._context.clock.now_ms()
         table = self._context.table
-        for followed, action in query.results(buffer, start, end, request.correlation_id):
-            partition = followed.partition
-            if self.plan.followed.get(followed.key) is not followed or not followed.is_answered_by(request.round):
+        for state, action in query.decode_results(buffer, start, end, request.correlation_id):
+            partition = state.partition
+            if self.plan.state_by_key.get(state.key) is not state or not state.is_answered_by(request.round_number):
                 continue
             try:
                 if action.truncate_to is not None:
@@ -378,28 +388,28 @@ class Fetcher:
                 else:
                     continue
             except StorageFailed as failure:
-                self._on_disk_error(followed, failure)
+                self._on_disk_error(state, failure)
                 continue
             log.warning("offset_was_out_of_range", topic=partition.topic, partition=partition.index,
                         truncated_to=action.truncate_to, restarted_at=action.restart_at)  # fmt: skip
-            self.plan.resume(followed)
-        self._query = query.next
+            self.plan.resume(state)
+        self._query = query.next_query
 
-    def _on_disk_error(self, followed: PartitionFetchState, failure: StorageFailed) -> None:
+    def _on_disk_error(self, state: PartitionFetchState, failure: StorageFailed) -> None:
         """Handles a disk error: the partition is offline and no longer fetched, unless the failure is transient."""
         if failure.is_transient:
-            self._starts.persist_if_advanced(followed)
-            self.plan.mark_failed(followed, str(failure), self._context.clock.monotonic_ms())
+            self._log_starts.persist_if_advanced(state)
+            self.plan.mark_failed(state, str(failure), self._context.clock.monotonic_ms())
         else:
-            self.plan.unfollow(followed.key)
-            followed.error = str(failure)
+            self.plan.unfollow(state.key)
+            state.error = str(failure)
 
 
 def _address(broker: BrokerInfo) -> tuple[int, str, int]:
     return broker.epoch, broker.host, broker.port
 
 
-def _name(error: int) -> str:
+def _error_name(error: int) -> str:
     try:
         return ErrorCode(error).name
     except ValueError:

@@ -39,32 +39,32 @@ class PersistedLogStartOffsets:
         self._wake = wake
         self._in_progress: set[PartitionFetchState] = set()
 
-    def persist_if_advanced(self, followed: PartitionFetchState) -> None:
+    def persist_if_advanced(self, state: PartitionFetchState) -> None:
         """Persists the log start offset if it has advanced."""
-        log = followed.partition.log
-        if log.durable_start_offset < log.log_start_offset and followed not in self._in_progress:
-            self._in_progress.add(followed)
-            self._persist(log.root, partial(self._on_persisted, followed))
+        log = state.partition.log
+        if log.durable_start_offset < log.log_start_offset and state not in self._in_progress:
+            self._in_progress.add(state)
+            self._persist(log.root, partial(self._on_persisted, state))
 
-    def on_advanced(self, followed: PartitionFetchState) -> None:
+    def on_advanced(self, state: PartitionFetchState) -> None:
         """Persists and reports a log start offset that did not come from the leader.
 
         Nothing else would report it, and the leader keeps replicas with a lower log start out of the ISR.
         """
-        self.persist_if_advanced(followed)
-        if followed not in self._in_progress:
-            self._plan.report_now(followed)
+        self.persist_if_advanced(state)
+        if state not in self._in_progress:
+            self._plan.report_now(state)
             self._wake()
 
-    def _on_persisted(self, followed: PartitionFetchState) -> None:
-        self._in_progress.discard(followed)
+    def _on_persisted(self, state: PartitionFetchState) -> None:
+        self._in_progress.discard(state)
         # No file names a deleted log, however often it is written.
-        if followed.partition.offline or self._plan.followed.get(followed.key) is not followed:
+        if state.partition.offline or self._plan.state_by_key.get(state.key) is not state:
             return
-        self._plan.report_now(followed)
+        self._plan.report_now(state)
         self._wake()
         # It may have advanced meanwhile.
-        self.persist_if_advanced(followed)
+        self.persist_if_advanced(state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,32 +106,32 @@ class FollowerThrottle:
     def __init__(self, context: FetcherContext) -> None:
         self._context = context
 
-    def throttle_delay_ms(self, followed: PartitionFetchState) -> int:
+    def throttle_delay_ms(self, state: PartitionFetchState) -> int:
         """Returns the delay before the partition may be fetched, 0 if it may be fetched now."""
-        if not self._is_delayed(followed):
+        if not self._is_delayed(state):
             return 0
         return self._context.throttle.delay_ms(self._context.clock.monotonic_ms())
 
-    def bytes_max(self, followed: PartitionFetchState) -> int:
+    def bytes_max(self, state: PartitionFetchState) -> int:
         """Returns the maximum number of bytes to fetch for the partition."""
-        if not self._is_delayed(followed):
+        if not self._is_delayed(state):
             return PARTITION_BYTES_MAX
         return min(PARTITION_BYTES_MAX, self._context.throttle.chunk_bytes)
 
-    def record_received(self, followed: PartitionFetchState, count: int) -> int:
+    def record_received(self, state: PartitionFetchState, count: int) -> int:
         """Records `count` received bytes and returns the delay before the next fetch."""
-        if not self._is_throttled(followed):
+        if not self._is_throttled(state):
             return 0
         self._context.throttle.record(count, self._context.clock.monotonic_ms())
-        return self.throttle_delay_ms(followed)
+        return self.throttle_delay_ms(state)
 
-    def _is_delayed(self, followed: PartitionFetchState) -> bool:
-        return self._is_throttled(followed) and self._context.broker_id not in followed.partition.isr
+    def _is_delayed(self, state: PartitionFetchState) -> bool:
+        return self._is_throttled(state) and self._context.broker_id not in state.partition.isr
 
-    def _is_throttled(self, followed: PartitionFetchState) -> bool:
-        throttled = followed.partition.config.follower_throttled
+    def _is_throttled(self, state: PartitionFetchState) -> bool:
+        throttled = state.partition.config.follower_throttled
         return (
             throttled is not None
             and self._context.throttle.is_limited
-            and throttled.holds(followed.partition.index, self._context.broker_id)
+            and throttled.includes(state.partition.index, self._context.broker_id)
         )

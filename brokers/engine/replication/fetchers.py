@@ -69,9 +69,9 @@ class Fetchers:
             throttle=throttle or ReplicationThrottle(),
             persist_log_start_offsets=persist_log_start_offsets,
         )
-        self._brokers: Mapping[int, BrokerInfo] = {}
-        self._fetchers: dict[int, Fetcher] = {}
-        self._leaders: dict[PartitionKey, tuple[Partition, int, Key]] = {}
+        self._broker_by_id: Mapping[int, BrokerInfo] = {}
+        self._fetcher_by_leader: dict[int, Fetcher] = {}
+        self._entry_by_partition: dict[PartitionKey, tuple[Partition, int, Key]] = {}
         self._is_closed = False
         table.on_log_start_advanced = self._on_log_start_advanced
 
@@ -85,58 +85,58 @@ class Fetchers:
             return
         name = (partition.topic, partition.index)
         leader, key = partition.leader, (partition.topic_id, partition.index)
-        entry = self._leaders.get(name)
+        entry = self._entry_by_partition.get(name)
         if entry is not None and entry != (partition, leader, key):
             self.unfollow(*name)
-        self._leaders[name] = (partition, leader, key)
+        self._entry_by_partition[name] = (partition, leader, key)
         if leader != NO_LEADER:
-            self._fetcher(leader).follow(partition)
+            self._get_or_create_fetcher(leader).follow(partition)
 
     def unfollow(self, topic: str, index: int) -> None:
         """Stops fetching a partition that is led here, deleted or without a leader; no record is appended afterwards.
 
         Does nothing for a partition that is not followed.
         """
-        entry = self._leaders.pop((topic, index), None)
-        if entry is not None and entry[1] in self._fetchers:
-            self._fetchers[entry[1]].unfollow(entry[2])
+        entry = self._entry_by_partition.pop((topic, index), None)
+        if entry is not None and entry[1] in self._fetcher_by_leader:
+            self._fetcher_by_leader[entry[1]].unfollow(entry[2])
 
     def _on_log_start_advanced(self, partition: Partition) -> None:
-        entry = self._leaders.get((partition.topic, partition.index))
-        if entry is not None and entry[1] in self._fetchers:
-            self._fetchers[entry[1]].on_log_start_advanced(entry[2])
+        entry = self._entry_by_partition.get((partition.topic, partition.index))
+        if entry is not None and entry[1] in self._fetcher_by_leader:
+            self._fetcher_by_leader[entry[1]].on_log_start_advanced(entry[2])
 
-    def _fetcher(self, leader: int) -> Fetcher:
-        fetcher = self._fetchers.get(leader)
+    def _get_or_create_fetcher(self, leader: int) -> Fetcher:
+        fetcher = self._fetcher_by_leader.get(leader)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = Fetcher(leader, self._context)
-            fetcher.on_broker(self._brokers.get(leader))
+            fetcher = self._fetcher_by_leader[leader] = Fetcher(leader, self._context)
+            fetcher.on_broker(self._broker_by_id.get(leader))
         return fetcher
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """Sets the live brokers of the image; called before `follow` for the same image."""
-        self._brokers = brokers
-        for leader, fetcher in self._fetchers.items():
+        self._broker_by_id = brokers
+        for leader, fetcher in self._fetcher_by_leader.items():
             fetcher.on_broker(brokers.get(leader))
 
     def check(self) -> None:
         """Checks for leaders that do not respond and frees unused memory; called every CHECK_INTERVAL_MS."""
-        for fetcher in self._fetchers.values():
+        for fetcher in self._fetcher_by_leader.values():
             fetcher.check()
 
     def reaches(self, leader: int) -> bool:
         """True if the leader answers the requests of this follower."""
-        fetcher = self._fetchers.get(leader)
+        fetcher = self._fetcher_by_leader.get(leader)
         return fetcher is not None and not fetcher.error
 
     def states(self) -> Iterator[FollowedState]:
         """Yields the state of every followed partition."""
-        for partition, leader, key in tuple(self._leaders.values()):
-            fetcher = self._fetchers.get(leader)
-            followed = None if fetcher is None else fetcher.plan.followed.get(key)
+        for partition, leader, key in tuple(self._entry_by_partition.values()):
+            fetcher = self._fetcher_by_leader.get(leader)
+            state = None if fetcher is None else fetcher.plan.state_by_key.get(key)
             error = "the partition has no leader" if fetcher is None else fetcher.error
-            if followed is not None:
-                error = error or followed.error
+            if state is not None:
+                error = error or state.error
             elif partition.offline:
                 error = "its disk failed"
             yield FollowedState(
@@ -145,15 +145,15 @@ class Fetchers:
                 leader=leader,
                 leader_epoch=partition.leader_epoch,
                 end_offset=partition.log_end_offset,
-                lag=UNKNOWN if followed is None else followed.lag,
+                lag=UNKNOWN if state is None else state.lag,
                 error=error,
-                last_acked_ms=0 if followed is None else followed.last_acked_ms,
+                last_acked_ms=0 if state is None else state.last_acked_ms,
             )
 
     def close(self) -> None:
-        """Closes every connection; no record is appended afterwards, whatever later images contain."""
+        """Closes every connection; no record is appended afterwards, even if `follow` is called."""
         self._is_closed = True
-        for fetcher in self._fetchers.values():
+        for fetcher in self._fetcher_by_leader.values():
             fetcher.close()
-        self._fetchers.clear()
-        self._leaders.clear()
+        self._fetcher_by_leader.clear()
+        self._entry_by_partition.clear()

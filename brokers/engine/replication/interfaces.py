@@ -34,7 +34,7 @@ class LinkOwner(Protocol):
         """Called with a whole response without its size; the buffer is writable and valid during this call only."""
 
     def on_down(self, reason: str) -> None:
-        """Called when the link was refused, lost, or closed by the peer; it cannot be used any more."""
+        """Called when the link was refused, lost, or closed by the peer; it must not be used afterwards."""
 
 
 class Timer(Protocol):

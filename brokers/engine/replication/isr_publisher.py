@@ -64,7 +64,7 @@ class IsrPublisher:
         self._read_again = read_again
         self._monotonic_ms = monotonic_ms
         self.lag_ms_max = lag_ms_max
-        self._changed: set[Partition] = set()
+        self._partitions_to_check: set[Partition] = set()
         self._proposals: dict[Partition, Proposal] = {}
         # Proposals that may not have reached the store.
         self._unsent: dict[Partition, Proposal] = {}
@@ -76,7 +76,7 @@ class IsrPublisher:
     def schedule_check(self, partition: Partition) -> None:
         """Schedules a check of the ISR, after a follower outside it caught up (REP-23) or a member fell behind."""
         if partition not in self._proposals:
-            self._changed.add(partition)
+            self._partitions_to_check.add(partition)
             self._wake.set()
 
     def check(self) -> None:
@@ -88,9 +88,9 @@ class IsrPublisher:
                 continue
             for follower in leadership.followers.values():
                 follower.update_keeps_up(now_ms, self.lag_ms_max)
-            if self._out_of_sync(partition, leadership, now_ms) or _candidates(partition, leadership):
+            if self._find_out_of_sync(partition, leadership, now_ms) or _find_candidates(partition, leadership):
                 self.schedule_check(partition)
-            # A follower that no longer keeps up does not hold back the high watermark.
+            # The high watermark does not wait for a follower that has stopped keeping up.
             partition.advance_high_watermark()
 
     def check_disks(self) -> None:
@@ -104,12 +104,15 @@ class IsrPublisher:
             if partition.offline and partition.is_leader:
                 self.schedule_check(partition)
 
-    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+    def on_image(self, previous_image: ClusterImage, image: ClusterImage) -> None:
         """Ends the proposals that the image shows or has overtaken; called after the roles are applied."""
-        if before.brokers is not after.brokers:
-            self._on_brokers(after)
+        if previous_image.brokers is not image.brokers:
+            self._on_brokers(image)
         for partition, proposal in tuple(self._proposals.items()):
-            if _find(after, partition, self._broker_id) is None or _version(after, partition) != proposal.write.version:
+            if (
+                _find_led(image, partition, self._broker_id) is None
+                or _version_of(image, partition) != proposal.write.version
+            ):
                 del self._proposals[partition]
                 self._unsent.pop(partition, None)
                 partition.propose_isr(None)
@@ -122,10 +125,10 @@ class IsrPublisher:
             for partition in topic.partitions
             for replica in partition.replicas
         }
-        available = {id for id, broker in image.brokers.items() if not broker.stopping}
-        self._table.set_unavailable_brokers(frozenset(followers - available))
+        available_ids = {broker_id for broker_id, broker in image.brokers.items() if not broker.stopping}
+        self._table.set_unavailable_brokers(frozenset(followers - available_ids))
         if self._unconfirmed:
-            self._changed |= self._unconfirmed
+            self._partitions_to_check |= self._unconfirmed
             self._unconfirmed.clear()
             self._wake.set()
 
@@ -135,13 +138,13 @@ class IsrPublisher:
             await self._wake.wait()
             await asyncio.sleep(COLLECTION_DELAY_S)
             self._wake.clear()
-            self._plan()
+            self._plan_writes()
             if self._unsent:
                 await self._write(list(self._unsent.values()))
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
-    def _out_of_sync(self, partition: Partition, leadership: Leadership, now_ms: int) -> tuple[int, ...]:
+    def _find_out_of_sync(self, partition: Partition, leadership: Leadership, now_ms: int) -> tuple[int, ...]:
         return out_of_sync_replicas(
             partition.isr,
             self._broker_id,
@@ -152,19 +155,19 @@ class IsrPublisher:
             unconfirmed_followers(partition),
         )
 
-    def _plan(self) -> None:
-        """Plans the required writes; from now on each partition counts both ISRs."""
-        changed, self._changed = self._changed, set()
+    def _plan_writes(self) -> None:
+        """Plans the required writes; each partition then counts the members of both ISRs."""
+        changed, self._partitions_to_check = self._partitions_to_check, set()
         image, now_ms = self._current.image, self._monotonic_ms()
         for partition in changed:
-            partition_image = _find(image, partition, self._broker_id)
+            partition_image = _find_led(image, partition, self._broker_id)
             if partition_image is None or partition in self._proposals:
                 continue
             if partition.offline:
-                document = transferred_leadership(partition_image, self._broker_id, image.brokers)
+                document = transfer_leadership(partition_image, self._broker_id, image.brokers)
                 isr = partition.isr
             else:
-                isr, joined = self._desired_isr(partition, image.brokers, now_ms)
+                isr, joined = self._compute_isr(partition, image.brokers, now_ms)
                 document = None if isr == partition.isr else _with_isr(partition_image, isr, image.brokers, joined)
             if document is None:
                 continue
@@ -173,16 +176,16 @@ class IsrPublisher:
             self._proposals[partition] = self._unsent[partition] = Proposal(partition, write)
             partition.propose_isr(isr)
 
-    def _desired_isr(
+    def _compute_isr(
         self, partition: Partition, brokers: Mapping[int, BrokerInfo], now_ms: int
     ) -> tuple[tuple[int, ...], dict[int, int]]:
         """Returns the desired ISR, in the current order, and the broker epochs of new members."""
         leadership = partition.leadership
         if leadership is None:
             return partition.isr, {}
-        out_of_sync = self._out_of_sync(partition, leadership, now_ms)
+        out_of_sync = self._find_out_of_sync(partition, leadership, now_ms)
         joined: dict[int, int] = {}
-        for replica in _candidates(partition, leadership):
+        for replica in _find_candidates(partition, leadership):
             broker, epoch = brokers.get(replica), leadership.followers[replica].broker_epoch
             # A follower that fetched in another incarnation must fetch again.
             if broker is not None and not broker.stopping and epoch in (broker.epoch, UNKNOWN_EPOCH):
@@ -217,12 +220,12 @@ class IsrPublisher:
             )
 
 
-def _candidates(partition: Partition, leadership: Leadership) -> list[int]:
+def _find_candidates(partition: Partition, leadership: Leadership) -> list[int]:
     """Returns the followers that may join, except those that did not answer a leadership check."""
     unconfirmed = unconfirmed_followers(partition)
     return [
         replica
-        for replica in leadership.candidates(partition.high_watermark, partition.log_start_offset)
+        for replica in leadership.isr_candidates(partition.high_watermark, partition.log_start_offset)
         if replica not in unconfirmed
     ]
 
@@ -239,7 +242,7 @@ def _with_isr(
     )
 
 
-def transferred_leadership(
+def transfer_leadership(
     partition_image: PartitionImage, broker_id: int, brokers: Mapping[int, BrokerInfo]
 ) -> PartitionStateDocument | None:
     """Returns the state in which the first other in-sync replica leads, None if there is none (LOG-3)."""
@@ -256,7 +259,7 @@ def transferred_leadership(
     return None
 
 
-def _find(image: ClusterImage, partition: Partition, broker_id: int) -> PartitionImage | None:
+def _find_led(image: ClusterImage, partition: Partition, broker_id: int) -> PartitionImage | None:
     """Returns the partition in the image; None unless the image says that it is led here."""
     topic = image.topics.get(partition.topic)
     if topic is None or topic.topic_id != partition.topic_id or partition.index >= len(topic.partitions):
@@ -270,5 +273,5 @@ def _find(image: ClusterImage, partition: Partition, broker_id: int) -> Partitio
     return partition_image if is_led and partition_image.isr == partition.isr else None
 
 
-def _version(image: ClusterImage, partition: Partition) -> int | None:
+def _version_of(image: ClusterImage, partition: Partition) -> int | None:
     return image.topics[partition.topic].partitions[partition.index].version

@@ -76,7 +76,7 @@ class SocketLink:
             self._login = f"{forwarded_client}\0{user}\0{secret}"
         self._socket: socket | None = None
         self._buffer = RentedBuffer(BUFFER_BYTES)
-        self._filled = 0
+        self._filled_bytes = 0
         self._largest_bytes = 0
         self._idle_trims = 0
         self._unsent = b""
@@ -110,7 +110,7 @@ class SocketLink:
         self._task = None
         assert self._socket is not None, "it is connected"
         self._watching_loop.add_reader(self._socket.fileno(), self._on_readable)
-        self.send(self._authentication_frames())
+        self.send(self._encode_authentication())
 
     async def _secure(self) -> None:
         """Runs the TLS handshake; `handshake` closes the socket if it fails."""
@@ -118,14 +118,14 @@ class SocketLink:
         if tls is None or sock is None:
             return
         self._socket = None
-        secured = await tls.handshake(sock, self._broker_id)
-        if isinstance(secured, TlsStream):
+        secured_socket = await tls.handshake(sock, self._broker_id)
+        if isinstance(secured_socket, TlsStream):
             self._is_encrypted = True
-            self._socket, self._watching_loop = secured.as_socket, secured.as_loop
+            self._socket, self._watching_loop = secured_socket.as_socket, secured_socket.as_loop
         else:
-            self._socket = secured
+            self._socket = secured_socket
 
-    def _authentication_frames(self) -> bytes:
+    def _encode_authentication(self) -> bytes:
         """Returns both authentication requests at once; the peer answers them in order."""
         token = self._login.encode()
         requests = (SaslHandshakeRequest(mechanism=self._mechanism), SaslAuthenticateRequest(auth_bytes=token))
@@ -154,44 +154,44 @@ class SocketLink:
         if sock is None:
             return
         try:
-            count = sock.recv_into(self._free_part())
+            received_bytes = sock.recv_into(self._receive_view())
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._fail(error.strerror or "connection lost")
             return
-        if not count:
+        if not received_bytes:
             self._fail("closed by the peer")
             return
-        end = self._filled = self._filled + count
+        end = self._filled_bytes = self._filled_bytes + received_bytes
         if end < _SIZE.size:
             return
         (size_bytes,) = _SIZE.unpack_from(self._buffer.view, 0)
         if end == _SIZE.size + size_bytes and self._authentication_responses == len(AUTHENTICATION_REQUESTS):
             # One whole response, the usual case.
-            self._filled = 0
+            self._filled_bytes = 0
             if size_bytes > self._largest_bytes:
                 self._largest_bytes = size_bytes
             self._owner.on_frame(self._buffer.view, _SIZE.size, end)
         else:
             self._deliver_frames(end)
 
-    def _free_part(self) -> memoryview:
+    def _receive_view(self) -> memoryview:
         """Returns the part of the buffer to receive into.
 
         A TLS stream takes a buffer longer than `SHARED_BYTES` for the rest of one frame and awaits all its bytes, so
         the buffer must end with the response.
         """
-        filled = self._filled
+        filled_bytes = self._filled_bytes
         if not self._is_encrypted:
-            return self._buffer.view[filled:]
-        if filled < _SIZE.size:
-            return self._buffer.view[filled : filled + SHARED_BYTES]
+            return self._buffer.view[filled_bytes:]
+        if filled_bytes < _SIZE.size:
+            return self._buffer.view[filled_bytes : filled_bytes + SHARED_BYTES]
         (size_bytes,) = _SIZE.unpack_from(self._buffer.view, 0)
-        return self._buffer.view[filled : _SIZE.size + size_bytes]
+        return self._buffer.view[filled_bytes : _SIZE.size + size_bytes]
 
     def _deliver_frames(self, end: int) -> None:
-        """Delivers whole frames, moves the rest to the front, and enlarges the buffer for it if necessary."""
+        """Delivers whole frames, moves an incomplete one to the front, and enlarges the buffer for it if necessary."""
         position = 0
         while end - position >= _SIZE.size:
             (size_bytes,) = _SIZE.unpack_from(self._buffer.view, position)
@@ -215,8 +215,8 @@ class SocketLink:
         view = self._buffer.view
         if position:
             view[: end - position] = bytes(view[position:end])
-            self._filled = end - position
-        if self._filled >= _SIZE.size:
+            self._filled_bytes = end - position
+        if self._filled_bytes >= _SIZE.size:
             (size_bytes,) = _SIZE.unpack_from(view, 0)
             self._enlarge_buffer(_SIZE.size + size_bytes)
 
@@ -224,7 +224,7 @@ class SocketLink:
         if size_bytes <= self._buffer.size:
             return
         larger = RentedBuffer(1 << (size_bytes - 1).bit_length())
-        larger.view[: self._filled] = self._buffer.view[: self._filled]
+        larger.view[: self._filled_bytes] = self._buffer.view[: self._filled_bytes]
         self._buffer.free()
         self._buffer = larger
 
@@ -239,7 +239,7 @@ class SocketLink:
         else:
             self._idle_trims += 1
         self._largest_bytes = 0
-        if self._idle_trims >= IDLE_TRIMS and not self._filled and self._socket is not None:
+        if self._idle_trims >= IDLE_TRIMS and not self._filled_bytes and self._socket is not None:
             self._idle_trims = 0
             self._buffer.free()
             self._buffer = RentedBuffer(BUFFER_BYTES)
@@ -254,14 +254,14 @@ class SocketLink:
             self._unsent += frame
             return
         try:
-            count = sock.send(frame, MSG_NOSIGNAL)
+            sent_bytes = sock.send(frame, MSG_NOSIGNAL)
         except (BlockingIOError, InterruptedError):
-            count = 0
+            sent_bytes = 0
         except OSError as error:
             self._fail_soon(error.strerror or "connection lost")
             return
-        if count < len(frame):
-            self._unsent = frame[count:]
+        if sent_bytes < len(frame):
+            self._unsent = frame[sent_bytes:]
             self._watching_loop.add_writer(sock.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
@@ -269,13 +269,13 @@ class SocketLink:
         if sock is None:
             return
         try:
-            count = sock.send(self._unsent, MSG_NOSIGNAL)
+            sent_bytes = sock.send(self._unsent, MSG_NOSIGNAL)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._fail(error.strerror or "connection lost")
             return
-        self._unsent = self._unsent[count:]
+        self._unsent = self._unsent[sent_bytes:]
         if not self._unsent:
             self._watching_loop.remove_writer(sock.fileno())
 

@@ -36,7 +36,7 @@ TRANSACTIONS_PER_REQUEST_MAX: Final = 500
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 
 # The partition has its marker, or cannot have one and never had a transaction.
-_DONE: Final = frozenset(
+_COMPLETED: Final = frozenset(
     {int(ErrorCode.NONE), int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT), int(ErrorCode.UNSUPPORTED_VERSION)}
 )
 # The partition has a later epoch of the producer than its coordinator and never accepts a marker of this transaction.
@@ -60,14 +60,14 @@ class Brokers(Protocol):
 class _PendingTransaction:
     """Decided transaction: `unconfirmed` are partitions without a confirmed marker, `attempts` counts the retries."""
 
-    __slots__ = ("attempts", "dropped", "markers", "shard", "unconfirmed")
+    __slots__ = ("attempts", "is_dropped", "markers", "shard", "unconfirmed")
 
     def __init__(self, shard: int, markers: SendMarkers) -> None:
         self.shard = shard
         self.markers = markers
         self.unconfirmed = set(markers.partitions)
         self.attempts = 0
-        self.dropped = False
+        self.is_dropped = False
 
     @property
     def retry_ms(self) -> int:
@@ -111,22 +111,22 @@ class MarkerLink:
         self._report = report
         self._spawn = spawn
         self._call_later = call_later
-        self._transactions: dict[str, _PendingTransaction] = {}
+        self._transaction_by_id: dict[str, _PendingTransaction] = {}
         # Partitions per destination; a destination in here has a running task.
-        self._batches: dict[_Destination, _Batch] = {}
+        self._batch_by_destination: dict[_Destination, _Batch] = {}
         self._slow_partitions: set[PartitionKey] = set()
 
     @property
     def transactions(self) -> int:
         """Number of transactions that are not complete."""
-        return len(self._transactions)
+        return len(self._transaction_by_id)
 
     def send(self, shard: int, markers: SendMarkers) -> None:
         """Starts sending; replaces pending markers of the same transactional id."""
-        before = self._transactions.get(markers.transactional_id)
-        if before is not None:
-            before.dropped = True
-        transaction = self._transactions[markers.transactional_id] = _PendingTransaction(shard, markers)
+        replaced = self._transaction_by_id.get(markers.transactional_id)
+        if replaced is not None:
+            replaced.is_dropped = True
+        transaction = self._transaction_by_id[markers.transactional_id] = _PendingTransaction(shard, markers)
         self._call_later(0, lambda: self._route(transaction, markers.partitions))
 
     # -- routing -------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class MarkerLink:
         A partition without a leader waits, and so does one of a topic that cannot be read: it may exist and would keep
         its readers waiting for ever.
         """
-        if transaction.dropped:
+        if transaction.is_dropped:
             return
         image = self._image()
         deleted: list[PartitionKey] = []
@@ -161,14 +161,14 @@ class MarkerLink:
 
     def _enqueue(self, broker_id: int, transaction: _PendingTransaction, partition: PartitionKey) -> None:
         destination = broker_id, partition in self._slow_partitions
-        batch = self._batches.get(destination)
+        batch = self._batch_by_destination.get(destination)
         if batch is None:
-            batch = self._batches[destination] = {}
-            self._spawn(self._serve(destination))
+            batch = self._batch_by_destination[destination] = {}
+            self._spawn(self._send_batches(destination))
         batch.setdefault(transaction, set()).add(partition)
 
     def _retry_later(self, transaction: _PendingTransaction, partitions: Collection[PartitionKey]) -> None:
-        if transaction.dropped:
+        if transaction.is_dropped:
             return
         if self._report(transaction.shard, transaction.markers, ()) is False:
             self._forget(transaction)
@@ -179,12 +179,12 @@ class MarkerLink:
 
     # -- requests to one broker ----------------------------------------------------------------------------------------
 
-    async def _serve(self, destination: _Destination) -> None:
+    async def _send_batches(self, destination: _Destination) -> None:
         """Sends requests to one destination until no marker is pending for it."""
         while True:
             batch = self._next_batch(destination)
             if not batch:
-                del self._batches[destination]
+                del self._batch_by_destination[destination]
                 return
             if destination[0] == self._broker_id:
                 # Local writes share no connection, so each transaction waits only for the followers of its own
@@ -198,10 +198,10 @@ class MarkerLink:
         broker_id, is_slow = destination
         try:
             if broker_id == self._broker_id:
-                response = await self._write_locally(_request(batch))
+                response = await self._write_locally(_build_request(batch))
             else:
                 brokers = self._brokers[is_slow]
-                response = await brokers.request(broker_id, ApiKey.WRITE_TXN_MARKERS, VERSION, _request(batch))
+                response = await brokers.request(broker_id, ApiKey.WRITE_TXN_MARKERS, VERSION, _build_request(batch))
             self._on_response(batch, response)
         except PeerUnavailable as reason:
             log.info("markers_not_sent", broker=broker_id, transactions=len(batch), reason=str(reason))
@@ -220,22 +220,22 @@ class MarkerLink:
 
     def _next_batch(self, destination: _Destination) -> _Batch:
         """Removes and returns the markers for the next request."""
-        waiting = self._batches[destination]
+        pending = self._batch_by_destination[destination]
         batch: _Batch = {}
         producer_ids: set[int] = set()
-        partitions_left = PARTITIONS_PER_REQUEST_MAX
-        for transaction in tuple(waiting):
-            if transaction.dropped:
-                del waiting[transaction]
+        partitions_max = PARTITIONS_PER_REQUEST_MAX
+        for transaction in tuple(pending):
+            if transaction.is_dropped:
+                del pending[transaction]
                 continue
             # A response distinguishes markers by producer id.
             if transaction.markers.producer_id in producer_ids:
                 continue
-            if batch and (len(batch) == TRANSACTIONS_PER_REQUEST_MAX or partitions_left < len(waiting[transaction])):
+            if batch and (len(batch) == TRANSACTIONS_PER_REQUEST_MAX or partitions_max < len(pending[transaction])):
                 break
             producer_ids.add(transaction.markers.producer_id)
-            partitions_left -= len(waiting[transaction])
-            batch[transaction] = waiting.pop(transaction)
+            partitions_max -= len(pending[transaction])
+            batch[transaction] = pending.pop(transaction)
         return batch
 
     def _on_response(self, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
@@ -245,22 +245,22 @@ class MarkerLink:
                 for partition in topic.partitions:
                     errors[marker.producer_id, topic.name, partition.partition_index] = partition.error_code
         for transaction, partitions in batch.items():
-            if transaction.dropped:
+            if transaction.is_dropped:
                 continue
-            missing = int(ErrorCode.REQUEST_TIMED_OUT)
-            codes = {key: errors.get((transaction.markers.producer_id, *key), missing) for key in partitions}
+            missing_code = int(ErrorCode.REQUEST_TIMED_OUT)
+            codes = {key: errors.get((transaction.markers.producer_id, *key), missing_code) for key in partitions}
             self._on_codes(transaction, codes)
 
     def _on_codes(self, transaction: _PendingTransaction, codes: dict[PartitionKey, int]) -> None:
-        done = [partition for partition, code in codes.items() if code in _DONE]
+        completed = [partition for partition, code in codes.items() if code in _COMPLETED]
         refused = [partition for partition, code in codes.items() if code == _REFUSED]
         to_retry = [
-            partition for partition, code in codes.items() if code not in _DONE and code not in (_REFUSED, _FENCED)
+            partition for partition, code in codes.items() if code not in _COMPLETED and code not in (_REFUSED, _FENCED)
         ]
         self._slow_partitions.difference_update(codes)
         self._slow_partitions.update(partition for partition in to_retry if codes[partition] == _TIMED_OUT)
-        if done:
-            self._on_written(transaction, done)
+        if completed:
+            self._on_written(transaction, completed)
         if refused or _FENCED in codes.values():
             log.warning(
                 "markers_refused",
@@ -270,10 +270,10 @@ class MarkerLink:
             )
         if _FENCED in codes.values():
             self._forget(transaction)
-        if to_retry and not transaction.dropped:
+        if to_retry and not transaction.is_dropped:
             self._retry_later(transaction, to_retry)
         transaction.unconfirmed.difference_update(refused)
-        if not transaction.unconfirmed and not transaction.dropped:
+        if not transaction.unconfirmed and not transaction.is_dropped:
             self._forget(transaction)
 
     # -- completion ----------------------------------------------------------------------------------------------------
@@ -288,12 +288,12 @@ class MarkerLink:
             self._forget(transaction)
 
     def _forget(self, transaction: _PendingTransaction) -> None:
-        transaction.dropped = True
-        if self._transactions.get(transaction.markers.transactional_id) is transaction:
-            del self._transactions[transaction.markers.transactional_id]
+        transaction.is_dropped = True
+        if self._transaction_by_id.get(transaction.markers.transactional_id) is transaction:
+            del self._transaction_by_id[transaction.markers.transactional_id]
 
 
-def _request(batch: _Batch) -> WriteTxnMarkersRequest:
+def _build_request(batch: _Batch) -> WriteTxnMarkersRequest:
     markers = []
     for transaction, partitions in batch.items():
         topics: dict[str, list[int]] = {}

@@ -12,7 +12,7 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from brokers.engine.replication.fetch_plan import PartitionFetchState
-from brokers.engine.replication.truncation import OutOfRange, after_out_of_range
+from brokers.engine.replication.truncation import OutOfRangeAction, resolve_out_of_range
 
 VERSION: Final = 7
 _LATEST, _EARLIEST = -1, -2
@@ -25,19 +25,19 @@ class OffsetsQuery:
     """
 
     def __init__(
-        self, followed: Sequence[PartitionFetchState], end_offsets: Mapping[PartitionKey, int] | None = None
+        self, state: Sequence[PartitionFetchState], end_offsets: Mapping[PartitionKey, int] | None = None
     ) -> None:
-        self._followed = {(member.partition.topic, member.partition.index): member for member in followed}
+        self._followed = {(member.partition.topic, member.partition.index): member for member in state}
         self._end_offsets = end_offsets
-        self.next: OffsetsQuery | None = None
+        self.next_query: OffsetsQuery | None = None
 
-    def frame(self, correlation_id: int, client_id: str, replica_id: int) -> bytes:
+    def encode_frame(self, correlation_id: int, client_id: str, replica_id: int) -> bytes:
         timestamp = _LATEST if self._end_offsets is None else _EARLIEST
         topics: dict[str, list[ListOffsetsPartition]] = {}
-        for (topic, index), followed in self._followed.items():
+        for (topic, index), state in self._followed.items():
             topics.setdefault(topic, []).append(
                 ListOffsetsPartition(
-                    partition_index=index, current_leader_epoch=followed.partition.leader_epoch, timestamp=timestamp
+                    partition_index=index, current_leader_epoch=state.partition.leader_epoch, timestamp=timestamp
                 )
             )
         request = ListOffsetsRequest(
@@ -48,10 +48,10 @@ class OffsetsQuery:
         body = encode_request(ApiKey.LIST_OFFSETS, VERSION, request)
         return encode_request_frame(ApiKey.LIST_OFFSETS, VERSION, correlation_id, client_id, body)
 
-    def results(
+    def decode_results(
         self, buffer: memoryview, start: int, end: int, correlation_id: int
-    ) -> Iterator[tuple[PartitionFetchState, OutOfRange]]:
-        """Yields the partitions that the response decides; `next` is then the query for the others.
+    ) -> Iterator[tuple[PartitionFetchState, OutOfRangeAction]]:
+        """Yields the partitions that the response decides; `next_query` is then the query for the others.
 
         Raises MalformedRequest.
         """
@@ -64,18 +64,18 @@ class OffsetsQuery:
         for topic in response.topics:
             for result in topic.partitions:
                 key = (topic.name, result.partition_index)
-                followed = self._followed.get(key)
-                if followed is None or result.error_code:
+                state = self._followed.get(key)
+                if state is None or result.error_code:
                     continue
-                log = followed.partition.log
+                log = state.partition.log
                 own_end_offset = log.log_end_offset
                 if self._end_offsets is not None:
                     end_offset, is_empty = self._end_offsets[key], not log.size_bytes
-                    yield followed, after_out_of_range(own_end_offset, result.offset, end_offset, is_empty=is_empty)
+                    yield (state, resolve_out_of_range(own_end_offset, result.offset, end_offset, is_empty=is_empty))
                 elif result.offset < own_end_offset:
-                    yield followed, OutOfRange(truncate_to=result.offset)
+                    yield state, OutOfRangeAction(truncate_to=result.offset)
                 else:
-                    undecided.append(followed)
+                    undecided.append(state)
                     end_offsets[key] = result.offset
         if undecided:
-            self.next = OffsetsQuery(undecided, end_offsets)
+            self.next_query = OffsetsQuery(undecided, end_offsets)

@@ -67,31 +67,31 @@ class PeerTls:
     async def _run_until_done(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
         while True:
             try:
-                await self._step(tls, step)
+                await self._run_step(tls, step)
                 return
             except ssl.SSLWantReadError:
                 await self._await_event(tls, self._loop.add_reader, self._loop.remove_reader)
             except ssl.SSLWantWriteError:
                 await self._await_event(tls, self._loop.add_writer, self._loop.remove_writer)
 
-    async def _step(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
+    async def _run_step(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
         """Runs one attempt in a thread that never waits for the peer."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "peer-tls")
-        running = self._loop.run_in_executor(self._threads, step)
+        step_future = self._loop.run_in_executor(self._threads, step)
         try:
-            await asyncio.shield(running)
+            await asyncio.shield(step_future)
         except asyncio.CancelledError:
-            running.add_done_callback(partial(_close_after, tls))
+            step_future.add_done_callback(partial(_close_after, tls))
             raise
 
     async def _await_event(
         self, tls: ssl.SSLSocket, watch: Callable[..., object], unwatch: Callable[[int], object]
     ) -> None:
-        ready = self._loop.create_future()
-        watch(tls.fileno(), _wake, ready)
+        ready_future = self._loop.create_future()
+        watch(tls.fileno(), _set_ready, ready_future)
         try:
-            await ready
+            await ready_future
         except asyncio.CancelledError:
             unwatch(tls.fileno())
             tls.close()
@@ -110,6 +110,6 @@ def _close_after(tls: ssl.SSLSocket, step: asyncio.Future[object]) -> None:
     tls.close()
 
 
-def _wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
+def _set_ready(ready_future: asyncio.Future[None]) -> None:
+    if not ready_future.done():
+        ready_future.set_result(None)

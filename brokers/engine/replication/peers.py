@@ -53,9 +53,11 @@ class Peers:
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """Sets the live brokers of the image; requests to brokers that are gone fail."""
-        before, self._brokers = self._brokers, brokers
+        previous_brokers, self._brokers = self._brokers, brokers
         for broker_id, peer in tuple(self._peers.items()):
-            if brokers.get(broker_id) != before.get(broker_id) and not _is_same(brokers.get(broker_id), peer.broker):
+            if brokers.get(broker_id) != previous_brokers.get(broker_id) and not _is_same(
+                brokers.get(broker_id), peer.broker
+            ):
                 self._peers.pop(broker_id).close("the broker left the cluster or has re-registered")
 
     async def request(
@@ -81,9 +83,9 @@ class Peers:
         self._peers.clear()
 
 
-def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
+def _is_same(current: BrokerInfo | None, known: BrokerInfo) -> bool:
     """True if both are the same incarnation at the same address, even if the broker is stopping."""
-    return now is not None and (now.host, now.port, now.epoch) == (then.host, then.port, then.epoch)
+    return current is not None and (current.host, current.port, current.epoch) == (known.host, known.port, known.epoch)
 
 
 class _Request:
@@ -189,8 +191,8 @@ class _Peer:
         self._reason = reason
         self._refusing_until_ms = self._peers.monotonic_ms() + self._back_off_ms
         self._back_off_ms = min(2 * self._back_off_ms, BACK_OFF_MS_MAX)
-        waiting, self._requests = self._requests, deque()
-        for request in waiting:
+        failed_requests, self._requests = self._requests, deque()
+        for request in failed_requests:
             request.fail(reason)
 
     def trim(self) -> None:

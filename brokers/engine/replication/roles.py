@@ -71,13 +71,13 @@ class Roles:
         self._to_create: dict[PartitionKey, None] = {}
         self._created_count = 0
         self._began_ms = 0
-        # Partitions to be created when the checkpoint files do not name a deleted partition of the same name any more.
+        # Partitions to be created once the checkpoint files have stopped naming a deleted partition of the same name.
         self._awaiting_checkpoint: dict[PartitionKey, None] = {}
-        # Partitions to be deleted, which are no longer assigned.
+        # Partitions to be deleted, which the image does not assign to this broker.
         self._to_delete: deque[tuple[PartitionKey, bytes]] = deque()
         # Partitions that could not be created because of a temporary shortage.
         self._short_of_descriptors: set[PartitionKey] = set()
-        self._me: BrokerInfo | None = None
+        self._own_info: BrokerInfo | None = None
         # Partitions whose leadership may be outdated because this process was suspended.
         self._suspected: set[PartitionKey] = set()
 
@@ -86,28 +86,28 @@ class Roles:
         """Returns the number of partitions that this broker leads."""
         return sum(1 for partition in self._table if partition.is_leader)
 
-    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        self._image, self._created_count = after, 0
+    def on_image(self, previous_image: ClusterImage, image: ClusterImage) -> None:
+        self._image, self._created_count = image, 0
         self._began_ms = self._monotonic_ms()
-        if before.brokers is not after.brokers or self._is_first:
-            self._fetchers.on_brokers(after.brokers)
-        previous_me = self._me
-        self._me = me = after.brokers.get(self._broker_id, previous_me)
-        has_reregistered = me is not None and previous_me is not None and me.epoch != previous_me.epoch
-        if before.topics is after.topics and not self._is_first and not has_reregistered:
+        if previous_image.brokers is not image.brokers or self._is_first:
+            self._fetchers.on_brokers(image.brokers)
+        previous_info = self._own_info
+        self._own_info = own_info = image.brokers.get(self._broker_id, previous_info)
+        has_reregistered = own_info is not None and previous_info is not None and own_info.epoch != previous_info.epoch
+        if previous_image.topics is image.topics and not self._is_first and not has_reregistered:
             return
-        is_lost = not self._is_first and _is_of_another_tree(before, after)
+        is_lost = not self._is_first and _is_of_another_tree(previous_image, image)
         if self._is_first:
-            self._drop_strays(after)
+            self._delete_strays(image)
         elif is_lost:
-            self._release_unknown(after)
-        previous_topics = {} if self._is_first or has_reregistered else before.topics
-        for name in after.changed_topics(before) if previous_topics else after.topics:
-            topic = after.topics.get(name)
+            self._release_unknown(image)
+        previous_topics = {} if self._is_first or has_reregistered else previous_image.topics
+        for name in image.changed_topics(previous_image) if previous_topics else image.topics:
+            topic = image.topics.get(name)
             if topic is not None and previous_topics.get(name) is not topic:
                 self._apply(topic, previous_topics.get(name))
         if not self._is_first and not is_lost:
-            self._delete_removed(before, after)
+            self._delete_removed(previous_image, image)
         self._is_first = False
         self._report_strays()
         if (self._to_create or self._to_delete) and self._wake is not None:
@@ -137,11 +137,11 @@ class Roles:
         the error.
         """
         outdated = self._table.flusher.outdated
-        ready = [key for key in self._awaiting_checkpoint if not is_written or key not in outdated]
-        for key in ready:
+        ready_keys = [key for key in self._awaiting_checkpoint if not is_written or key not in outdated]
+        for key in ready_keys:
             del self._awaiting_checkpoint[key]
             self._to_create[key] = None
-        if ready and self._wake is not None:
+        if ready_keys and self._wake is not None:
             self._wake()
         if self._awaiting_checkpoint and self._request_checkpoint is not None:
             self._request_checkpoint()
@@ -166,7 +166,7 @@ class Roles:
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
 
     def suspect_leaderships(self) -> None:
-        """Resigns partitions that another broker may lead by now because this process was suspended (CTL-4).
+        """Resigns partitions that another broker may lead because this process was suspended (CTL-4).
 
         They are led again after `confirm_leadership`.
         """
@@ -188,13 +188,20 @@ class Roles:
             if topic is not None and index < len(topic.partitions):
                 self._apply_or_report(topic, topic.partitions[index], local)
 
-    def _apply(self, topic: TopicImage, before: TopicImage | None) -> None:
-        if before is not None and before.topic_id != topic.topic_id:
-            before = None
+    def _apply(self, topic: TopicImage, old_topic: TopicImage | None) -> None:
+        if old_topic is not None and old_topic.topic_id != topic.topic_id:
+            old_topic = None
         for state in topic.partitions:
-            previous = before.partitions[state.index] if before and state.index < len(before.partitions) else None
+            old_state = (
+                old_topic.partitions[state.index] if old_topic and state.index < len(old_topic.partitions) else None
+            )
             local = self._table.get(topic.name, state.index)
-            if local is not None and previous == state and before is not None and before.deleting == topic.deleting:
+            if (
+                local is not None
+                and old_state == state
+                and old_topic is not None
+                and old_topic.deleting == topic.deleting
+            ):
                 continue
             if local is not None and self._is_of_earlier_topic(topic, state, local):
                 self._fetchers.unfollow(topic.name, state.index)
@@ -202,7 +209,7 @@ class Roles:
                 local = None
             if local is not None or not self._postpone_creation(topic, state):
                 self._apply_or_report(topic, state, local)
-        if before is not None and before.config != topic.config:
+        if old_topic is not None and old_topic.config != topic.config:
             self._table.update_config(topic.name, topic.config)
 
     def _postpone_creation(self, topic: TopicImage, state: PartitionImage) -> bool:
@@ -263,9 +270,9 @@ class Roles:
                 # topic.
                 self._table.assign(local, state.replicas)
         elif state.leader == self._broker_id:
-            self._lead(topic, state)
+            self._become_leader(topic, state)
         else:
-            self._follow(topic, state)
+            self._become_follower(topic, state)
 
     def _is_of_earlier_incarnation(self, state: PartitionImage) -> bool:
         """True if this broker got the leadership before it re-registered (CTL-10).
@@ -273,11 +280,11 @@ class Roles:
         It may have lost records that other replicas have, and only a new leader epoch would distinguish the two logs,
         so it waits for the controller. A single replica cannot diverge.
         """
-        if self._me is None or len(state.replicas) == 1:
+        if self._own_info is None or len(state.replicas) == 1:
             return False
-        return not is_same_incarnation(state, {self._me.id: self._me}, self._me.id)
+        return not is_same_incarnation(state, {self._own_info.id: self._own_info}, self._own_info.id)
 
-    def _lead(self, topic: TopicImage, state: PartitionImage) -> None:
+    def _become_leader(self, topic: TopicImage, state: PartitionImage) -> None:
         self._fetchers.unfollow(topic.name, state.index)
         self._table.become_leader(
             topic.name,
@@ -286,10 +293,10 @@ class Roles:
             state.leader_epoch,
             topic.config,
             now_ms=self._now_ms(),
-            role=self._role(state),
+            role=self._create_role(state),
         )
 
-    def _follow(self, topic: TopicImage, state: PartitionImage) -> None:
+    def _become_follower(self, topic: TopicImage, state: PartitionImage) -> None:
         partition = self._table.become_follower(
             topic.name,
             state.index,
@@ -297,14 +304,14 @@ class Roles:
             state.leader_epoch,
             topic.config,
             now_ms=self._now_ms(),
-            role=self._role(state),
+            role=self._create_role(state),
         )
         if state.leader == NO_LEADER or partition.offline:
             self._fetchers.unfollow(topic.name, state.index)
         else:
             self._fetchers.follow(partition)
 
-    def _role(self, state: PartitionImage) -> PartitionRole:
+    def _create_role(self, state: PartitionImage) -> PartitionRole:
         is_known = self._is_known(state)
         return PartitionRole(state.replicas, state.isr, state.leader, is_known, self._monotonic_ms())
 
@@ -312,14 +319,14 @@ class Roles:
         """True if this broker may have had the partition before; a replica that is being added never did."""
         return (self._is_first or state.leader_epoch > 0) and self._broker_id not in state.adding
 
-    def _delete_removed(self, before: ClusterImage, after: ClusterImage) -> None:
-        for name in after.changed_topics(before):
-            topic, current = before.topics.get(name), after.topics.get(name)
+    def _delete_removed(self, previous_image: ClusterImage, image: ClusterImage) -> None:
+        for name in image.changed_topics(previous_image):
+            topic, current = previous_image.topics.get(name), image.topics.get(name)
             if topic is None:
                 continue
             # A topic recreated between two images may have fewer partitions.
             if current is None or len(current.partitions) < len(topic.partitions):
-                self._drop(topic, 0 if current is None else len(current.partitions))
+                self._delete_partitions(topic, 0 if current is None else len(current.partitions))
 
     def _release_unknown(self, image: ClusterImage) -> None:
         """Keeps the logs of topics that are not in the image because its ZooKeeper tree was lost."""
@@ -333,9 +340,9 @@ class Roles:
         if partitions:
             log.error("logs_of_unknown_topics_kept", partitions=partitions)
 
-    def _drop(self, topic: TopicImage, first: int) -> None:
-        """Deletes the topic's partitions from `first` on."""
-        for partition in topic.partitions[first:]:
+    def _delete_partitions(self, topic: TopicImage, first_index: int) -> None:
+        """Deletes the topic's partitions from `first_index` on."""
+        for partition in topic.partitions[first_index:]:
             self._fetchers.unfollow(topic.name, partition.index)
             local = self._table.get(topic.name, partition.index)
             if local is None or _is_of_lost_tree(local, topic):
@@ -346,7 +353,7 @@ class Roles:
             else:
                 self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
 
-    def _drop_strays(self, image: ClusterImage) -> None:
+    def _delete_strays(self, image: ClusterImage) -> None:
         """Deletes logs of topics and replicas that were removed while this broker was down.
 
         An unreadable topic record must not be taken for a deletion. If no log belongs to a partition of the image, the
@@ -361,10 +368,10 @@ class Roles:
                 strays.append(partition)
                 continue
             # Internal topics are recreated in another tree too; their id shows which tree a log belongs to.
-            is_of_this = partition.topic_id in (topic.topic_id, NO_TOPIC_ID)
-            known_count += is_of_this
+            belongs_to_topic = partition.topic_id in (topic.topic_id, NO_TOPIC_ID)
+            known_count += belongs_to_topic
             is_elsewhere = self._broker_id not in topic.partitions[partition.index].replicas
-            if is_elsewhere or (topic.deleting and not is_of_this):
+            if is_elsewhere or (topic.deleting and not belongs_to_topic):
                 # The image of an existing topic names its replicas. A log of an earlier topic is not renamed as a
                 # stray, because the topic gets no log here any more.
                 strays.append(partition)
@@ -376,10 +383,10 @@ class Roles:
             self._table.delete(partition.topic, partition.index, now_ms=self._now_ms())
 
 
-def _is_of_another_tree(before: ClusterImage, after: ClusterImage) -> bool:
+def _is_of_another_tree(previous_image: ClusterImage, image: ClusterImage) -> bool:
     """True if no topic of the previous image is left: this indicates a lost ZooKeeper tree rather than deletions."""
-    topics = before.topics.values()
-    return len(topics) > 1 and not any(_exists_or_is_deleting(topic, after) for topic in topics)
+    topics = previous_image.topics.values()
+    return len(topics) > 1 and not any(_exists_or_is_deleting(topic, image) for topic in topics)
 
 
 def _is_of_lost_tree(local: Partition, topic: TopicImage) -> bool:

@@ -25,23 +25,23 @@ def truncation_offset(epochs: LeaderEpochs, end_offset: int, leader_epoch: int, 
     return min(own_end_offset, leader_end_offset, end_offset)
 
 
-class OutOfRange(NamedTuple):
+class OutOfRangeAction(NamedTuple):
     """Reaction to an out-of-range fetch: truncation, restart, or neither."""
 
     truncate_to: int | None = None
     restart_at: int | None = None
 
 
-def after_out_of_range(
+def resolve_out_of_range(
     end_offset: int, leader_start_offset: int, leader_end_offset: int, *, is_empty: bool = True
-) -> OutOfRange:
+) -> OutOfRangeAction:
     """Returns the reaction to an out-of-range fetch (REP-9).
 
-    It is neither if the leader has advanced since and now has the requested offset. A log that ends where the leader's
-    begins is restarted, because its records are useless.
+    Neither is needed if the leader has advanced and has the requested offset. A log that ends where the leader's begins
+    is restarted, because its records are useless.
     """
     if leader_end_offset < end_offset:
-        return OutOfRange(truncate_to=leader_end_offset)
+        return OutOfRangeAction(truncate_to=leader_end_offset)
     if leader_start_offset > end_offset or (leader_start_offset == end_offset and not is_empty):
-        return OutOfRange(restart_at=leader_start_offset)
-    return OutOfRange()
+        return OutOfRangeAction(restart_at=leader_start_offset)
+    return OutOfRangeAction()

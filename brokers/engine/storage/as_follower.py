@@ -31,20 +31,21 @@ def append_as_follower(log: Log, data: memoryview, batches: list[FollowedBatch],
     for batch in batches:
         segment = log.active
         size, base_offset, last_offset, max_timestamp, _, _, _, _, _ = batch
-        pending = position - start
+        pending_bytes = position - start
         # Compaction on the leader may have left a hole that is wider than an index can express, even in an empty
         # segment.
-        is_far = last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-        if is_far or (
-            segment.size_bytes + pending and log.must_roll(segment, size + pending, last_offset, max_timestamp, now_ms)
+        exceeds_index_range = last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        if exceeds_index_range or (
+            segment.size_bytes + pending_bytes
+            and log.must_roll(segment, size + pending_bytes, last_offset, max_timestamp, now_ms)
         ):
             if pending_batches:
                 _write(log, data[start:position], pending_batches)
                 pending_batches = []
                 start = position
-            if log.active.size_bytes or is_far:
-                is_hole_far = last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX
-                log.roll(now_ms, base_offset if is_hole_far else log.log_end_offset)
+            if log.active.size_bytes or exceeds_index_range:
+                hole_exceeds_index_range = last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX
+                log.roll(now_ms, base_offset if hole_exceeds_index_range else log.log_end_offset)
         pending_batches.append(batch)
         position += size
     _write(log, data[start:position], pending_batches)
@@ -55,25 +56,25 @@ def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
     position = segment.size_bytes
     segment.append_many(data, batches, log.config.index_limits)
     producers = log.producers
-    at = 0
+    batch_position = 0
     for size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, epoch, sequence, flags in batches:
         if leader_epoch > log.epochs.latest:
-            log.epochs.begin(leader_epoch, base_offset)
+            log.epochs.assign_unsaved(leader_epoch, base_offset)
         if producer_id >= 0:
             # A follower must detect duplicates and know the open transactions as soon as it becomes the leader (IDE-9).
             delta = last_offset - base_offset
             if not flags & _IN_TRANSACTION:
                 producers.update(producer_id, epoch, sequence, delta, last_offset, max_timestamp)
             elif flags & layout.CONTROL:
-                written = data[at : at + size]
-                apply_control_batch(log, segment, producer_id, epoch, last_offset, max_timestamp, written)
+                batch_data = data[batch_position : batch_position + size]
+                apply_control_batch(log, segment, producer_id, epoch, last_offset, max_timestamp, batch_data)
             else:
                 producers.update_in_transaction(producer_id, epoch, sequence, delta, last_offset, max_timestamp)
-        log.cache_position(base_offset, position + at)
+        log.cache_position(base_offset, position + batch_position)
         log.log_end_offset = last_offset + 1
-        at += size
+        batch_position += size
     producers.end_offset = log.log_end_offset
-    log.epochs.save_unsaved()  # last: if this fails, the log still matches its own offsets and producer state
+    log.epochs.save_unsaved()  # saved last: if the save fails, offsets and producer state still match the log
 
 
 def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> list[str]:

@@ -50,20 +50,20 @@ def read_offsets(path: Path, root: Path) -> dict[PartitionKey, int]:
         raise UnreadableCheckpoint(str(error)) from None
 
 
-def known_offsets(root: Path, name: str, unreadable: dict[str, str]) -> dict[PartitionKey, int]:
+def read_offsets_or_empty(root: Path, name: str, reason_by_unreadable_path: dict[str, str]) -> dict[PartitionKey, int]:
     """Returns the offsets of a checkpoint file of a root; an unreadable file counts as empty (LOG-6).
 
-    `unreadable` then gets the reason by path. Without recovery points the recovery takes longer; without start offsets,
-    deleted records reappear.
+    An unreadable file is added to `reason_by_unreadable_path`. Without recovery points the recovery takes longer;
+    without start offsets, deleted records reappear.
     """
     try:
         return read_offsets(root / name, root)
     except UnreadableCheckpoint as fault:
-        unreadable[str(root / name)] = str(fault)
+        reason_by_unreadable_path[str(root / name)] = str(fault)
         return {}
 
 
-def dense_from(root: Path, recovery_points: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
+def dense_offset_by_log(root: Path, recovery_points: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
     """Returns for each log of the root the offset from which on a gap means that a power failure lost records: its
     recovery point.
 

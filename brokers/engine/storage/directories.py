@@ -63,7 +63,7 @@ class LogRoot:
         self.foreign: list[str] = []
         self._lock_fd = -1
 
-    def open(self, broker_id: int, cluster_id: str) -> None:
+    def lock_and_claim(self, broker_id: int, cluster_id: str) -> None:
         """Locks and claims the root. Raises DirectoryRefused or StorageFailed."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -89,12 +89,12 @@ class LogRoot:
                 self.sync()
 
     def _claim(self, broker_id: int, cluster_id: str) -> None:
-        file = self.path / META_FILE
+        meta_file = self.path / META_FILE
         with storage_errors(self.path):
-            text = file.read_text(errors="replace") if file.exists() else ""
+            text = meta_file.read_text(errors="replace") if meta_file.exists() else ""
         if not text:
             content = f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
-            write_atomically(file, content.encode(), self.path)
+            write_atomically(meta_file, content.encode(), self.path)
             return
         self.was_used_by_penstock = not text.startswith("#")  # the file that Apache Kafka writes begins with a comment
         properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))

@@ -53,7 +53,7 @@ def storage_errors(directory: Path, *, halfway: bool = False) -> Iterator[None]:
         raise StorageFailed(directory, error, halfway=halfway) from error
 
 
-_OPENED: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class SegmentFile:
@@ -61,7 +61,7 @@ class SegmentFile:
     only.
     """
 
-    __slots__ = ("_pins", "_retired", "fd", "path", "read_ahead", "recently_used", "root", "table")
+    __slots__ = ("_is_retired", "_pins", "fd", "path", "read_ahead", "root", "table", "was_recently_used")
 
     def __init__(self, path: str, root: Path, table: OpenFiles) -> None:
         self.path = path
@@ -69,27 +69,27 @@ class SegmentFile:
         self.table = table
         self.fd = -1
         self.read_ahead = ReadAhead()
-        self.recently_used = False
+        self.was_recently_used = False
         self._pins = 0
-        self._retired = False
+        self._is_retired = False
 
     def open(self) -> int:
         """Returns the descriptor, opened if necessary. Callers must not keep it across other calls without `pin`."""
-        self.recently_used = True
+        self.was_recently_used = True
         if self.fd < 0:
             try:
-                self.fd = os.open(self.path, _OPENED, 0o600)
+                self.fd = os.open(self.path, _OPEN_FLAGS, 0o600)
             except OSError as error:
                 failure = StorageFailed(self.root, error)
                 if not failure.is_transient or not self.table.close_some():
                     raise failure from error
                 with storage_errors(self.root):
-                    self.fd = os.open(self.path, _OPENED, 0o600)
+                    self.fd = os.open(self.path, _OPEN_FLAGS, 0o600)
             self.table.on_opened(self)
         return self.fd
 
     @property
-    def pinned(self) -> bool:
+    def is_pinned(self) -> bool:
         """True while a slice or a flush needs the descriptor."""
         return self._pins > 0
 
@@ -100,7 +100,7 @@ class SegmentFile:
     def unpin(self) -> None:
         """Ends one `pin`; the last one closes the descriptor of a retired file."""
         self._pins -= 1
-        if self._retired and self._pins == 0:
+        if self._is_retired and self._pins == 0:
             self._close()
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class SegmentFile:
 
     def retire(self) -> None:
         """Marks the file as deleted: the descriptor is closed now, or when the last reader releases its slice."""
-        self._retired = True
+        self._is_retired = True
         self.close()
 
     def _close(self) -> None:
@@ -137,40 +137,40 @@ class OpenFiles:
     ) -> None:
         self.limit = limit
         self.on_failure: Callable[[StorageFailed], object] = on_failure or _ignore_failure
-        self._open: dict[SegmentFile, None] = {}
+        self._open_files: dict[SegmentFile, None] = {}
         # Number of temporary shortages since the last report, and the text of the last one.
         self.shortages = 0
         self.shortage = ""
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open_files)
 
     def on_opened(self, file: SegmentFile) -> None:
         """Registers a file that was opened, and closes others if too many are open."""
-        self._open[file] = None
-        if len(self._open) > self.limit:
-            self._sweep(keep=file)
+        self._open_files[file] = None
+        if len(self._open_files) > self.limit:
+            self._sweep(kept_file=file)
 
     def on_closed(self, file: SegmentFile) -> None:
         """Removes a file that was closed."""
-        self._open.pop(file, None)
+        self._open_files.pop(file, None)
 
-    def _sweep(self, keep: SegmentFile) -> None:
+    def _sweep(self, kept_file: SegmentFile) -> None:
         for _ in range(2):
-            for file in list(self._open):
-                if len(self._open) <= self.limit:
+            for file in list(self._open_files):
+                if len(self._open_files) <= self.limit:
                     return
-                if file is keep or file.pinned:
+                if file is kept_file or file.is_pinned:
                     continue
-                if file.recently_used:
-                    file.recently_used = False
+                if file.was_recently_used:
+                    file.was_recently_used = False
                 else:
                     file.close()
 
     def close_some(self) -> int:
         """Closes some descriptors when none is left, the unused ones first; returns how many were closed."""
-        closable = [file for file in self._open if not file.pinned]
-        closable.sort(key=lambda file: file.recently_used)
+        closable = [file for file in self._open_files if not file.is_pinned]
+        closable.sort(key=lambda file: file.was_recently_used)
         for file in closable[:DESCRIPTORS_CLOSED_AT_ONCE]:
             file.close()
         return len(closable[:DESCRIPTORS_CLOSED_AT_ONCE])
@@ -186,29 +186,29 @@ class OpenFiles:
 
         Raises a transient StorageFailed.
         """
-        spare: list[int] = []
+        spare_descriptors: list[int] = []
         try:
-            while len(spare) < DESCRIPTORS_NEEDED:
+            while len(spare_descriptors) < DESCRIPTORS_NEEDED:
                 try:
-                    spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                    spare_descriptors.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError as error:
                     if not self.close_some():
                         raise StorageFailed(root, error) from error
         finally:
-            for descriptor in spare:
+            for descriptor in spare_descriptors:
                 os.close(descriptor)
 
     def close_idle(self) -> int:
         """Closes files that were not used since the previous call and returns their number; maintenance calls it
         regularly.
         """
-        before = len(self._open)
-        for file in list(self._open):
-            if file.recently_used:
-                file.recently_used = False
-            elif not file.pinned:
+        count_before = len(self._open_files)
+        for file in list(self._open_files):
+            if file.was_recently_used:
+                file.was_recently_used = False
+            elif not file.is_pinned:
                 file.close()
-        return before - len(self._open)
+        return count_before - len(self._open_files)
 
 
 class FileSlice:
@@ -241,7 +241,7 @@ class FileSlice:
     def is_cached(self, length: int) -> bool:
         """True if the first `length` bytes can be sent without waiting for the disk or triggering a read."""
         position = self.position
-        return not self._read_ahead.is_beyond(position, position + length) and is_cached(self.fd, position, length)
+        return not self._read_ahead.must_prefetch(position, position + length) and is_cached(self.fd, position, length)
 
     def prefetch(self, length: int | None = None) -> None:
         """Waits until the first `length` bytes, or all, are in the page cache; runs in a thread. Raises OSError."""
@@ -292,16 +292,16 @@ class NotCached(Exception):
         self.uncached = uncached
 
 
-def read_at(file: SegmentFile, position: int, length: int, wait: bool = True) -> bytes:
+def read_at(file: SegmentFile, position: int, length: int, may_wait: bool = True) -> bytes:
     """Reads up to `length` bytes at `position`; fewer only at the end of the file.
 
-    Without `wait` it raises NotCached instead of waiting for the disk.
+    Without `may_wait` it raises NotCached instead of waiting for the disk.
     """
     fd = file.open()
     try:
-        if wait:
+        if may_wait:
             data: bytes | None = os.pread(fd, length, position)
-        elif file.read_ahead.is_beyond(position, position + length):
+        elif file.read_ahead.must_prefetch(position, position + length):
             data = None
         else:
             data = read_cached(fd, length, position)
@@ -316,24 +316,26 @@ def append_all(file: SegmentFile, data: memoryview | bytes, size_before: int) ->
     """Writes `data` at the end of `file`, which is `size_before` bytes long; on failure the old length is restored."""
     fd = file.open()
     try:
-        written = os.write(fd, data)
-        if written != len(data):
-            _write_rest(fd, data, written)
+        written_bytes = os.write(fd, data)
+        if written_bytes != len(data):
+            _write_rest(fd, data, written_bytes)
     except OSError as error:
-        is_cut = False
-        with contextlib.suppress(OSError):  # report the first error; if this one fails too, recovery truncates the tail
+        is_truncated = False
+        with contextlib.suppress(
+            OSError
+        ):  # the write error is reported; if the truncation fails too, recovery truncates the tail
             os.ftruncate(fd, size_before)
-            is_cut = True
-        raise StorageFailed(file.root, error, halfway=not is_cut) from error
+            is_truncated = True
+        raise StorageFailed(file.root, error, halfway=not is_truncated) from error
 
 
-def _write_rest(fd: int, data: memoryview | bytes, written: int) -> None:
+def _write_rest(fd: int, data: memoryview | bytes, written_bytes: int) -> None:
     view = memoryview(data)
     for _ in range(SHORT_WRITE_RETRIES_MAX):
-        if written == len(view):
+        if written_bytes == len(view):
             return
-        written += os.write(fd, view[written:])
-    if written != len(view):
+        written_bytes += os.write(fd, view[written_bytes:])
+    if written_bytes != len(view):
         raise OSError(5, "short writes")
 
 
@@ -343,9 +345,9 @@ def write_atomically(path: Path, content: bytes, root: Path, *, durable: bool = 
     with storage_errors(root):
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            written = os.write(fd, content)
-            if written != len(content):
-                _write_rest(fd, content, written)
+            written_bytes = os.write(fd, content)
+            if written_bytes != len(content):
+                _write_rest(fd, content, written_bytes)
             if durable:
                 os.fsync(fd)
         finally:
@@ -365,7 +367,7 @@ def sync_directory(directory: Path, root: Path) -> None:
             os.close(fd)
 
 
-def guarded(root: Path, action: Callable[[], object]) -> None:
+def run_guarded(root: Path, action: Callable[[], object]) -> None:
     """Runs `action`, a file operation on `root`. Raises StorageFailed."""
     with storage_errors(root):
         action()

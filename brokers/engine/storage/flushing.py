@@ -25,39 +25,39 @@ class FlushJob:
 
     __slots__ = (
         "_descriptors",
-        "_done",
         "_epoch_saves",
         "_files",
         "_indexes",
         "_log",
-        "_opened",
+        "_opened_descriptors",
         "_snapshots",
-        "_target",
+        "_target_offset",
         "_unflushed_deletions",
+        "_was_run",
     )
 
-    def __init__(self, log: Log, *, closing: bool = False) -> None:
-        """Plans the flush; with `closing`, after `log.close`, the active segment counts as closed. Raises
+    def __init__(self, log: Log, *, is_closing: bool = False) -> None:
+        """Plans the flush; with `is_closing`, after `log.close`, the active segment counts as closed. Raises
         StorageFailed.
         """
         self._log = log
-        self._target = log.log_end_offset
-        self._done = False
+        self._target_offset = log.log_end_offset
+        self._was_run = False
         self._files: list[SegmentFile] = []
         self._indexes: list[OffsetIndex | TimeIndex | AbortedIndex] = []
         self._descriptors: list[int] = []  # descriptors of `_files`, which close them
-        self._opened: list[int] = []  # descriptors that this job closes, the directory last
+        self._opened_descriptors: list[int] = []  # descriptors that this job closes, the directory last
         log.epochs.save_unsaved()
         self._epoch_saves = log.epochs.saves
         self._unflushed_deletions = log.unflushed_deletions
         self._snapshots = frozenset(log.producers.unflushed_snapshots)
         try:
-            self._plan(log, closing)
+            self._plan(log, is_closing)
         except BaseException:
             self.finish()
             raise
 
-    def _plan(self, log: Log, closing: bool) -> None:
+    def _plan(self, log: Log, is_closing: bool) -> None:
         for number, segment in enumerate(log.segments):
             is_last = number + 1 == len(log.segments)
             if is_last or log.segments[number + 1].base_offset > log.recovery_point:
@@ -67,23 +67,23 @@ class FlushJob:
                 self._descriptors.append(segment.file.open())
                 segment.file.pin()
                 self._files.append(segment.file)
-            if closing or not is_last:
-                self._indexes += [index for index in segment.indexes() if not index.synced]
+            if is_closing or not is_last:
+                self._indexes += [index for index in segment.indexes() if not index.is_synced]
             if segment.base_offset in self._snapshots:
-                self._open(str(snapshot_path(log.directory, segment.base_offset)))
+                self._open_for_fsync(str(snapshot_path(log.directory, segment.base_offset)))
         # Opened while planning, because the directory may be renamed (its topic deleted) while `run` is under way.
         for index in self._indexes:
-            self._open(index.path)
+            self._open_for_fsync(index.path)
         if log.epochs.saves:
-            self._open(log.epochs.path)
+            self._open_for_fsync(log.epochs.path)
         if log.recovery_point == NEVER_FLUSHED:
-            self._open(f"{log.directory}/{PARTITION_METADATA_FILE}")
-        self._open(log.directory)
+            self._open_for_fsync(f"{log.directory}/{PARTITION_METADATA_FILE}")
+        self._open_for_fsync(log.directory)
 
-    def _open(self, path: str) -> None:
+    def _open_for_fsync(self, path: str) -> None:
         with storage_errors(self._log.root):
             if os.path.exists(path):  # noqa: PTH110
-                self._opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                self._opened_descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     @property
     def root(self) -> Path:
@@ -95,9 +95,9 @@ class FlushJob:
         with storage_errors(self._log.root, halfway=True):
             for descriptor in self._descriptors:
                 os.fdatasync(descriptor)
-            for descriptor in self._opened:
+            for descriptor in self._opened_descriptors:
                 os.fsync(descriptor)
-        self._done = True
+        self._was_run = True
 
     def finish(self) -> None:
         """Releases the files in the owner's thread, also after a failed `run`; a successful run raises the recovery
@@ -106,14 +106,14 @@ class FlushJob:
         for file in self._files:
             file.unpin()
         self._files.clear()
-        for descriptor in self._opened:
+        for descriptor in self._opened_descriptors:
             os.close(descriptor)
-        self._opened.clear()
-        if self._done:
+        self._opened_descriptors.clear()
+        if self._was_run:
             log = self._log
-            log.recovery_point = max(log.recovery_point, min(self._target, log.log_end_offset))
+            log.recovery_point = max(log.recovery_point, min(self._target_offset, log.log_end_offset))
             for index in self._indexes:
-                index.synced = True
+                index.is_synced = True
             if log.epochs.saves == self._epoch_saves:
                 log.epochs.saves = 0
             if log.unflushed_deletions == self._unflushed_deletions:
@@ -138,7 +138,7 @@ def is_durable(log: Log) -> bool:
     indexes = [index for segment in log.segments for index in segment.indexes()]
     return (
         not needs_flush(log)
-        and not log.epochs.unsaved
+        and not log.epochs.has_unsaved
         and not log.epochs.saves
-        and all(index.synced for index in indexes)
+        and all(index.is_synced for index in indexes)
     )

@@ -2,7 +2,7 @@
 
 Entries are packed big-endian and sorted strictly by key. The entries of the active segment are collected in memory and
 written when the log is flushed, rolled or closed: an unclean stop rebuilds them from the log anyway. The files are not
-preallocated; Kafka can read them all the same.
+preallocated, which Kafka accepts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ABORTED_VERSION: Final = 0
 
 
 # Stored size of an index file whose content is invalid.
-VOID: Final = -1
+INVALID_CONTENT: Final = -1
 
 
 class TimeEntry(NamedTuple):
@@ -54,18 +54,18 @@ class Aborted(NamedTuple):
 class _Index:
     """Entries of one segment index; `_entries` is None while an idle closed segment has none in memory."""
 
-    __slots__ = ("_entries", "_is_file_longer", "_stored_bytes", "base_offset", "path", "root", "synced")
+    __slots__ = ("_entries", "_is_file_longer", "_stored_bytes", "base_offset", "is_synced", "path", "root")
     layout: Struct
 
-    def __init__(self, path: str, root: Path, base_offset: int, *, fresh: bool) -> None:
+    def __init__(self, path: str, root: Path, base_offset: int, *, is_new: bool) -> None:
         self.path = path
         self.root = root
         self.base_offset = base_offset
-        self._entries: bytearray | bytes | None = b"" if fresh else None
+        self._entries: bytearray | bytes | None = b"" if is_new else None
         self._stored_bytes = 0
         self._is_file_longer = False  # the file is longer than the stored entries
         # True if the content of the file is on disk, which is assumed of a file that was found at start.
-        self.synced = True
+        self.is_synced = True
 
     @property
     def entries(self) -> bytearray | bytes:
@@ -105,7 +105,7 @@ class _Index:
             entries = self._entries = bytearray(entries)
         entries += entry
 
-    def _floor(self, key: int) -> int:
+    def _find_floor(self, key: int) -> int:
         """Returns the number of the greatest entry whose first field is <= `key`, -1 if there is none."""
         entries, layout = self.entries, self.layout
         low, high = 0, len(entries) // layout.size
@@ -128,17 +128,17 @@ class _Index:
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.ftruncate(fd, stored_bytes)
-                self.synced = False
-                at = stored_bytes
-                while at < len(self._entries):
-                    at += os.pwrite(fd, memoryview(self._entries)[at:], at)
+                self.is_synced = False
+                position = stored_bytes
+                while position < len(self._entries):
+                    position += os.pwrite(fd, memoryview(self._entries)[position:], position)
                 if durable:
                     os.fsync(fd)
             finally:
                 os.close(fd)
         self._stored_bytes = len(self._entries)
         self._is_file_longer = False
-        self.synced = durable
+        self.is_synced = durable
 
     def make_file(self) -> None:
         """Creates an empty file for an index without entries when its segment is closed.
@@ -164,7 +164,7 @@ class _Index:
     def reset(self) -> None:
         """Empties the index before it is rebuilt from the log, and marks the content of its file as invalid."""
         self._entries = bytearray()
-        self._stored_bytes = VOID
+        self._stored_bytes = INVALID_CONTENT
 
 
 class OffsetIndex(_Index):
@@ -173,7 +173,7 @@ class OffsetIndex(_Index):
     __slots__ = ()
     layout = OFFSET_ENTRY
 
-    def full(self, bytes_max: int) -> bool:
+    def is_full(self, bytes_max: int) -> bool:
         """True if one more entry would exceed `bytes_max` (`segment.index.bytes`)."""
         return len(self.entries) + OFFSET_ENTRY.size > bytes_max
 
@@ -182,19 +182,19 @@ class OffsetIndex(_Index):
 
     def lookup(self, offset: int) -> int:
         """Returns a position from which a forward scan meets the batch that contains `offset` (LOG-11)."""
-        at = self._floor(offset - self.base_offset)
+        number = self._find_floor(offset - self.base_offset)
         # A negative position is damage; the whole segment is scanned then.
-        return 0 if at < 0 else max(int(OFFSET_ENTRY.unpack_from(self.entries, at * OFFSET_ENTRY.size)[1]), 0)
+        return 0 if number < 0 else max(int(OFFSET_ENTRY.unpack_from(self.entries, number * OFFSET_ENTRY.size)[1]), 0)
 
-    def floor(self, offset: int) -> OffsetEntry | None:
+    def find_floor(self, offset: int) -> OffsetEntry | None:
         """Returns the greatest entry of an append that ends at or before `offset`, or None."""
-        at = self._floor(offset - self.base_offset)
-        if at < 0:
+        number = self._find_floor(offset - self.base_offset)
+        if number < 0:
             return None
-        relative, position = OFFSET_ENTRY.unpack_from(self.entries, at * OFFSET_ENTRY.size)
-        return OffsetEntry(self.base_offset + relative, position)
+        relative_offset, position = OFFSET_ENTRY.unpack_from(self.entries, number * OFFSET_ENTRY.size)
+        return OffsetEntry(self.base_offset + relative_offset, position)
 
-    def floor_position(self, position: int) -> int:
+    def find_floor_position(self, position: int) -> int:
         """Returns the greatest indexed batch position <= `position`, 0 if there is none."""
         entries = self.entries
         low, high = 0, len(entries) // OFFSET_ENTRY.size
@@ -206,7 +206,7 @@ class OffsetIndex(_Index):
                 high = middle
         return 0 if low == 0 else int(OFFSET_ENTRY.unpack_from(entries, (low - 1) * OFFSET_ENTRY.size)[1])
 
-    def offset_from(self, position: int) -> int:
+    def offset_at_or_after(self, position: int) -> int:
         """Returns the offset of the first entry whose append starts at `position` or later, -1 if there is none."""
         entries = self.entries
         low, high = 0, len(entries) // OFFSET_ENTRY.size
@@ -226,8 +226,8 @@ class OffsetIndex(_Index):
         entries = self.entries
         if not entries:
             return None
-        relative, position = OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)
-        return OffsetEntry(self.base_offset + relative, position)
+        relative_offset, position = OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)
+        return OffsetEntry(self.base_offset + relative_offset, position)
 
     def last_position(self) -> int:
         """Returns the position of the last entry, 0 if there is none."""
@@ -236,7 +236,7 @@ class OffsetIndex(_Index):
 
     def truncate(self, offset: int) -> None:
         """Removes the entries of appends that contain `offset` or a later one."""
-        self._keep_first(self._floor(offset - self.base_offset - 1) + 1)
+        self._keep_first(self._find_floor(offset - self.base_offset - 1) + 1)
 
     def is_sane(self, segment_bytes: int) -> bool:
         """True if all entries are whole and the last one is not before the base offset and is inside the log file
@@ -247,8 +247,8 @@ class OffsetIndex(_Index):
             return False
         if not entries:
             return True
-        relative, position = OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)
-        return bool(relative >= 0 and 0 <= position < segment_bytes)
+        relative_offset, position = OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)
+        return bool(relative_offset >= 0 and 0 <= position < segment_bytes)
 
 
 class TimeIndex(_Index):
@@ -257,7 +257,7 @@ class TimeIndex(_Index):
     __slots__ = ()
     layout = TIME_ENTRY
 
-    def full(self, bytes_max: int) -> bool:
+    def is_full(self, bytes_max: int) -> bool:
         """True one entry before the index is full, so that the final entry of a roll fits (LOG-10)."""
         return len(self.entries) + 2 * TIME_ENTRY.size > bytes_max
 
@@ -267,8 +267,8 @@ class TimeIndex(_Index):
         entries = self.entries
         if not entries:
             return TimeEntry(-1, self.base_offset)
-        timestamp_ms, relative = TIME_ENTRY.unpack_from(entries, len(entries) - TIME_ENTRY.size)
-        return TimeEntry(timestamp_ms, self.base_offset + relative)
+        timestamp_ms, relative_offset = TIME_ENTRY.unpack_from(entries, len(entries) - TIME_ENTRY.size)
+        return TimeEntry(timestamp_ms, self.base_offset + relative_offset)
 
     def add(self, timestamp_ms: int, offset: int) -> None:
         """Adds the entry if its timestamp is greater than that of the last one."""
@@ -277,19 +277,19 @@ class TimeIndex(_Index):
 
     def lookup(self, timestamp_ms: int) -> TimeEntry:
         """Returns the greatest entry with a timestamp <= `timestamp_ms`, (-1, base offset) if there is none."""
-        at = self._floor(timestamp_ms)
-        if at < 0:
+        number = self._find_floor(timestamp_ms)
+        if number < 0:
             return TimeEntry(-1, self.base_offset)
-        result, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
-        return TimeEntry(result, self.base_offset + relative)
+        entry_timestamp_ms, relative_offset = TIME_ENTRY.unpack_from(self.entries, number * TIME_ENTRY.size)
+        return TimeEntry(entry_timestamp_ms, self.base_offset + relative_offset)
 
-    def first_above(self, timestamp_ms: int) -> TimeEntry | None:
+    def find_first_above(self, timestamp_ms: int) -> TimeEntry | None:
         """Returns the first entry with a timestamp > `timestamp_ms`, or None."""
-        at = self._floor(timestamp_ms) + 1
-        if at >= len(self):
+        number = self._find_floor(timestamp_ms) + 1
+        if number >= len(self):
             return None
-        result, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
-        return TimeEntry(result, self.base_offset + relative)
+        entry_timestamp_ms, relative_offset = TIME_ENTRY.unpack_from(self.entries, number * TIME_ENTRY.size)
+        return TimeEntry(entry_timestamp_ms, self.base_offset + relative_offset)
 
     def truncate(self, offset: int) -> None:
         """Removes the entries that point at `offset` or later."""
@@ -308,9 +308,9 @@ class TimeIndex(_Index):
             return False
         if not entries:
             return True
-        first = TIME_ENTRY.unpack_from(entries)[0]
-        last, relative = TIME_ENTRY.unpack_from(entries, len(entries) - TIME_ENTRY.size)
-        return bool(relative >= 0 and last >= first)
+        first_timestamp_ms = TIME_ENTRY.unpack_from(entries)[0]
+        last, relative_offset = TIME_ENTRY.unpack_from(entries, len(entries) - TIME_ENTRY.size)
+        return bool(relative_offset >= 0 and last >= first_timestamp_ms)
 
 
 class AbortedIndex(_Index):
@@ -328,20 +328,22 @@ class AbortedIndex(_Index):
     def copy_from(self, source: AbortedIndex, end_offset: int) -> None:
         """Adds the entries of another index whose markers are at or above this base offset and below `end_offset`.
 
-        A damaged source is copied whole: a check then finds this index damaged too, and rebuilds it.
+        A damaged source is copied whole, so that a later check finds this index damaged and rebuilds it.
         """
         if not source.is_sane(LONG_MAX):
             self._add(bytes(source.entries))
             return
-        for number in range(source.first_from(self.base_offset), source.first_from(end_offset)):
+        for number in range(source.first_number_from(self.base_offset), source.first_number_from(end_offset)):
             self.add(source.entry(number))
 
     def entry(self, number: int) -> Aborted:
         """Returns an entry by its number, from 0 on."""
-        _, producer_id, first, marker, stable = ABORTED_ENTRY.unpack_from(self.entries, number * ABORTED_ENTRY.size)
-        return Aborted(producer_id, first, marker, stable)
+        _, producer_id, first_offset, marker_offset, stable_offset = ABORTED_ENTRY.unpack_from(
+            self.entries, number * ABORTED_ENTRY.size
+        )
+        return Aborted(producer_id, first_offset, marker_offset, stable_offset)
 
-    def first_from(self, offset: int) -> int:
+    def first_number_from(self, offset: int) -> int:
         """Returns the number of the first entry whose marker is at `offset` or later, the entry count if there is
         none.
         """
@@ -356,7 +358,7 @@ class AbortedIndex(_Index):
 
     def truncate(self, offset: int) -> None:
         """Removes the entries whose markers are at `offset` or later."""
-        self._keep_first(self.first_from(offset))
+        self._keep_first(self.first_number_from(offset))
 
     def is_sane(self, next_offset: int) -> bool:
         """True if all entries are whole, have the known version, and their markers increase below `next_offset`
@@ -365,10 +367,14 @@ class AbortedIndex(_Index):
         entries = self.entries
         if len(entries) % ABORTED_ENTRY.size:
             return False
-        before = self.base_offset - 1
+        previous_marker_offset = self.base_offset - 1
         for number in range(len(self)):
-            version, _, first, marker, _ = ABORTED_ENTRY.unpack_from(entries, number * ABORTED_ENTRY.size)
-            if version != ABORTED_VERSION or not before < marker < next_offset or not 0 <= first <= marker:
+            version, _, first_offset, marker_offset, _ = ABORTED_ENTRY.unpack_from(entries, number * ABORTED_ENTRY.size)
+            if (
+                version != ABORTED_VERSION
+                or not previous_marker_offset < marker_offset < next_offset
+                or not 0 <= first_offset <= marker_offset
+            ):
                 return False
-            before = marker
+            previous_marker_offset = marker_offset
         return True

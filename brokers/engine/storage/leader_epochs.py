@@ -16,7 +16,7 @@ from brokers.engine.storage.checkpoints import UnreadableCheckpoint, parse_lines
 from brokers.engine.storage.files import write_atomically
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
-UNDEFINED: Final = (-1, -1)
+UNDEFINED_EPOCH: Final = (-1, -1)
 
 
 def without_decreasing_epochs(batches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -27,24 +27,24 @@ def without_decreasing_epochs(batches: Iterable[tuple[int, int]]) -> list[tuple[
     in the run with fewer batches, which is left out.
     """
     runs: list[tuple[int, int, int]] = []  # (epoch, base offset, number of batches)
-    rising: list[tuple[int, int, int]] = []
+    increasing_runs: list[tuple[int, int, int]] = []
     for epoch, base_offset in batches:
         if runs and runs[-1][0] == epoch:
             runs[-1] = (epoch, runs[-1][1], runs[-1][2] + 1)
         else:
             runs.append((epoch, base_offset, 1))
     for epoch, base_offset, count in runs:
-        above = len(rising)
-        while above and rising[above - 1][0] > epoch:
-            above -= 1
-        if sum(previous for _, _, previous in rising[above:]) > count:
+        run_number = len(increasing_runs)
+        while run_number and increasing_runs[run_number - 1][0] > epoch:
+            run_number -= 1
+        if sum(batch_count for _, _, batch_count in increasing_runs[run_number:]) > count:
             continue
-        del rising[above:]
-        if rising and rising[-1][0] == epoch:
-            base_offset, count = rising[-1][1], rising[-1][2] + count
-            rising.pop()
-        rising.append((epoch, base_offset, count))
-    return [(epoch, base_offset) for epoch, base_offset, _ in rising]
+        del increasing_runs[run_number:]
+        if increasing_runs and increasing_runs[-1][0] == epoch:
+            base_offset, count = increasing_runs[-1][1], increasing_runs[-1][2] + count
+            increasing_runs.pop()
+        increasing_runs.append((epoch, base_offset, count))
+    return [(epoch, base_offset) for epoch, base_offset, _ in increasing_runs]
 
 
 class LeaderEpochs:
@@ -53,14 +53,14 @@ class LeaderEpochs:
     An epoch is saved before its first batch is written; a lost file is rebuilt from the batches.
     """
 
-    __slots__ = ("_directory", "_root", "entries", "is_damaged", "saves", "unsaved")
+    __slots__ = ("_directory", "_root", "entries", "has_unsaved", "is_damaged", "saves")
 
     def __init__(self, directory: str, root: Path) -> None:
         self._directory = directory
         self._root = root
         self.entries: list[tuple[int, int]] = []
         self.saves = 0  # number of saves since the log was opened or last flushed
-        self.unsaved = False
+        self.has_unsaved = False
         self.is_damaged = False  # the loaded file was no valid list of epochs
 
     @property
@@ -78,55 +78,55 @@ class LeaderEpochs:
         """
         if epoch < 0 or (self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset):
             return
-        self._enter(epoch, start_offset)
+        self._add_entry(epoch, start_offset)
         self.save()
 
-    def begin(self, epoch: int, start_offset: int) -> None:
-        """Assigns `epoch` like `assign`, but leaves the saving to the first batch of the epoch (`save_unsaved`).
+    def assign_unsaved(self, epoch: int, start_offset: int) -> None:
+        """Assigns `epoch` like `assign`, without saving: the append of its first batch saves it (`save_unsaved`).
 
         A broker that becomes the leader of a thousand partitions at once must not write a thousand files before it
         serves.
         """
         if epoch < 0 or (self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset):
             return
-        self._enter(epoch, start_offset)
-        self.unsaved = True
+        self._add_entry(epoch, start_offset)
+        self.has_unsaved = True
 
-    def _enter(self, epoch: int, start_offset: int) -> None:
-        kept = [entry for entry in self.entries if entry[0] < epoch and entry[1] < start_offset]
-        self.entries = [*kept, (epoch, start_offset)]
+    def _add_entry(self, epoch: int, start_offset: int) -> None:
+        earlier_entries = [entry for entry in self.entries if entry[0] < epoch and entry[1] < start_offset]
+        self.entries = [*earlier_entries, (epoch, start_offset)]
 
     def replay(self, batches: Iterable[tuple[int, int]], start_offset: int, end_offset: int) -> None:
         """Replaces the entries between two offsets by the epochs of the batches there, given as (epoch, base offset).
 
         An epoch that starts at `end_offset` stays: nothing was written in it yet.
         """
-        previous = self.entries
-        self.entries = [entry for entry in previous if entry[1] < start_offset]
+        previous_entries = self.entries
+        self.entries = [entry for entry in previous_entries if entry[1] < start_offset]
         for epoch, base_offset in without_decreasing_epochs(batches):
             if epoch > self.latest:
-                self._enter(epoch, base_offset)
-        for epoch, start in previous:
+                self._add_entry(epoch, base_offset)
+        for epoch, start in previous_entries:
             if start == end_offset and epoch > self.latest:
-                self._enter(epoch, start)
-        if self.entries != previous:
+                self._add_entry(epoch, start)
+        if self.entries != previous_entries:
             self.save()
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Returns (epoch, end offset) for OffsetForLeaderEpoch (LOG-31), (-1, -1) if the epoch is unknown."""
         if epoch == -1 or not self.entries or epoch > self.latest:
-            return UNDEFINED
+            return UNDEFINED_EPOCH
         if epoch == self.latest:
             return epoch, log_end_offset
-        after = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
-        if after == 0:
+        number = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if number == 0:
             return epoch, self.entries[0][1]
-        return self.entries[after - 1][0], self.entries[after][1]
+        return self.entries[number - 1][0], self.entries[number][1]
 
     def epoch_at(self, offset: int) -> int:
         """Returns the epoch of the batch at `offset`, -1 if unknown."""
-        after = bisect_right(self.entries, offset, key=lambda entry: entry[1])
-        return self.entries[after - 1][0] if after else -1
+        number = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[number - 1][0] if number else -1
 
     def truncate_end(self, offset: int) -> None:
         """Removes the entries at or above `offset`, the new log end offset."""
@@ -136,9 +136,9 @@ class LeaderEpochs:
 
     def truncate_start(self, offset: int) -> None:
         """Removes obsolete entries below the new log start offset and raises the first remaining one to it."""
-        at = bisect_right(self.entries, offset, key=lambda entry: entry[1]) - 1
-        if at >= 0 and (at > 0 or self.entries[0][1] < offset):
-            self.entries = [(self.entries[at][0], offset), *self.entries[at + 1 :]]
+        number = bisect_right(self.entries, offset, key=lambda entry: entry[1]) - 1
+        if number >= 0 and (number > 0 or self.entries[0][1] < offset):
+            self.entries = [(self.entries[number][0], offset), *self.entries[number + 1 :]]
             self.save()
 
     def clear(self) -> None:
@@ -149,17 +149,17 @@ class LeaderEpochs:
 
     def save(self) -> None:
         # Not fsynced before the log is: recovery takes the epochs of unflushed records from the batches.
-        self.unsaved = True
+        self.has_unsaved = True
         write_atomically(Path(self.path), render_lines(self.entries), self._root, durable=False)
         self.saves += 1
-        self.unsaved = False
+        self.has_unsaved = False
 
     def save_unsaved(self) -> None:
         """Saves pending epochs before a batch is written, before a flush and before a clean stop.
 
         Raises StorageFailed.
         """
-        if self.unsaved:
+        if self.has_unsaved:
             self.save()
 
     def load(self) -> bool:
@@ -170,7 +170,9 @@ class LeaderEpochs:
         except (UnreadableCheckpoint, ValueError):
             entries = []
             self.is_damaged = True
-        increasing = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
-        self.entries = entries if increasing else []
-        self.is_damaged |= not increasing
+        is_increasing = all(
+            entry[0] < next_entry[0] and entry[1] < next_entry[1] for entry, next_entry in pairwise(entries)
+        )
+        self.entries = entries if is_increasing else []
+        self.is_damaged |= not is_increasing
         return bool(self.entries)

@@ -1,4 +1,4 @@
-"""Log of one partition: segments in offset order, the last of which is open for appends (LOG-15 to LOG-24).
+"""Log of one partition: segments in offset order; batches are appended to the last one (LOG-15 to LOG-24).
 
 One thread appends, reads, rolls and truncates; only the fsyncs of a `FlushJob` may run in another thread. A read copies
 nothing: it returns a slice of a segment file that starts and ends at batch boundaries.
@@ -15,7 +15,7 @@ from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.files import FileSlice, OpenFiles, StorageFailed, sync_directory
 from brokers.engine.storage.leader_epochs import LeaderEpochs
 from brokers.engine.storage.producer_state import ProducerState, begin_segment, save_snapshot, snapshot_path
-from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
+from brokers.engine.storage.retention import RetentionRules, SegmentFacts, count_deletable
 from brokers.engine.storage.segment import DamagedSegment, IndexLimits, Segment
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
@@ -52,13 +52,13 @@ class Log:
         "_positions",
         "active",
         "config",
-        "damage_reported",
         "directory",
         "durable_start_offset",
         "epochs",
         "files",
         "hole_offset",
         "index",
+        "last_reported_damage",
         "log_end_offset",
         "log_start_offset",
         "may_have_aborts",
@@ -98,7 +98,7 @@ class Log:
         self.producers = ProducerState()
         # Start of the first gap that recovery found, if compaction or a power cut may have removed the records there.
         self.hole_offset = NO_HOLE
-        self.damage_reported = ""  # last damage that a reader met, to report each damage once
+        self.last_reported_damage = ""  # last damage that a reader met, to report each damage once
         self.may_have_aborts = False  # True if a segment may list aborted transactions
         self._positions: dict[int, int] = {}
         self._old_positions: dict[int, int] = {}
@@ -131,7 +131,7 @@ class Log:
         if segment.size_bytes and self.must_roll(segment, size, last_offset, max_timestamp, now_ms):
             segment = self.roll(now_ms)
         layout.set_offset_and_epoch(data, base_offset, leader_epoch)
-        if self.epochs.unsaved:
+        if self.epochs.has_unsaved:
             self.epochs.save_unsaved()
         position = segment.size_bytes
         segment.append(data, last_offset, max_timestamp, self.config.index_limits)
@@ -148,15 +148,15 @@ class Log:
         config = self.config
         if segment.size_bytes > config.segment_bytes - size or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             return True
-        first = segment.first_timestamp
-        if first is None:
-            first = segment.load_first_timestamp()
+        first_timestamp = segment.first_timestamp
+        if first_timestamp is None:
+            first_timestamp = segment.load_first_timestamp()
         open_ms = now_ms - segment.created_ms
-        waited_ms = max_timestamp - first if first >= 0 else open_ms
-        if waited_ms > config.segment_ms:
+        age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else open_ms
+        if age_ms > config.segment_ms:
             is_rapid = 0 <= open_ms < self._open_ms_min(segment)
-            return not is_rapid or segment.indexes_full
-        return segment.indexes_full
+            return not is_rapid or segment.has_full_index
+        return segment.has_full_index
 
     def _open_ms_min(self, segment: Segment) -> int:
         """Minimum time in milliseconds that the active segment stays open before it is rolled by time."""
@@ -189,119 +189,119 @@ class Log:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(
-        self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool, wait: bool = True
+        self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool, may_wait: bool = True
     ) -> FileSlice | None:
-        """Returns whole batches from the one that contains `offset` up to `limit_offset`, about `max_bytes` in size
+        """Returns a slice of whole batches, from the batch with `offset` up to `limit_offset`, of about `max_bytes`
         (LOG-22 to LOG-24).
 
         Returns None if nothing is readable, or if the first batch is larger than `max_bytes` and `min_one_batch` is not
-        set. Without `wait` it raises NotCached instead of waiting for the disk. Raises DamagedSegment.
+        set. Without `may_wait` it raises NotCached instead of waiting for the disk. Raises DamagedSegment.
         """
         if offset >= limit_offset or (max_bytes <= 0 and not min_one_batch):
             return None
-        located = self.position_of(offset, wait)
+        located = self.find_position(offset, may_wait)
         if located is None:
             return None
-        at, position = located
-        segment = self.segments[at]
+        number, position = located
+        segment = self.segments[number]
         if segment.base_offset >= limit_offset:
             return None  # the records between the segments were compacted away
-        if limit_offset == self.log_end_offset or segment is not self._segment_for(limit_offset)[1]:
+        if limit_offset == self.log_end_offset or segment is not self._find_segment(limit_offset)[1]:
             end = segment.size_bytes
         else:
-            limit = self.position_of(limit_offset, wait)
-            end = segment.size_bytes if limit is None or limit[0] != at else limit[1]
+            limit = self.find_position(limit_offset, may_wait)
+            end = segment.size_bytes if limit is None or limit[0] != number else limit[1]
         if end - position > max_bytes:
-            end = self._slice_end(segment, position, position + max_bytes, end, min_one_batch, wait)
+            end = self._find_slice_end(segment, position, position + max_bytes, end, min_one_batch, may_wait)
         return FileSlice(segment.file, position, end - position) if end > position else None
 
-    def position_of(self, offset: int, wait: bool = True) -> tuple[int, int] | None:
+    def find_position(self, offset: int, may_wait: bool = True) -> tuple[int, int] | None:
         """Returns (segment number, position) of the first batch whose last offset is >= `offset`, or None at the log
         end.
 
         Raises DamagedSegment, because a reader must not silently skip damaged records.
         """
-        at, segment = self._segment_for(offset)
+        number, segment = self._find_segment(offset)
         position = self._positions.get(offset)
         if position is None:
             position = self._old_positions.get(offset)
         if position is not None:
-            return at, position
+            return number, position
         while True:
-            if segment.damaged and offset in segment.damaged:  # a reader that got the error repeats its request
-                raise DamagedSegment(segment.file.path, segment.damaged[offset])
-            located = segment.locate(offset, wait)
+            if segment.damage_by_offset and offset in segment.damage_by_offset:  # readers repeat a failed request
+                raise DamagedSegment(segment.file.path, segment.damage_by_offset[offset])
+            located = segment.locate(offset, may_wait)
             if located is not None:
                 if segment.base_offset <= offset:  # positions are cached only for the segment that contains the offset
                     self.cache_position(offset, located[0])
-                return at, located[0]
-            segment.check_chain(offset, wait)
-            at += 1  # the offset lies in a gap at the end of this segment: the next one starts above it
-            if at >= len(self.segments):
+                return number, located[0]
+            segment.raise_if_damaged(offset, may_wait)
+            number += 1  # the offset lies in a gap at the end of this segment: the next one starts above it
+            if number >= len(self.segments):
                 return None
-            segment = self.segments[at]
+            segment = self.segments[number]
 
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
         """Number of bytes taken by the batches between two offsets, over all segments; 0 if they cannot be read."""
         try:
-            start = self.position_of(start_offset)
-            end = None if end_offset >= self.log_end_offset else self.position_of(end_offset)
+            start = self.find_position(start_offset)
+            end = None if end_offset >= self.log_end_offset else self.find_position(end_offset)
         except (DamagedSegment, StorageFailed) as failure:
             if isinstance(failure, StorageFailed) and not failure.is_transient:
                 raise
             return 0  # a reader of these offsets gets the error
         if start is None:
             return 0
-        last, until = (len(self.segments) - 1, self.active.size_bytes) if end is None else end
-        return sum([segment.size_bytes for segment in self.segments[start[0] : last]]) + until - start[1]
+        end_number, end_position = (len(self.segments) - 1, self.active.size_bytes) if end is None else end
+        return sum([segment.size_bytes for segment in self.segments[start[0] : end_number]]) + end_position - start[1]
 
-    def _segment_for(self, offset: int) -> tuple[int, Segment]:
+    def _find_segment(self, offset: int) -> tuple[int, Segment]:
         """Returns the number and segment with the greatest base offset <= `offset`."""
         segments = self.segments
         if offset >= self.active.base_offset:
             return len(segments) - 1, self.active
-        at = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
-        return at, segments[at]
+        number = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+        return number, segments[number]
 
-    def _slice_end(
-        self, segment: Segment, position: int, wanted_end: int, end: int, min_one_batch: bool, wait: bool
+    def _find_slice_end(
+        self, segment: Segment, position: int, end_max: int, end: int, min_one_batch: bool, may_wait: bool
     ) -> int:
         """Returns the end of a slice that may not reach `end`.
 
-        The end is a batch boundary at or below `wanted_end`, or the end of the first batch if `min_one_batch` is set.
+        The end is a batch boundary at or below `end_max`, or the end of the first batch if `min_one_batch` is set.
         """
-        if not wait:
+        if not may_wait:
             segment.offset_index.require_cached()
-        boundary = segment.offset_index.floor_position(wanted_end)
+        boundary = segment.offset_index.find_floor_position(end_max)
         if boundary > position:
-            header = self._header_at(segment, boundary, wait)
+            header = self._read_header_at(segment, boundary, may_wait)
             if header is not None:
                 self.cache_position(header.base_offset, boundary)
                 return boundary
         boundary = position
-        for at, header in segment.headers(position, end, wait):
-            if at + header.size_bytes > wanted_end:
-                if at == position and min_one_batch:
+        for batch_position, header in segment.headers(position, end, may_wait):
+            if batch_position + header.size_bytes > end_max:
+                if batch_position == position and min_one_batch:
                     return position + header.size_bytes
-                self.cache_position(header.base_offset, at)
-                return at
-            boundary = at + header.size_bytes
+                self.cache_position(header.base_offset, batch_position)
+                return batch_position
+            boundary = batch_position + header.size_bytes
         if boundary == position:
             raise DamagedSegment(segment.file.path, position)
         return boundary
 
     @staticmethod
-    def _header_at(segment: Segment, position: int, wait: bool) -> BatchHeader | None:
+    def _read_header_at(segment: Segment, position: int, may_wait: bool) -> BatchHeader | None:
         """Returns the header of the batch at an indexed position, or None if no batch begins there because the index is
         damaged.
         """
-        data = segment.batch_at(position, layout.HEADER_BYTES, wait)
+        data = segment.batch_at(position, layout.HEADER_BYTES, may_wait)
         if len(data) < layout.HEADER_BYTES:
             return None
         header = layout.read_header(data)
-        begins = header.magic == layout.MAGIC and header.size_bytes >= layout.HEADER_BYTES
-        inside = segment.base_offset <= header.base_offset and position + header.size_bytes <= segment.size_bytes
-        return header if begins and inside else None
+        is_batch = header.magic == layout.MAGIC and header.size_bytes >= layout.HEADER_BYTES
+        is_in_segment = segment.base_offset <= header.base_offset and position + header.size_bytes <= segment.size_bytes
+        return header if is_batch and is_in_segment else None
 
     # -- maintenance --------------------------------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class Log:
             SegmentFacts(segment.base_offset, segment.size_bytes, segment.largest_timestamp())
             for segment in self.segments
         ]
-        count = deletable(
+        count = count_deletable(
             facts,
             self.config.retention,
             log_start_offset=self.log_start_offset,
@@ -328,7 +328,7 @@ class Log:
         if count == len(self.segments):
             self.roll(now_ms)
         self.advance_start(self.segments[count].base_offset)
-        return self._drop(self.segments[:count], self.segments[count:])
+        return self._remove_segments(self.segments[:count], self.segments[count:])
 
     def delete_oldest(self, count: int) -> list[str]:
         """Deletes up to `count` of the oldest segments, never the active one, and returns the `.deleted` files to
@@ -338,10 +338,10 @@ class Log:
         if count <= 0:
             return []
         self.advance_start(self.segments[count].base_offset)
-        return self._drop(self.segments[:count], self.segments[count:])
+        return self._remove_segments(self.segments[:count], self.segments[count:])
 
     def advance_start(self, offset: int) -> None:
-        """Raises the log start offset; records below it are no longer readable and are deleted with their segment."""
+        """Raises the log start offset: records below it become unreadable and are deleted with their segment."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
@@ -350,7 +350,7 @@ class Log:
         """Records that a log start offset of at least `offset` is on disk."""
         self.durable_start_offset = max(self.durable_start_offset, min(offset, self.log_start_offset))
 
-    def _drop(self, removed_segments: list[Segment], remaining: list[Segment]) -> list[str]:
+    def _remove_segments(self, removed_segments: list[Segment], remaining: list[Segment]) -> list[str]:
         self.segments = remaining
         if remaining:
             self.on_start_offset_durable(remaining[0].base_offset)
@@ -369,18 +369,20 @@ class Log:
 
         `as_follower.truncate_fully_and_start_at` calls it and adds a new segment.
         """
-        return self._drop(self.segments[::-1], [])
+        return self._remove_segments(self.segments[::-1], [])
 
-    def detach(self, first: int, end: int) -> list[str]:
-        """Removes closed segments that a rewritten one replaces at once (`attach`), and returns the files to unlink."""
-        base_offset = self.segments[first].base_offset
-        removed_files = self._drop(self.segments[first:end], self.segments[:first] + self.segments[end:])
+    def detach_segments(self, first_number: int, end_number: int) -> list[str]:
+        """Removes closed segments before `attach_segment` adds their replacement; returns the files to unlink."""
+        base_offset = self.segments[first_number].base_offset
+        removed_files = self._remove_segments(
+            self.segments[first_number:end_number], self.segments[:first_number] + self.segments[end_number:]
+        )
         kept_snapshot = str(snapshot_path(self.directory, base_offset))
         return [path for path in removed_files if path != kept_snapshot]
 
-    def attach(self, at: int, segment: Segment) -> None:
-        """Inserts a closed segment at index `at`."""
-        self.segments = [*self.segments[:at], segment, *self.segments[at:]]
+    def attach_segment(self, number: int, segment: Segment) -> None:
+        """Inserts a closed segment at index `number`."""
+        self.segments = [*self.segments[:number], segment, *self.segments[number:]]
         self.may_have_aborts = self.may_have_aborts or segment.aborted is not None
 
     def truncate_to(self, offset: int, now_ms: int) -> list[str]:
@@ -395,14 +397,14 @@ class Log:
         remaining = [segment for segment in self.segments if segment.base_offset <= offset]
         removed_segments = self.segments[len(remaining) :]
         removed_segments.reverse()  # a crash in between must not leave a hole, here or with the truncation below
-        renamed = self._drop(removed_segments, remaining)
+        renamed = self._remove_segments(removed_segments, remaining)
         sync_directory(Path(self.directory), self.root)
         if not remaining:
             remaining = self.segments = [Segment(self.directory, self.root, offset, self.files, now_ms=now_ms)]
             remaining[0].create_file()
         self.active = remaining[-1]
         self.active.load_indexes()
-        size_bytes, offset = self.active.end_before(offset)
+        size_bytes, offset = self.active.find_truncation_point(offset)
         if size_bytes < self.active.size_bytes:
             self.active.truncate(size_bytes, offset)
         self.log_end_offset = offset

@@ -26,9 +26,9 @@ PRODUCER_EXPIRATION_MS: Final = 86_400_000
 PRODUCERS_MAX: Final = 20_000
 NO_SEQUENCE: Final = -1
 
-_HEAD = Struct(">hIi")
+_HEADER = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
-_CHECKED_FROM = 6
+_CHECKSUM_START = 6
 
 
 class CachedBatch(NamedTuple):
@@ -86,7 +86,7 @@ class ProducerState:
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
-    def check(
+    def check_sequence(
         self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, in_transaction: bool = False
     ) -> int | CachedBatch:
         """Returns 0 to append, the cached batch if this is its duplicate, otherwise an error code (IDE-5 to IDE-8,
@@ -99,11 +99,11 @@ class ProducerState:
             return error_codes.INVALID_PRODUCER_EPOCH
         batches = entry.batches
         if epoch > entry.epoch:
-            follows = first_sequence == 0 or entry.epoch == -1
+            is_next = first_sequence == 0 or entry.epoch == -1
         else:
-            last = batches[-1].last_sequence if batches else NO_SEQUENCE
-            follows = first_sequence == last + 1 or (first_sequence == 0 and last == SEQUENCE_MAX)
-        if follows:
+            last_sequence = batches[-1].last_sequence if batches else NO_SEQUENCE
+            is_next = first_sequence == last_sequence + 1 or (first_sequence == 0 and last_sequence == SEQUENCE_MAX)
+        if is_next:
             if in_transaction or entry.transaction_first_offset < 0:
                 return error_codes.NONE
             return error_codes.INVALID_TXN_STATE
@@ -114,7 +114,7 @@ class ProducerState:
                     return cached
         return error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    def duplicate(self, producer_id: int, epoch: int, first_sequence: int, last_delta: int) -> CachedBatch | None:
+    def find_duplicate(self, producer_id: int, epoch: int, first_sequence: int, last_delta: int) -> CachedBatch | None:
         """Returns the cached batch that this batch duplicates, or None (IDE-6)."""
         entry = self.producers.get(producer_id)
         if entry is None or entry.epoch != epoch:
@@ -128,8 +128,8 @@ class ProducerState:
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """True if a batch of this epoch continues the open transaction of the producer.
 
-        A later epoch than that of the open transaction requires verification by the coordinator: if it was accepted
-        here, no marker of the open transaction would be accepted any more.
+        A later epoch requires verification by the coordinator: if it were accepted here, the marker of the open
+        transaction would be refused.
         """
         if self.transactions.first_offset_of(producer_id) < 0:
             return False
@@ -161,7 +161,7 @@ class ProducerState:
 
     # -- updates from the log -----------------------------------------------------------------------------------------
 
-    def _entry(self, producer_id: int, epoch: int, last_offset: int) -> ProducerEntry:
+    def _get_or_create_entry(self, producer_id: int, epoch: int, last_offset: int) -> ProducerEntry:
         entry = self.producers.get(producer_id)
         if entry is None:
             if len(self.producers) >= PRODUCERS_MAX:
@@ -201,7 +201,7 @@ class ProducerState:
         self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, last_offset: int, timestamp_ms: int
     ) -> None:
         """Adds a data batch that is in the log."""
-        entry = self._entry(producer_id, epoch, last_offset)
+        entry = self._get_or_create_entry(producer_id, epoch, last_offset)
         last_sequence = advance_sequence(first_sequence, last_delta)
         entry.batches.append(CachedBatch(first_sequence, last_sequence, last_offset, last_delta, timestamp_ms))
         if len(entry.batches) > CACHED_BATCHES:
@@ -224,7 +224,7 @@ class ProducerState:
         self, producer_id: int, epoch: int, coordinator_epoch: int, marker_offset: int, timestamp_ms: int
     ) -> int:
         """Adds an end marker and returns the first offset of the transaction it ended, -1 if none was open."""
-        entry = self._entry(producer_id, epoch, marker_offset)
+        entry = self._get_or_create_entry(producer_id, epoch, marker_offset)
         entry.coordinator_epoch = coordinator_epoch
         if entry.transaction_first_offset >= 0:
             entry.transaction_first_offset = -1
@@ -233,12 +233,12 @@ class ProducerState:
         self.verifications.complete(producer_id)
         return self.transactions.end(producer_id, marker_offset)
 
-    def expire(self, now_ms: int, after_ms: int = PRODUCER_EXPIRATION_MS) -> int:
+    def expire(self, now_ms: int, age_ms_min: int = PRODUCER_EXPIRATION_MS) -> int:
         """Removes idle producers without an open transaction (IDE-11); returns how many."""
-        self.verifications.expire(now_ms, after_ms)
+        self.verifications.expire(now_ms, age_ms_min)
         producers = self.producers
         expired = [
-            producer_id for producer_id in self._idle if now_ms - producers[producer_id].last_timestamp_ms >= after_ms
+            producer_id for producer_id in self._idle if now_ms - producers[producer_id].last_timestamp_ms >= age_ms_min
         ]
         for producer_id in expired:
             del self._idle[producer_id]
@@ -257,59 +257,66 @@ class ProducerState:
 
     def to_bytes(self) -> bytes:
         """Returns the snapshot file: producers with an open transaction, then the others, longest idle first."""
-        out = bytearray(_HEAD.pack(SNAPSHOT_VERSION, 0, len(self.producers)))
+        out = bytearray(_HEADER.pack(SNAPSHOT_VERSION, 0, len(self.producers)))
         idle = [
-            (max(since_offset, self._last_offset(known)), number, known)
-            for number, (known, since_offset) in enumerate(self._idle.items())
+            (max(since_offset, self._last_offset(producer_id)), number, producer_id)
+            for number, (producer_id, since_offset) in enumerate(self._idle.items())
         ]
         idle.sort()
-        in_transaction = [known for known in self.producers if known not in self._idle]
-        for producer_id in in_transaction + [known for _, _, known in idle]:
+        in_transaction = [producer_id for producer_id in self.producers if producer_id not in self._idle]
+        for producer_id in in_transaction + [producer_id for _, _, producer_id in idle]:
             entry = self.producers[producer_id]
-            last = entry.batches[-1] if entry.batches else CachedBatch(-1, -1, -1, 0, entry.last_timestamp_ms)
+            last_batch = entry.batches[-1] if entry.batches else CachedBatch(-1, -1, -1, 0, entry.last_timestamp_ms)
             out += _ENTRY.pack(
                 producer_id,
                 entry.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
+                last_batch.last_sequence,
+                last_batch.last_offset,
+                last_batch.offset_delta,
                 entry.last_timestamp_ms,
                 entry.coordinator_epoch,
                 entry.transaction_first_offset,
             )
-        checksum = crc32c(memoryview(out)[_CHECKED_FROM:])
-        _HEAD.pack_into(out, 0, SNAPSHOT_VERSION, checksum, len(self.producers))
+        checksum = crc32c(memoryview(out)[_CHECKSUM_START:])
+        _HEADER.pack_into(out, 0, SNAPSHOT_VERSION, checksum, len(self.producers))
         return bytes(out)
 
     def restore(self, content: bytes, offset: int) -> bool:
         """Replaces the state by a snapshot taken at `offset`; returns False, changing nothing, if the file is
         damaged.
         """
-        if len(content) < _HEAD.size:
+        if len(content) < _HEADER.size:
             return False
-        version, checksum, count = _HEAD.unpack_from(content)
-        if version != SNAPSHOT_VERSION or checksum != crc32c(memoryview(content)[_CHECKED_FROM:]):
+        version, checksum, count = _HEADER.unpack_from(content)
+        if version != SNAPSHOT_VERSION or checksum != crc32c(memoryview(content)[_CHECKSUM_START:]):
             return False
-        if count < 0 or len(content) < _HEAD.size + count * _ENTRY.size:
+        if count < 0 or len(content) < _HEADER.size + count * _ENTRY.size:
             return False
         self.clear(offset)
         in_transaction: list[tuple[int, int]] = []
         for number in range(count):
-            producer_id, epoch, sequence, last_offset, delta, timestamp_ms, coordinator, open_from = _ENTRY.unpack_from(
-                content, _HEAD.size + number * _ENTRY.size
-            )
+            (
+                producer_id,
+                epoch,
+                sequence,
+                last_offset,
+                delta,
+                timestamp_ms,
+                coordinator_epoch,
+                first_offset,
+            ) = _ENTRY.unpack_from(content, _HEADER.size + number * _ENTRY.size)
             entry = self.producers[producer_id] = ProducerEntry(epoch)
             entry.last_timestamp_ms = timestamp_ms
-            entry.coordinator_epoch = coordinator
-            entry.transaction_first_offset = open_from
-            if open_from >= 0:
-                in_transaction.append((open_from, producer_id))
+            entry.coordinator_epoch = coordinator_epoch
+            entry.transaction_first_offset = first_offset
+            if first_offset >= 0:
+                in_transaction.append((first_offset, producer_id))
             else:
                 self._idle[producer_id] = last_offset
             if last_offset >= 0:
-                first = sequence - delta if sequence >= 0 else NO_SEQUENCE
-                first = first if first >= 0 or sequence < 0 else first + 2**31
-                entry.batches.append(CachedBatch(first, sequence, last_offset, delta, timestamp_ms))
+                first_sequence = sequence - delta if sequence >= 0 else NO_SEQUENCE
+                first_sequence = first_sequence if first_sequence >= 0 or sequence < 0 else first_sequence + 2**31
+                entry.batches.append(CachedBatch(first_sequence, sequence, last_offset, delta, timestamp_ms))
         for first_offset, producer_id in sorted(in_transaction):
             self.transactions.begin(producer_id, first_offset)
         return True
@@ -350,7 +357,8 @@ def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int
 def delete_stray_snapshots(
     state: ProducerState, directory: str, offsets: list[int], bases: set[int], root: Path
 ) -> None:
-    """Deletes the snapshots at `offsets`, except those at segment bases and the one that `state` is based on (LOG-39).
+    """Deletes the snapshots at `offsets`, except those at segment bases and the snapshot from which `state` was
+    restored (LOG-39).
 
     Every clean stop leaves a snapshot within the active segment, and no deletion of a segment removes it.
     """

@@ -17,7 +17,7 @@ from brokers.engine.page_cache import disable_readahead, read_into_cache
 PREFETCHED_BYTES: Final = 2_097_152
 # Distance from the thread's position within which the kernel may have left marks: its read-ahead size.
 MARKED_BYTES: Final = 8_388_608
-# After this many bytes without a disk read the rest of the file is taken to be cached.
+# Number of bytes without a disk read after which the remaining file is assumed to be cached.
 WARM_BYTES: Final = 33_554_432
 # Maximum number of read positions in one file that are tracked separately.
 READERS_MAX: Final = 4
@@ -34,21 +34,21 @@ class ReadAhead:
     starts with small reads for a new one, which take three times the work.
     """
 
-    __slots__ = ("_fronts", "_spare")
+    __slots__ = ("_fronts", "_spare_descriptors")
 
     def __init__(self) -> None:
         self._fronts: tuple[Front, ...] = ()
-        self._spare: list[int] = []  # open descriptors that no thread is using
+        self._spare_descriptors: list[int] = []  # open descriptors that no thread is using
 
-    def is_beyond(self, position: int, end: int) -> bool:
+    def must_prefetch(self, position: int, end: int) -> bool:
         """True if a thread must read part of the range first."""
-        beyond = False
-        for until, _ in self._fronts:
-            if until - MARKED_BYTES <= position < until + MARKED_BYTES:
-                if end <= until:
+        is_near_front = False
+        for front_position, _ in self._fronts:
+            if front_position - MARKED_BYTES <= position < front_position + MARKED_BYTES:
+                if end <= front_position:
                     return False
-                beyond = True
-        return beyond
+                is_near_front = True
+        return is_near_front
 
     def prefetch(self, fd: int, position: int, length: int) -> None:
         """Reads the range into the page cache, and more behind it for a sequential reader; waits for the disk.
@@ -56,29 +56,29 @@ class ReadAhead:
         `fd` is the descriptor that the loop reads from. Raises OSError.
         """
         end = position + length
-        found_bytes = 0
-        others = []
+        warm_bytes = 0
+        other_fronts = []
         for front in self._fronts:
-            until = front[0]
-            if until - MARKED_BYTES <= position <= until + PREFETCHED_BYTES:
-                position = min(position, until)  # marks in the gap must not be met by the loop either
+            front_position = front[0]
+            if front_position - MARKED_BYTES <= position <= front_position + PREFETCHED_BYTES:
+                position = min(position, front_position)  # marks in the gap must not be met by the loop either
                 end = max(end, position + PREFETCHED_BYTES)
-                found_bytes = front[1]
+                warm_bytes = front[1]
             else:
-                others.append(front)
-        own_fd = self._descriptor(fd)
+                other_fronts.append(front)
+        own_fd = self._acquire_descriptor(fd)
         try:
-            before = _blocks_read()
+            blocks_before = count_blocks_read()
             end = read_into_cache(own_fd, position, end - position)
-            found_bytes = found_bytes + end - position if _blocks_read() == before else 0
-            is_whole = end >= os.fstat(own_fd).st_size
+            warm_bytes = warm_bytes + end - position if count_blocks_read() == blocks_before else 0
+            reaches_file_end = end >= os.fstat(own_fd).st_size
         finally:
             if own_fd != fd:
-                self._spare.append(own_fd)
-        if not is_whole and found_bytes < WARM_BYTES:
-            others.append((end, found_bytes))
-        self._fronts = tuple(others[-READERS_MAX:])
-        if not others:
+                self._spare_descriptors.append(own_fd)
+        if not reaches_file_end and warm_bytes < WARM_BYTES:
+            other_fronts.append((end, warm_bytes))
+        self._fronts = tuple(other_fronts[-READERS_MAX:])
+        if not other_fronts:
             self._close_spare()
 
     def clear(self) -> None:
@@ -86,13 +86,13 @@ class ReadAhead:
         self._fronts = ()
         self._close_spare()
 
-    def _descriptor(self, fd: int) -> int:
+    def _acquire_descriptor(self, fd: int) -> int:
         """Returns a second descriptor of the file, for which the kernel reads ahead.
 
         Returns `fd` itself if no descriptor is left, which is slower.
         """
         try:
-            return self._spare.pop()
+            return self._spare_descriptors.pop()
         except IndexError:
             disable_readahead(fd)
         try:
@@ -103,11 +103,11 @@ class ReadAhead:
     def _close_spare(self) -> None:
         while True:
             try:
-                os.close(self._spare.pop())
+                os.close(self._spare_descriptors.pop())
             except IndexError:
                 return
 
 
-def _blocks_read() -> int:
+def count_blocks_read() -> int:
     """Returns the number of disk blocks that this thread has read since it began."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock

@@ -25,7 +25,13 @@ from brokers.engine.storage.producer_state import (
     snapshot_path,
 )
 from brokers.engine.storage.rewriting import refuse_old_message, rewrite_old_segments
-from brokers.engine.storage.sanity_checks import Damage, epochs_contradicted, find_wrong_index, is_intact, out_of_range
+from brokers.engine.storage.sanity_checks import (
+    Damage,
+    contradicts_epochs,
+    find_wrong_index,
+    has_bad_offsets,
+    is_intact,
+)
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment
 from brokers.engine.storage.splitting import split_far_segments
 from brokers.engine.storage.startup_cleanup import clean_up, segment_files
@@ -84,44 +90,50 @@ def load_log(
     Raises StorageFailed, and OldFormat for a damaged segment of an old message format; the log is not truncated then.
     """
     recovery_point, start_offset, clean, dense_from = checkpoint
-    (bases, snapshots, aborting, foreign), rewritten, split = _prepare_segments(
+    (bases, snapshot_offsets, aborting_bases, foreign_paths), rewritten_count, split_count = _prepare_segments(
         directory, root, config.index_limits[0], recovery_point
     )
-    segments = _segments(directory, root, files, bases, aborting, start_offset, now_ms)
+    segments = _open_segments(directory, root, files, bases, aborting_bases, start_offset, now_ms)
     log = Log(directory, root, *partition, files, config, segments)
     log.durable_start_offset = max(log.durable_start_offset, start_offset)
     # A crash may have come between the change of the start offset in this file and its checkpoint.
     has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)
-    damages = [Damage(path, -1, -1, "is not a log file; ignored") for path in foreign]
+    damages = [Damage(path, -1, -1, "is not a log file; ignored") for path in foreign_paths]
     if log.epochs.is_damaged:
         damages.append(Damage(log.epochs.path, -1, -1, "is unreadable; rebuilt"))
-    trusted = clean and _check_consistency(log, start_offset, recovery_point, dense_from is not None, damages)
-    truncated = scanned = 0
-    unlisted: list[int] = []
-    if not trusted:
+    is_trusted = clean and _check_consistency(log, start_offset, recovery_point, dense_from is not None, damages)
+    truncated_bytes = scanned_bytes = 0
+    unlisted_bases: list[int] = []
+    if not is_trusted:
         has_epochs = has_epochs and not any(damage.file == log.epochs.path for damage in damages)
         dense_from = BEYOND_ALL_OFFSETS if dense_from is None else dense_from
-        truncated, scanned, unlisted = _recover(log, recovery_point, dense_from, has_epochs, damages)
+        truncated_bytes, scanned_bytes, unlisted_bases = _recover(log, recovery_point, dense_from, has_epochs, damages)
     elif log.log_end_offset < start_offset and log.log_end_offset == recovery_point:
         # The broker cannot have stopped in this state: no record is lost, so the start offset is wrong.
-        damages.append(_wrong_start_offset(log, start_offset))
+        damages.append(_describe_wrong_start_offset(log, start_offset))
         start_offset = log.durable_start_offset = segments[0].base_offset
-    log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
+    log.recovery_point = log.log_end_offset if is_trusted else min(recovery_point, log.log_end_offset)
     if log.log_end_offset < start_offset:
-        damages.append(_wrong_start_offset(log, start_offset))
+        damages.append(_describe_wrong_start_offset(log, start_offset))
         _start_empty_at(log, start_offset, now_ms)
     log.log_start_offset = log.durable_start_offset = max(log.segments[0].base_offset, start_offset)
     log.epochs.truncate_end(log.log_end_offset + 1)
     log.epochs.truncate_start(log.log_start_offset)
-    log.may_have_aborts = bool(aborting)
-    # The first offset of a transaction that ends in an `unlisted` segment is only in an older snapshot.
-    load_newest_snapshot(log.producers, directory, snapshots, min([log.log_end_offset, *unlisted[:1]]), root)
-    _replay_producers(log, unlisted)
-    delete_stray_snapshots(log.producers, directory, snapshots, {segment.base_offset for segment in log.segments}, root)
+    log.may_have_aborts = bool(aborting_bases)
+    # The first offset of a transaction that ends in a segment of `unlisted_bases` is only in an older snapshot.
+    load_newest_snapshot(
+        log.producers, directory, snapshot_offsets, min([log.log_end_offset, *unlisted_bases[:1]]), root
+    )
+    _replay_producers(log, unlisted_bases)
+    delete_stray_snapshots(
+        log.producers, directory, snapshot_offsets, {segment.base_offset for segment in log.segments}, root
+    )
     for segment in log.segments:
         segment.free_memory() if segment is not log.active else segment.file.close()
     damages_by_file = {damage.file: damage for damage in damages}
-    return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(damages_by_file.values()))
+    return log, LoadReport(
+        truncated_bytes, scanned_bytes, is_trusted, rewritten_count, split_count, tuple(damages_by_file.values())
+    )
 
 
 def _prepare_segments(
@@ -139,8 +151,14 @@ def _prepare_segments(
     return clean_up(directory, root) if split else contents, rewritten, split
 
 
-def _segments(
-    directory: str, root: Path, files: OpenFiles, bases: list[int], aborting: set[int], start_offset: int, now_ms: int
+def _open_segments(
+    directory: str,
+    root: Path,
+    files: OpenFiles,
+    bases: list[int],
+    aborting_bases: set[int],
+    start_offset: int,
+    now_ms: int,
 ) -> list[Segment]:
     """Returns the segments on disk, or an empty one at the log start offset."""
     segments = []
@@ -148,7 +166,7 @@ def _segments(
         for base in bases:
             size = os.stat(f"{directory}/{base:020d}{LOG_SUFFIX}").st_size  # noqa: PTH116
             segment = Segment(directory, root, base, files, now_ms=now_ms, size_bytes=size)
-            if base in aborting:
+            if base in aborting_bases:
                 segment.open_aborted_index()
             segments.append(segment)
     if not segments:
@@ -168,7 +186,7 @@ def _check_consistency(log: Log, start_offset: int, recovery_point: int, is_dens
         if path := find_wrong_index(segment, is_dense):
             damages.append(Damage(path, -1, segment.base_offset, INDEX_REBUILT))
             return False
-    end = _end_of(log.active)
+    end = _end_offset_of(log.active)
     if end is None:
         return False  # recovery reports the damage
     log.log_end_offset = end
@@ -176,30 +194,30 @@ def _check_consistency(log: Log, start_offset: int, recovery_point: int, is_dens
         description = f"the log ends here, but its recovery point was {recovery_point}"
         damages.append(Damage(log.active.file.path, -1, end, description))
         return False
-    if epochs_contradicted(log, max(log.segments[0].base_offset, start_offset)):
+    if contradicts_epochs(log, max(log.segments[0].base_offset, start_offset)):
         damages.append(Damage(log.epochs.path, -1, -1, "contradicts the batches or is missing; rebuilt"))
         return False
     return True
 
 
-def _wrong_start_offset(log: Log, start_offset: int) -> Damage:
+def _describe_wrong_start_offset(log: Log, start_offset: int) -> Damage:
     path = str(log.root / LOG_START_OFFSETS)
     return Damage(path, -1, start_offset, f"has this start offset for a log that ends at {log.log_end_offset}")
 
 
-def _end_of(segment: Segment) -> int | None:
+def _end_offset_of(segment: Segment) -> int | None:
     """Returns the offset after the last batch of a trusted segment; None if its last bytes are no intact batches."""
     end = segment.base_offset
     limit = offset_limit_of([segment], 0)
     position = segment.offset_index.last_position()
-    for at, header in segment.headers(position):
-        if out_of_range(header, end, limit) or not _is_intact(segment, at, header):
+    for batch_position, header in segment.headers(position):
+        if has_bad_offsets(header, end, limit) or not _is_intact(segment, batch_position, header):
             return None
-        end, position = header.next_offset, at + header.size_bytes
+        end, position = header.next_offset, batch_position + header.size_bytes
     return end if position == segment.size_bytes else None
 
 
-def first_checked(bases: list[int], recovery_point: int) -> int:
+def first_segment_to_check(bases: list[int], recovery_point: int) -> int:
     """Returns the number of the segment that contains the last offset below the recovery point.
 
     If that is the last offset of the segment, the next one begins at the recovery point, and this segment's indexes
@@ -218,70 +236,72 @@ def _recover(
     listed again). The leader epochs of verified segments are taken from their batches; without a usable file
     (`has_epochs`), all are.
     """
-    truncated = scanned = 0
-    first = first_checked([segment.base_offset for segment in log.segments], recovery_point)
+    truncated_bytes = scanned_bytes = 0
+    first_number = first_segment_to_check([segment.base_offset for segment in log.segments], recovery_point)
     end = log.segments[0].base_offset
     epochs: list[tuple[int, int]] = []
-    unlisted: list[int] = []
+    unlisted_bases: list[int] = []
     for number, segment in enumerate(log.segments):
-        wrong = find_wrong_index(segment, dense_from < BEYOND_ALL_OFFSETS) if number < first else ""
-        if number < first and not wrong:
+        wrong_index_path = find_wrong_index(segment, dense_from < BEYOND_ALL_OFFSETS) if number < first_number else ""
+        if number < first_number and not wrong_index_path:
             if not has_epochs:
                 epochs += ((header.leader_epoch, header.base_offset) for _, header in segment.headers(0))
             end = log.segments[number + 1].base_offset
             continue
-        if wrong:
-            damages.append(Damage(wrong, -1, segment.base_offset, INDEX_REBUILT))
-        end, good_bytes, has_markers = _rebuild(log, segment, offset_limit_of(log.segments, number), dense_from, epochs)
+        if wrong_index_path:
+            damages.append(Damage(wrong_index_path, -1, segment.base_offset, INDEX_REBUILT))
+        end, intact_bytes, has_markers = _rebuild(
+            log, segment, offset_limit_of(log.segments, number), dense_from, epochs
+        )
         if has_markers:
-            unlisted.append(segment.base_offset)
-        scanned += segment.size_bytes
-        if good_bytes < segment.size_bytes:
+            unlisted_bases.append(segment.base_offset)
+        scanned_bytes += segment.size_bytes
+        if intact_bytes < segment.size_bytes:
             with storage_errors(log.root):
-                refuse_old_message(segment.file.path, good_bytes)
-        later = log.segments[number + 1 :]
-        has_hole = bool(later) and max(end, dense_from) < later[0].base_offset
-        if good_bytes < segment.size_bytes or has_hole:
-            truncated += segment.size_bytes - good_bytes + sum(other.size_bytes for other in later)
-            description = "no intact batch follows" if good_bytes < segment.size_bytes else "offsets are missing"
-            damages.append(Damage(segment.file.path, good_bytes, end, f"{description}; {truncated} bytes truncated"))
+                refuse_old_message(segment.file.path, intact_bytes)
+        later_segments = log.segments[number + 1 :]
+        has_hole = bool(later_segments) and max(end, dense_from) < later_segments[0].base_offset
+        if intact_bytes < segment.size_bytes or has_hole:
+            truncated_bytes += segment.size_bytes - intact_bytes + sum(later.size_bytes for later in later_segments)
+            reason = "no intact batch follows" if intact_bytes < segment.size_bytes else "offsets are missing"
+            damages.append(Damage(segment.file.path, intact_bytes, end, f"{reason}; {truncated_bytes} bytes truncated"))
             log.segments = log.segments[: number + 1]
             log.active = segment
-            _cut_off(log, later, good_bytes, end)
+            _truncate_after_damage(log, later_segments, intact_bytes, end)
             break
-        if later:
-            _record_hole(log, end, later[0].base_offset)
+        if later_segments:
+            _record_hole(log, end, later_segments[0].base_offset)
             # otherwise its files stay unchanged until the transactions are listed, so that the next start detects an
             # interruption
             if not has_markers:
                 segment.finish()
-    replayed_from = log.segments[min(first, len(log.segments) - 1)].base_offset if has_epochs else 0
+    replayed_from = log.segments[min(first_number, len(log.segments) - 1)].base_offset if has_epochs else 0
     log.epochs.replay(epochs, replayed_from, end)
     log.log_end_offset = end
-    return truncated, scanned, unlisted
+    return truncated_bytes, scanned_bytes, unlisted_bases
 
 
-def _cut_off(log: Log, later: list[Segment], good_bytes: int, end: int) -> None:
-    """Removes the `later` segments, from the last to the first, and then truncates the segment before them.
+def _truncate_after_damage(log: Log, later_segments: list[Segment], intact_bytes: int, end: int) -> None:
+    """Removes `later_segments`, from the last to the first, and then truncates the segment before them.
 
     After a crash in between, the next start must detect the damage again and not accept the remaining files as a log.
     """
-    for other in reversed(later):
-        _unlink(other)
-    if later:
+    for later in reversed(later_segments):
+        _unlink(later)
+    if later_segments:
         sync_directory(Path(log.directory), log.root)
     segment = log.active
-    if good_bytes < segment.size_bytes:
-        segment.truncate(good_bytes, end)
+    if intact_bytes < segment.size_bytes:
+        segment.truncate(intact_bytes, end)
     segment.offset_index.store()  # the files still name removed batches
     segment.time_index.store()
 
 
 def offset_limit_of(segments: list[Segment], number: int) -> int:
     """Returns the upper bound of offsets in a segment: the base of the next one, or what an index can express."""
-    following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-    greatest = segments[number].base_offset + RELATIVE_OFFSET_MAX + 1
-    return greatest if following is None else min(following, greatest)
+    next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
+    index_limit = segments[number].base_offset + RELATIVE_OFFSET_MAX + 1
+    return index_limit if next_base is None else min(next_base, index_limit)
 
 
 def _rebuild(
@@ -298,20 +318,22 @@ def _rebuild(
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base_offset
     segment.indexed_timestamp = -1
     segment.bytes_since_entry = 0
-    next_offset, good_bytes = segment.base_offset, 0
+    next_offset, intact_bytes = segment.base_offset, 0
     for position, header in segment.headers(0):
-        if out_of_range(header, next_offset, limit_offset) or not _is_intact(segment, position, header):
+        if has_bad_offsets(header, next_offset, limit_offset) or not _is_intact(segment, position, header):
             break
         if max(next_offset, dense_from) < header.base_offset:
             break
         _record_hole(log, next_offset, header.base_offset)
         if position == 0:
             segment.first_timestamp = header.max_timestamp
-        segment.account(position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_limits)
+        segment.index_batch(
+            position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_limits
+        )
         epochs.append((header.leader_epoch, header.base_offset))
         has_markers = has_markers or header.is_control
-        next_offset, good_bytes = header.next_offset, position + header.size_bytes
-    return next_offset, good_bytes, has_markers
+        next_offset, intact_bytes = header.next_offset, position + header.size_bytes
+    return next_offset, intact_bytes, has_markers
 
 
 def _record_hole(log: Log, next_offset: int, found_offset: int) -> None:
@@ -336,35 +358,35 @@ def _start_empty_at(log: Log, start_offset: int, now_ms: int) -> None:
     """Replaces all segments by an empty one at the checkpointed start offset, which is above the whole log (LOG-38)."""
     for segment in log.segments:
         _unlink(segment)
-    fresh = Segment(log.directory, log.root, start_offset, log.files, now_ms=now_ms)
-    fresh.create_file()
-    log.segments = [fresh]
-    log.active = fresh
+    empty_segment = Segment(log.directory, log.root, start_offset, log.files, now_ms=now_ms)
+    empty_segment.create_file()
+    log.segments = [empty_segment]
+    log.active = empty_segment
     log.log_end_offset = start_offset
 
 
-def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
+def _replay_producers(log: Log, unlisted_bases: Sequence[int] = ()) -> None:
     """Replays the log from the producer snapshot to the log end offset (LOG-39).
 
-    Transactions that were aborted in the segments with the bases `unlisted` are added to their indexes. A snapshot is
-    taken at the base of a segment that has none: it is the only source once the segments before it are deleted.
+    Transactions that were aborted in the segments of `unlisted_bases` are added to their indexes. A snapshot is taken
+    at the base of a segment that has none: it is the only source once the segments before it are deleted.
     """
     state = log.producers
-    for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
-        if following is not None and following.base_offset <= state.end_offset:
+    for segment, next_segment in zip(log.segments, [*log.segments[1:], None], strict=True):
+        if next_segment is not None and next_segment.base_offset <= state.end_offset:
             continue
         base = segment.base_offset
         if segment is not log.segments[0] and state.end_offset <= base and state.snapshot_offset != base:
             begin_segment(state, log.directory, base, log.root)
         if segment.size_bytes == 0:
             continue
-        listing = segment if segment.base_offset in unlisted else None
+        segment_to_list = segment if segment.base_offset in unlisted_bases else None
         located = segment.locate(state.end_offset)
         for position, header in segment.headers(located[0]) if located is not None else ():
             if header.last_offset >= state.end_offset:
                 data = segment.batch_at(position, header.size_bytes) if header.is_control else b""
-                replay_batch(log, header, data, listing)
-        if listing is not None and segment is not log.active:
+                replay_batch(log, header, data, segment_to_list)
+        if segment_to_list is not None and segment is not log.active:
             if segment.aborted is not None:
                 segment.aborted.store()  # first: complete indexes mean that this list is complete
             segment.finish()
@@ -378,12 +400,12 @@ def truncate_log(log: Log, offset: int, now_ms: int) -> list[str]:
     The recovery point may decrease: it must be checkpointed before the next append. Raises StorageFailed.
     """
     with storage_errors(log.root):
-        snapshots = sorted(segment_files(log.directory).get(SNAPSHOT_SUFFIX, ()))
-        for snapshot_offset in snapshots:
+        snapshot_offsets = sorted(segment_files(log.directory).get(SNAPSHOT_SUFFIX, ()))
+        for snapshot_offset in snapshot_offsets:
             if snapshot_offset > offset:  # other records will be below it
                 snapshot_path(log.directory, snapshot_offset).unlink()
     removed_files = [path for path in log.truncate_to(offset, now_ms) if not path.endswith(SNAPSHOT_SUFFIX)]
-    snapshots = [snapshot_offset for snapshot_offset in snapshots if snapshot_offset <= offset]
-    load_newest_snapshot(log.producers, log.directory, snapshots, log.log_end_offset, log.root)
+    snapshot_offsets = [snapshot_offset for snapshot_offset in snapshot_offsets if snapshot_offset <= offset]
+    load_newest_snapshot(log.producers, log.directory, snapshot_offsets, log.log_end_offset, log.root)
     _replay_producers(log)
     return removed_files

@@ -24,7 +24,7 @@ class RetentionRules(NamedTuple):
     delete: bool = True
 
 
-def deletable(
+def count_deletable(
     segments: Sequence[SegmentFacts],
     rules: RetentionRules,
     *,
@@ -34,45 +34,47 @@ def deletable(
     now_ms: int,
 ) -> int:
     """Number of oldest segments to delete; if that is all of them, the log must be rolled first."""
-    count = _breached_start(segments, log_start_offset, log_end_offset)
+    count = _count_below_start(segments, log_start_offset, log_end_offset)
     if rules.delete:
-        count = max(count, _by_size(segments, rules.retention_bytes), _by_time(segments, rules.retention_ms, now_ms))
+        count = max(
+            count, _count_by_size(segments, rules.retention_bytes), _count_by_time(segments, rules.retention_ms, now_ms)
+        )
     # The first remaining segment must not begin above the high watermark.
-    while count and _first_kept(segments, count, log_end_offset) > high_watermark:
+    while count and _first_remaining_offset(segments, count, log_end_offset) > high_watermark:
         count -= 1
     if count == len(segments) and segments[-1].size_bytes == 0:
         count -= 1  # the next append goes to an empty last segment
     return count
 
 
-def _first_kept(segments: Sequence[SegmentFacts], count: int, log_end_offset: int) -> int:
+def _first_remaining_offset(segments: Sequence[SegmentFacts], count: int, log_end_offset: int) -> int:
     return segments[count].base_offset if count < len(segments) else log_end_offset
 
 
-def _breached_start(segments: Sequence[SegmentFacts], log_start_offset: int, log_end_offset: int) -> int:
+def _count_below_start(segments: Sequence[SegmentFacts], log_start_offset: int, log_end_offset: int) -> int:
     count = 0
     while count + 1 < len(segments) and segments[count + 1].base_offset <= log_start_offset:
         count += 1
-    # Kafka keeps the last segment. Here it is deleted too, so that an instance out of storage can free it by deleting
-    # all its records.
-    is_all = count + 1 == len(segments) and log_start_offset >= log_end_offset
-    return count + 1 if is_all else count
+    # Kafka keeps the last segment. Penstock deletes it, so that an instance without free storage can free it by
+    # deleting all its records.
+    deletes_all = count + 1 == len(segments) and log_start_offset >= log_end_offset
+    return count + 1 if deletes_all else count
 
 
-def _by_size(segments: Sequence[SegmentFacts], retention_bytes: int) -> int:
+def _count_by_size(segments: Sequence[SegmentFacts], retention_bytes: int) -> int:
     if retention_bytes < 0:
         return 0
-    excess = sum(segment.size_bytes for segment in segments) - retention_bytes
+    excess_bytes = sum(segment.size_bytes for segment in segments) - retention_bytes
     count = 0
     for segment in segments:
-        if excess - segment.size_bytes < 0:
+        if excess_bytes - segment.size_bytes < 0:
             break
-        excess -= segment.size_bytes
+        excess_bytes -= segment.size_bytes
         count += 1
     return count
 
 
-def _by_time(segments: Sequence[SegmentFacts], retention_ms: int, now_ms: int) -> int:
+def _count_by_time(segments: Sequence[SegmentFacts], retention_ms: int, now_ms: int) -> int:
     if retention_ms < 0:
         return 0
     count = 0

@@ -20,7 +20,7 @@ EPOCHS_CHECKED_MAX: Final = 16
 ABORTED_CHECKED_MAX: Final = 1_000
 
 
-def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bool:
+def has_bad_offsets(header: BatchHeader, next_offset: int, limit_offset: int) -> bool:
     """True if the offsets of the batch are invalid, below `next_offset` or not below `limit_offset` (LOG-36).
 
     No checksum covers the base offset and the length of a batch.
@@ -44,7 +44,7 @@ class Damage(NamedTuple):
     file: str
     position: int
     offset: int
-    what: str
+    description: str
 
 
 def find_wrong_index(segment: Segment, is_dense: bool) -> str:
@@ -59,34 +59,34 @@ def find_wrong_index(segment: Segment, is_dense: bool) -> str:
         for index in segment.indexes():
             index.reset()
         return ""
-    offsets, times, aborted = segment.offset_index, segment.time_index, segment.aborted
-    if not offsets.is_sane(segment.size_bytes):
-        return offsets.path
-    if not os.path.exists(times.path) or not times.is_sane():  # noqa: PTH110
-        return times.path
-    if aborted is not None and not _sane_aborted(segment, aborted, is_dense):
-        return aborted.path
-    last = offsets.last
-    if last is not None:
-        header = next((header for _, header in segment.headers(last.position)), None)
-        if header is None or not segment.base_offset <= header.base_offset <= last.offset:
-            return offsets.path
-    latest = times.last
-    if not len(times):
+    offset_index, time_index, aborted_index = segment.offset_index, segment.time_index, segment.aborted
+    if not offset_index.is_sane(segment.size_bytes):
+        return offset_index.path
+    if not os.path.exists(time_index.path) or not time_index.is_sane():  # noqa: PTH110
+        return time_index.path
+    if aborted_index is not None and not _is_aborted_index_sane(segment, aborted_index, is_dense):
+        return aborted_index.path
+    last_entry = offset_index.last
+    if last_entry is not None:
+        header = next((header for _, header in segment.headers(last_entry.position)), None)
+        if header is None or not segment.base_offset <= header.base_offset <= last_entry.offset:
+            return offset_index.path
+    latest_entry = time_index.last
+    if not len(time_index):
         # An empty time index requires that no record has a timestamp.
         if segment.load_first_timestamp() >= 0:
-            return times.path
+            return time_index.path
     else:
-        located = segment.locate(latest.offset)
-        if located is None or located[1].max_timestamp != latest.timestamp_ms:
-            return times.path
-    segment.max_timestamp, segment.max_timestamp_offset = latest
+        located = segment.locate(latest_entry.offset)
+        if located is None or located[1].max_timestamp != latest_entry.timestamp_ms:
+            return time_index.path
+    segment.max_timestamp, segment.max_timestamp_offset = latest_entry
     segment.indexed_timestamp = segment.max_timestamp
-    segment.bytes_since_entry = segment.size_bytes - offsets.last_position()
+    segment.bytes_since_entry = segment.size_bytes - offset_index.last_position()
     return ""
 
 
-def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bool:
+def _is_aborted_index_sane(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bool:
     """True if no entry contradicts the batches that it names.
 
     An entry with the wrong producer would present aborted records to read_committed consumers. Compaction may have
@@ -115,25 +115,27 @@ def _batch_with(segment: Segment, offset: int) -> BatchHeader | None:
     return located[1] if located is not None and located[1].base_offset <= offset else None
 
 
-def indexes_trusted(segment: Segment, is_dense: bool) -> bool:
+def are_indexes_trusted(segment: Segment, is_dense: bool) -> bool:
     """True if no index of the segment is missing or contradicts its log (`find_wrong_index`)."""
     return not find_wrong_index(segment, is_dense)
 
 
-def epochs_contradicted(log: Log, start_offset: int) -> bool:
+def contradicts_epochs(log: Log, start_offset: int) -> bool:
     """True if the batches contradict `leader-epoch-checkpoint` at either end of the log or at the start of an epoch.
 
     A leader with wrong epochs would make followers retain records that other replicas do not have (LOG-31).
     """
-    end = log.log_end_offset
-    starts = {start for _, start in log.epochs.entries[-EPOCHS_CHECKED_MAX:]}
-    for offset in sorted({start_offset, end - 1, *starts, *(start - 1 for start in starts)}):
-        header = _batch_at(log, offset) if start_offset <= offset < end else None
+    end_offset = log.log_end_offset
+    epoch_start_offsets = {start for _, start in log.epochs.entries[-EPOCHS_CHECKED_MAX:]}
+    for offset in sorted(
+        {start_offset, end_offset - 1, *epoch_start_offsets, *(start - 1 for start in epoch_start_offsets)}
+    ):
+        header = _batch_at(log, offset) if start_offset <= offset < end_offset else None
         if header is None:
             continue
         if log.epochs.epoch_at(max(header.base_offset, start_offset)) != header.leader_epoch:
             return True
-        if offset in starts and header.base_offset < offset > start_offset:
+        if offset in epoch_start_offsets and header.base_offset < offset > start_offset:
             return True  # no epoch begins within a batch
     return False
 

@@ -27,7 +27,7 @@ DELETED_SUFFIX: Final = ".deleted"
 BLOCK_BYTES: Final = 4096
 SCAN_CHUNK_BYTES: Final = 16 * 1024
 # Maximum number of offsets behind damage that are cached, so that repeated reads do not scan the file again.
-DAMAGED_REMEMBERED_MAX: Final = 128
+DAMAGES_CACHED_MAX: Final = 128
 
 
 # (`index.interval.bytes`, `segment.index.bytes`)
@@ -39,7 +39,7 @@ def base_name(base_offset: int) -> str:
     return f"{base_offset:020d}"
 
 
-def blocks_bytes(size_bytes: int) -> int:
+def allocated_bytes(size_bytes: int) -> int:
     """Returns the disk space in bytes that a file of this size takes."""
     return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
@@ -65,11 +65,11 @@ class Segment:
         "base_offset",
         "bytes_since_entry",
         "created_ms",
-        "damaged",
+        "damage_by_offset",
         "file",
         "first_timestamp",
+        "has_full_index",
         "indexed_timestamp",
-        "indexes_full",
         "max_timestamp",
         "max_timestamp_offset",
         "offset_index",
@@ -90,36 +90,36 @@ class Segment:
     ) -> None:
         """Opens an existing segment if `size_bytes` is given; otherwise its files are created by the first append."""
         stem = f"{directory}/{base_name(base_offset)}"
-        fresh = size_bytes is None
+        is_new = size_bytes is None
         self.base_offset = base_offset
         self.file = SegmentFile(stem + LOG_SUFFIX, root, files)
-        self.offset_index = OffsetIndex(stem + INDEX_SUFFIX, root, base_offset, fresh=fresh)
-        self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX, root, base_offset, fresh=fresh)
+        self.offset_index = OffsetIndex(stem + INDEX_SUFFIX, root, base_offset, is_new=is_new)
+        self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX, root, base_offset, is_new=is_new)
         self.aborted: AbortedIndex | None = None
         self.size_bytes = size_bytes or 0
         self.bytes_since_entry = 0
         self.created_ms = now_ms
         # Offset that was looked up -> position on the way to it where a batch should begin and none does.
-        self.damaged: dict[int, int] = {}
+        self.damage_by_offset: dict[int, int] = {}
         self.first_timestamp: int | None = None
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.indexed_timestamp = -1
-        self.indexes_full = False
+        self.has_full_index = False
         self.side_bytes = 0
-        if not fresh:
+        if not is_new:
             self.measure_side_files()
 
     @property
     def disk_bytes(self) -> int:
         """Disk space in bytes, including the indexes and the producer snapshot at the base offset."""
-        return blocks_bytes(self.size_bytes) + self.side_bytes
+        return allocated_bytes(self.size_bytes) + self.side_bytes
 
     @property
     def active_disk_bytes(self) -> int:
         """Disk space in bytes while the segment is appended to and its indexes grow in memory."""
-        index_bytes = blocks_bytes(self.offset_index.loaded_bytes) + blocks_bytes(self.time_index.loaded_bytes)
-        return blocks_bytes(self.size_bytes) + max(self.side_bytes, index_bytes)
+        index_bytes = allocated_bytes(self.offset_index.loaded_bytes) + allocated_bytes(self.time_index.loaded_bytes)
+        return allocated_bytes(self.size_bytes) + max(self.side_bytes, index_bytes)
 
     def measure_side_files(self) -> None:
         """Measures the disk space of the files beside the log; called after they are written."""
@@ -127,7 +127,7 @@ class Segment:
         with storage_errors(self.file.root):
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
                 try:
-                    side_bytes += blocks_bytes(os.stat(stem + suffix).st_size)  # noqa: PTH116
+                    side_bytes += allocated_bytes(os.stat(stem + suffix).st_size)  # noqa: PTH116
                 except FileNotFoundError:
                     continue
         self.side_bytes = side_bytes
@@ -140,7 +140,7 @@ class Segment:
         self.size_bytes = position + size
         if position == 0:
             self.first_timestamp = max_timestamp
-        self.account(position, size, last_offset, max_timestamp, limits)
+        self.index_batch(position, size, last_offset, max_timestamp, limits)
 
     def append_many(
         self,
@@ -157,10 +157,10 @@ class Segment:
             self.first_timestamp = batches[0][3]
         for size, _, last_offset, max_timestamp, _, _, _, _, _ in batches:
             self.size_bytes += size
-            self.account(position, size, last_offset, max_timestamp, limits)
+            self.index_batch(position, size, last_offset, max_timestamp, limits)
             position += size
 
-    def account(self, position: int, size: int, last_offset: int, max_timestamp: int, limits: IndexLimits) -> None:
+    def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int, limits: IndexLimits) -> None:
         """Adds index entries and tracks the greatest timestamp for a batch that was written at `position` (LOG-9)."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -171,23 +171,23 @@ class Segment:
                 self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
                 self.indexed_timestamp = self.max_timestamp
             self.bytes_since_entry = 0
-            self.indexes_full = self.offset_index.full(limits[1]) or self.time_index.full(limits[1])
+            self.has_full_index = self.offset_index.is_full(limits[1]) or self.time_index.is_full(limits[1])
         self.bytes_since_entry += size
 
     def add_aborted(self, aborted: Aborted) -> None:
         """Lists an aborted transaction whose marker is the last batch that was written to this segment."""
         index = self.aborted
         if index is None:
-            index = self.aborted = self._aborted_index(fresh=True)
+            index = self.aborted = self._aborted_index(is_new=True)
         index.add(aborted)
 
     def open_aborted_index(self) -> None:
         """Opens the index of aborted transactions, whose file exists."""
-        self.aborted = self._aborted_index(fresh=False)
+        self.aborted = self._aborted_index(is_new=False)
 
-    def _aborted_index(self, *, fresh: bool) -> AbortedIndex:
+    def _aborted_index(self, *, is_new: bool) -> AbortedIndex:
         path = self.file.path.removesuffix(LOG_SUFFIX) + TRANSACTION_INDEX_SUFFIX
-        return AbortedIndex(path, self.file.root, self.base_offset, fresh=fresh)
+        return AbortedIndex(path, self.file.root, self.base_offset, is_new=is_new)
 
     def indexes(self) -> list[OffsetIndex | TimeIndex | AbortedIndex]:
         """Returns all indexes of the segment."""
@@ -195,18 +195,20 @@ class Segment:
             return [self.offset_index, self.time_index]
         return [self.offset_index, self.time_index, self.aborted]
 
-    def headers(self, position: int, end: int | None = None, wait: bool = True) -> Iterator[tuple[int, BatchHeader]]:
+    def headers(
+        self, position: int, end: int | None = None, may_wait: bool = True
+    ) -> Iterator[tuple[int, BatchHeader]]:
         """Yields (position, header) of each batch from `position` on, read in chunks; stops before anything that is no
         batch.
 
-        Without `wait`, this and the other readers of the segment raise NotCached instead of waiting for the disk.
+        Without `may_wait`, all readers of the segment raise NotCached instead of waiting for the disk.
         """
         end = self.size_bytes if end is None else end
         chunk = b""
         chunk_at = position
         while position + layout.HEADER_BYTES <= end:
             if position + layout.HEADER_BYTES > chunk_at + len(chunk):
-                chunk = read_at(self.file, position, min(SCAN_CHUNK_BYTES, end - position), wait)
+                chunk = read_at(self.file, position, min(SCAN_CHUNK_BYTES, end - position), may_wait)
                 chunk_at = position
             try:
                 header = layout.read_header(chunk, position - chunk_at)
@@ -215,48 +217,48 @@ class Segment:
             size = header.size_bytes
             if header.magic != layout.MAGIC or size < layout.HEADER_BYTES or position + size > end:
                 return
-            if header.last_offset_delta < 0:  # a search for an offset would skip such a batch
+            if header.last_offset_delta < 0:  # a search for an offset would skip this batch
                 return
             yield position, header
             position += size
 
-    def locate(self, offset: int, wait: bool = True) -> tuple[int, BatchHeader] | None:
+    def locate(self, offset: int, may_wait: bool = True) -> tuple[int, BatchHeader] | None:
         """Returns (position, header) of the first batch whose last offset is >= `offset` (LOG-22), or None."""
-        if not wait:
+        if not may_wait:
             self.offset_index.require_cached()
         start = self.offset_index.lookup(offset)
         is_index_trusted = start == 0
-        for position, header in self.headers(start, None, wait):
+        for position, header in self.headers(start, None, may_wait):
             if not is_index_trusted:
                 if header.base_offset > offset:
                     break
                 is_index_trusted = True
             if header.last_offset >= offset:
                 return position, header
-        return None if is_index_trusted else self._search(offset, wait)
+        return None if is_index_trusted else self._search(offset, may_wait)
 
-    def _search(self, offset: int, wait: bool) -> tuple[int, BatchHeader] | None:
+    def _search(self, offset: int, may_wait: bool) -> tuple[int, BatchHeader] | None:
         """Searches as `locate` does but without the index, whose entry points past `offset` because it is damaged."""
-        for position, header in self.headers(0, None, wait):
+        for position, header in self.headers(0, None, may_wait):
             if header.last_offset >= offset:
                 return position, header
         return None
 
-    def check_chain(self, offset: int, wait: bool = True) -> None:
+    def raise_if_damaged(self, offset: int, may_wait: bool = True) -> None:
         """Raises DamagedSegment if damage, not the end of the segment, is the reason that `locate(offset)` failed."""
         end = 0
         for start in (self.offset_index.lookup(offset), 0):
             end = start
-            for position, header in self.headers(start, None, wait):
+            for position, header in self.headers(start, None, may_wait):
                 end = position + header.size_bytes
             if end == self.size_bytes:
                 return
-        if len(self.damaged) >= DAMAGED_REMEMBERED_MAX:
-            self.damaged.clear()
-        self.damaged[offset] = end
+        if len(self.damage_by_offset) >= DAMAGES_CACHED_MAX:
+            self.damage_by_offset.clear()
+        self.damage_by_offset[offset] = end
         raise DamagedSegment(self.file.path, end)
 
-    def end_before(self, offset: int) -> tuple[int, int]:
+    def find_truncation_point(self, offset: int) -> tuple[int, int]:
         """Returns (size in bytes, next offset) of the file once every batch with `offset` or a later one is removed.
 
         Batches behind damage are removed too: their offsets are unknown, and batches that are written later must not
@@ -273,9 +275,9 @@ class Segment:
                 return end, offset
         return end, next_offset
 
-    def batch_at(self, position: int, size: int, wait: bool = True) -> bytes:
+    def batch_at(self, position: int, size: int, may_wait: bool = True) -> bytes:
         """Returns the `size` bytes at `position`, fewer at the end of the file."""
-        return read_at(self.file, position, size, wait)
+        return read_at(self.file, position, size, may_wait)
 
     def largest_timestamp(self) -> int:
         """Greatest timestamp of the records, or the modification time of the file if they carry none (LOG-27)."""
@@ -289,10 +291,10 @@ class Segment:
         (LOG-16).
         """
         if self.first_timestamp is None:
-            first = next(self.headers(0), None)
-            if first is None:
+            first_batch = next(self.headers(0), None)
+            if first_batch is None:
                 return -1
-            self.first_timestamp = first[1].max_timestamp
+            self.first_timestamp = first_batch[1].max_timestamp
         return self.first_timestamp
 
     def finish(self) -> None:
@@ -326,14 +328,14 @@ class Segment:
             os.ftruncate(fd, size_bytes)
             os.fsync(fd)
         self.size_bytes = size_bytes
-        self.damaged.clear()
+        self.damage_by_offset.clear()
         self.offset_index.truncate(next_offset)
         self.time_index.truncate(next_offset)
         if self.aborted is not None:
             self.aborted.truncate(next_offset)
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
         self.indexed_timestamp = self.max_timestamp
-        self.indexes_full = False
+        self.has_full_index = False
         self.bytes_since_entry = size_bytes - self.offset_index.last_position()
         for _, header in self.headers(self.offset_index.last_position()):
             if header.max_timestamp > self.max_timestamp:

@@ -32,14 +32,14 @@ def clean_up(directory: str, root: Path) -> tuple[list[int], list[int], set[int]
     Returns the segment bases and the snapshot offsets in order, the bases of segments that list aborted transactions,
     and the paths of foreign files.
     """
-    swap.complete(directory, root)
-    foreign: list[str] = []
+    swap.complete_interrupted_swaps(directory, root)
+    foreign_paths: list[str] = []
     with storage_errors(root):
         for entry in os.scandir(directory):
             if not entry.is_file() or not (
                 is_debris(entry.name) or _SEGMENT_FILE.match(entry.name) or entry.name in _STATE_FILES
             ):
-                foreign.append(entry.path)
+                foreign_paths.append(entry.path)
             elif is_debris(entry.name):
                 Path(entry.path).unlink()
         offsets_by_suffix = segment_files(directory)
@@ -47,8 +47,8 @@ def clean_up(directory: str, root: Path) -> tuple[list[int], list[int], set[int]
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             for base in offsets_by_suffix.get(suffix, set()) - bases:
                 Path(directory, f"{base:020d}{suffix}").unlink()
-    aborting = offsets_by_suffix.get(TRANSACTION_INDEX_SUFFIX, set()) & bases
-    return sorted(bases), sorted(offsets_by_suffix.get(SNAPSHOT_SUFFIX, ())), aborting, foreign
+    aborting_bases = offsets_by_suffix.get(TRANSACTION_INDEX_SUFFIX, set()) & bases
+    return sorted(bases), sorted(offsets_by_suffix.get(SNAPSHOT_SUFFIX, ())), aborting_bases, foreign_paths
 
 
 def segment_files(directory: str) -> dict[str, set[int]]:

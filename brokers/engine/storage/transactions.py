@@ -1,6 +1,6 @@
 """Changes of producer state and transaction index by transactional batches and markers (TXN-14, TXN-20, LOG-12).
 
-Leader append, follower append and replay at start share these functions. `aborted_within` returns the aborted
+Leader append, follower append and replay at start share these functions. `find_aborted` returns the aborted
 transactions that a read_committed consumer needs (TXN-21).
 """
 
@@ -42,8 +42,8 @@ def apply_control_batch(
     )
     if first_offset < 0 or marker.kind != ABORT or segment is None:
         return
-    earliest = producers.transactions.first_open_offset
-    stable_offset = last_offset + 1 if earliest == NO_OFFSET else earliest
+    first_open_offset = producers.transactions.first_open_offset
+    stable_offset = last_offset + 1 if first_open_offset == NO_OFFSET else first_open_offset
     segment.add_aborted(Aborted(producer_id, first_offset, last_offset, stable_offset))
     log.may_have_aborts = True
 
@@ -65,34 +65,37 @@ def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", 
         log.producers.update(producer_id, epoch, sequence, last_delta, last_offset, max_timestamp)
 
 
-def aborted_within(log: Log, offset: int, records: FileSlice, wait: bool = True) -> list[tuple[int, int]]:
+def find_aborted(log: Log, offset: int, records: FileSlice, may_wait: bool = True) -> list[tuple[int, int]]:
     """Returns (producer id, first offset) of the aborted transactions that a reader of `records` from `offset` on
     needs.
 
     As in Kafka, the list may have a few more than the slice touches, because the offset index gives its upper bound.
-    Raises StorageFailed; without `wait`, NotCached instead of waiting for the disk.
+    Raises StorageFailed; without `may_wait`, NotCached instead of waiting for the disk.
     """
     segments = log.segments
-    number = next((at for at, candidate in enumerate(segments) if candidate.file is records.file), len(segments))
+    number = next(
+        (segment_number for segment_number, candidate in enumerate(segments) if candidate.file is records.file),
+        len(segments),
+    )
     if number == len(segments):
         return []
     segment = segments[number]
-    if not wait:
+    if not may_wait:
         segment.offset_index.require_cached()
-    upper = segment.offset_index.offset_from(records.position + records.length)
-    if upper < 0:
-        upper = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
+    upper_offset = segment.offset_index.offset_at_or_after(records.position + records.length)
+    if upper_offset < 0:
+        upper_offset = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
     aborted: list[tuple[int, int]] = []
-    for at in range(number, len(segments)):
-        index = segments[at].aborted
+    for segment_number in range(number, len(segments)):
+        index = segments[segment_number].aborted
         if index is None:
             continue
-        if not wait:
+        if not may_wait:
             index.require_cached()
-        for entry_number in range(index.first_from(offset), len(index)):
+        for entry_number in range(index.first_number_from(offset), len(index)):
             producer_id, first_offset, _, stable_offset = index.entry(entry_number)
-            if first_offset < upper:
+            if first_offset < upper_offset:
                 aborted.append((producer_id, first_offset))
-            if stable_offset >= upper:
+            if stable_offset >= upper_offset:
                 return aborted
     return aborted

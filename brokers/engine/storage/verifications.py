@@ -33,23 +33,25 @@ class Verification:
 class Verifications:
     """Verifications of one partition, by producer id."""
 
-    __slots__ = ("_by_producer", "_made")
+    __slots__ = ("_last_token", "_verification_by_producer")
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, Verification] = {}
-        self._made = 0
+        self._verification_by_producer: dict[int, Verification] = {}
+        self._last_token = 0
 
     def __len__(self) -> int:
-        return len(self._by_producer)
+        return len(self._verification_by_producer)
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
         """Returns the token; concurrent requests of one producer share it."""
-        verification = self._by_producer.get(producer_id)
+        verification = self._verification_by_producer.get(producer_id)
         if verification is None:
-            if len(self._by_producer) >= VERIFICATIONS_MAX:
-                del self._by_producer[next(iter(self._by_producer))]
-            self._made += 1
-            verification = self._by_producer[producer_id] = Verification(self._made, epoch, sequence, now_ms)
+            if len(self._verification_by_producer) >= VERIFICATIONS_MAX:
+                del self._verification_by_producer[next(iter(self._verification_by_producer))]
+            self._last_token += 1
+            verification = self._verification_by_producer[producer_id] = Verification(
+                self._last_token, epoch, sequence, now_ms
+            )
         elif epoch > verification.epoch:
             verification.epoch = epoch
             verification.lowest_sequence = sequence
@@ -57,30 +59,30 @@ class Verifications:
             verification.lowest_sequence = sequence
         return verification.verification_token
 
-    def holds(self, producer_id: int, verification_token: int) -> bool:
+    def is_valid(self, producer_id: int, verification_token: int) -> bool:
         """True if the token is that of the producer's pending verification."""
-        verification = self._by_producer.get(producer_id)
+        verification = self._verification_by_producer.get(producer_id)
         return verification is not None and verification.verification_token == verification_token
 
-    def overtakes(self, producer_id: int, epoch: int, sequence: int) -> bool:
+    def is_out_of_order(self, producer_id: int, epoch: int, sequence: int) -> bool:
         """True if a batch with an earlier sequence of the same epoch is pending and not in the log yet."""
-        verification = self._by_producer.get(producer_id)
+        verification = self._verification_by_producer.get(producer_id)
         return verification is not None and epoch == verification.epoch and sequence > verification.lowest_sequence
 
     def complete(self, producer_id: int) -> None:
         """Removes the verification when a transactional batch of the producer is in the log."""
-        if self._by_producer:
-            self._by_producer.pop(producer_id, None)
+        if self._verification_by_producer:
+            self._verification_by_producer.pop(producer_id, None)
 
-    def expire(self, now_ms: int, after_ms: int) -> None:
-        """Removes the verifications that began at least `after_ms` ago."""
+    def expire(self, now_ms: int, age_ms_min: int) -> None:
+        """Removes the verifications that began at least `age_ms_min` ago."""
         expired = [
             producer_id
-            for producer_id, verification in self._by_producer.items()
-            if now_ms - verification.begun_ms >= after_ms
+            for producer_id, verification in self._verification_by_producer.items()
+            if now_ms - verification.begun_ms >= age_ms_min
         ]
         for producer_id in expired:
-            del self._by_producer[producer_id]
+            del self._verification_by_producer[producer_id]
 
     def clear(self) -> None:
-        self._by_producer.clear()
+        self._verification_by_producer.clear()

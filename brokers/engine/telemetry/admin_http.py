@@ -75,11 +75,11 @@ def is_authorized(request: Request, secret: str) -> bool:
     return bool(secret) and request.bearer is not None and hmac.compare_digest(request.bearer.encode(), secret.encode())
 
 
-def parse(head: bytes, process: ProcessIdentity | None = None) -> Request | Reply:
+def parse_request(head: bytes, process: ProcessIdentity | None = None) -> Request | Reply:
     """Parses the head of a request; returns an error reply if it is malformed."""
     try:
-        first, *lines = head.decode("ascii").split("\r\n")
-        method, target, _ = first.split(" ")
+        request_line, *header_lines = head.decode("ascii").split("\r\n")
+        method, target, _ = request_line.split(" ")
         parts = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(parts.query, max_num_fields=16).items()}
     except ValueError:
@@ -87,8 +87,8 @@ def parse(head: bytes, process: ProcessIdentity | None = None) -> Request | Repl
     if method not in (GET, DELETE):
         return Reply.json({"error": "only GET and DELETE are served"}, 405)
     bearer = None
-    for line in lines:
-        name, _, value = line.partition(":")
+    for header_line in header_lines:
+        name, _, value = header_line.partition(":")
         if name.strip().lower() == "authorization":
             scheme, _, token = value.strip().partition(" ")
             bearer = token.strip() if scheme.lower() == "bearer" else None
@@ -97,15 +97,15 @@ def parse(head: bytes, process: ProcessIdentity | None = None) -> Request | Repl
 
 def response_bytes(head: bytes, process: ProcessIdentity | None, handler: Handler) -> bytes:
     """Returns the whole response to one request as bytes."""
-    request = parse(head, process)
+    request = parse_request(head, process)
     reply = _handle(request, handler) if isinstance(request, Request) else request
-    lines = (
+    response_head = (
         f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\n"
         f"Content-Type: {reply.content_type}\r\n"
         f"Content-Length: {len(reply.body)}\r\n"
         "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
-    return lines.encode() + reply.body
+    return response_head.encode() + reply.body
 
 
 def _handle(request: Request, handler: Handler) -> Reply:

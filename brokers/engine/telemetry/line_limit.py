@@ -24,30 +24,32 @@ class LineLimit:
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
         self._minute = -1
-        self._lines: dict[str, int] = {}
-        self._suppressed: dict[str, int] = {}
+        self._line_count_by_event: dict[str, int] = {}
+        self._suppressed_by_event: dict[str, int] = {}
 
     def admit(self, event: str) -> int | None:
         """Returns the number of suppressed lines of this event since its last line, None if this one is suppressed."""
         minute = self._monotonic_ms() // _MINUTE_MS
         if minute != self._minute:
             self._minute = minute
-            self._lines.clear()
-        if event not in self._lines and len(self._lines) >= EVENTS_MAX:
+            self._line_count_by_event.clear()
+        if event not in self._line_count_by_event and len(self._line_count_by_event) >= EVENTS_MAX:
             event = OTHERS
-        lines = self._lines[event] = self._lines.get(event, 0) + 1
-        if lines <= LINES_PER_MINUTE_MAX:
-            return self._suppressed.pop(event, 0)
+        line_count = self._line_count_by_event[event] = self._line_count_by_event.get(event, 0) + 1
+        if line_count <= LINES_PER_MINUTE_MAX:
+            return self._suppressed_by_event.pop(event, 0)
         self._suppress(event)
         return None
 
     def _suppress(self, event: str) -> None:
         """Counts a suppressed line. The event whose last one is oldest gives its count to `OTHERS` for a new event."""
-        count = self._suppressed.pop(event, 0) + 1
-        while len(self._suppressed) >= EVENTS_MAX:
-            oldest = next(name for name in self._suppressed if name != OTHERS)
-            self._suppressed[OTHERS] = self._suppressed.get(OTHERS, 0) + self._suppressed.pop(oldest)
-        self._suppressed[event] = self._suppressed.get(event, 0) + count
+        count = self._suppressed_by_event.pop(event, 0) + 1
+        while len(self._suppressed_by_event) >= EVENTS_MAX:
+            oldest = next(name for name in self._suppressed_by_event if name != OTHERS)
+            self._suppressed_by_event[OTHERS] = self._suppressed_by_event.get(
+                OTHERS, 0
+            ) + self._suppressed_by_event.pop(oldest)
+        self._suppressed_by_event[event] = self._suppressed_by_event.get(event, 0) + count
 
 
 def truncate_values(line: MutableMapping[str, Any]) -> None:

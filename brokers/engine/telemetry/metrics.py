@@ -28,14 +28,14 @@ ReadSamples = Callable[[], Iterable[Sample]]
 class _Collector:
     """Collector in the form that `prometheus_client` requires."""
 
-    def __init__(self, read: ReadSamples) -> None:
-        self._read = read
+    def __init__(self, read_samples: ReadSamples) -> None:
+        self._read_samples = read_samples
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         families: dict[str, Any] = {}
-        for sample in self._read():
+        for sample in self._read_samples():
             family = families.get(sample.name)
             if family is None:
                 make = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
@@ -45,10 +45,10 @@ class _Collector:
         yield from families.values()
 
 
-def render(read: ReadSamples) -> bytes:
-    """Returns the Prometheus text of the samples that `read` returns now."""
+def render(read_samples: ReadSamples) -> bytes:
+    """Returns the Prometheus text of the samples that `read_samples` returns now."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(_Collector(read))
+    registry.register(_Collector(read_samples))
     return bytes(generate_latest(registry))

@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 
 from brokers.engine.throttling import refusals, request_time
-from brokers.engine.throttling.charging import AskCallback, ClientQuotas, Rule
+from brokers.engine.throttling.charging import ClientQuotas, LimitCallback, Rule
 from brokers.engine.throttling.client_shares import ClientShares
 from brokers.engine.throttling.ledger import Ledger, Totals
 from brokers.engine.throttling.pool import NewPool, Pool, PoolOutbox
@@ -17,7 +17,7 @@ from brokers.engine.throttling.request_time import ChangeRate, RequestTime
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.topic_quotas import TopicQuotas
 from brokers.engine.throttling.traffic import Traffic
-from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, numbers_in_memory
+from brokers.engine.throttling.usage import AllocateNumbers, Key, UsageAccounting, allocate_in_memory
 from quotas.pacing import BURST_MS
 from quotas.rates import SAMPLE_SETTINGS, SampleSettings
 
@@ -44,10 +44,10 @@ class InstanceAccounting:
     def __init__(
         self,
         burst_ms: int = BURST_MS,
-        numbers_for: NumbersFor = numbers_in_memory,
+        allocate_numbers: AllocateNumbers = allocate_in_memory,
         window: SampleSettings = SAMPLE_SETTINGS,
         controller_window: SampleSettings = SAMPLE_SETTINGS,
-        callback: AskCallback | None = None,
+        callback: LimitCallback | None = None,
         throttled_totals: Totals | None = None,
         client_id_defaults: Mapping[str, float] = MappingProxyType({}),
         new_pool: NewPool | None = None,
@@ -61,11 +61,11 @@ class InstanceAccounting:
         self.request_time = RequestTime()
         self.change_rate = ChangeRate()
         self.traffic = Traffic()
-        self.usage = UsageAccounting(numbers_for)
+        self.usage = UsageAccounting(allocate_numbers)
 
     def record_request_time(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
         """Records a delay of a client by the request time of its instance (`now_ms` is wall time)."""
-        self.traffic.delayed(delay_ms, now_ms)
+        self.traffic.record_delay(delay_ms, now_ms)
         self.ledger.record(request_time.REQUEST_TIME_RULE, None, user, client_id, delay_ms, now_ms)
 
     def record_connection(self, rule: Rule, delay_ms: int, now_ms: int) -> None:
@@ -87,21 +87,21 @@ class InstanceAccounting:
 
     def record_change_rate(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
         """Records a delay of a client by its instance's rate of changes in ZooKeeper (`now_ms` is wall time)."""
-        self.traffic.delayed(delay_ms, now_ms)
+        self.traffic.record_delay(delay_ms, now_ms)
         self.ledger.record(request_time.CHANGE_RATE_RULE, None, user, client_id, delay_ms, now_ms)
 
 
 class AccountingRegistry:
     """The accountings of all instances on this broker, by instance id.
 
-    `burst_ms` and `window` apply to every limiter (`charging.new_pace`). `numbers_for` returns the storage of a usage
+    `burst_ms` and `window` apply to every limiter (`charging.new_pace`). `allocate_numbers` allocates a usage
     counter's numbers. `callback` decides the limits of clients before their client quotas do.
     """
 
     def __init__(
         self,
         burst_ms: int = BURST_MS,
-        numbers_for: Callable[[str, Key], memoryview] | None = None,
+        allocate_numbers: Callable[[str, Key], memoryview] | None = None,
         window: SampleSettings = SAMPLE_SETTINGS,
         controller_window: SampleSettings = SAMPLE_SETTINGS,
         callback: SafeCallback | None = None,
@@ -112,28 +112,30 @@ class AccountingRegistry:
         self.burst_ms = burst_ms
         self._window = window
         self._controller_window = controller_window
-        self._numbers_for = numbers_for
-        self._accountings: dict[str, InstanceAccounting] = {}
-        self._retired: set[str] = set()
+        self._allocate_numbers = allocate_numbers
+        self._accounting_by_instance: dict[str, InstanceAccounting] = {}
+        self._retired_ids: set[str] = set()
         # Pools with admitted bytes that the flow master has not been sent yet.
         self.pools = PoolOutbox()
         # Throttling of all instances since the start of the process, by kind of rule.
         self.throttled_totals: Totals = {}
 
     def __iter__(self) -> Iterator[tuple[str, InstanceAccounting]]:
-        return iter(self._accountings.items())
+        return iter(self._accounting_by_instance.items())
 
-    def of(self, instance_id: str) -> InstanceAccounting:
+    def get_or_create(self, instance_id: str) -> InstanceAccounting:
         """Returns the accounting of an instance, which is created if there is none."""
-        accounting = self._accountings.get(instance_id)
+        accounting = self._accounting_by_instance.get(instance_id)
         if accounting is None:
-            numbers_for = numbers_in_memory if self._numbers_for is None else partial(self._numbers_for, instance_id)
-            accounting = self._accountings[instance_id] = InstanceAccounting(
+            allocate_numbers = (
+                allocate_in_memory if self._allocate_numbers is None else partial(self._allocate_numbers, instance_id)
+            )
+            accounting = self._accounting_by_instance[instance_id] = InstanceAccounting(
                 self.burst_ms,
-                numbers_for,
+                allocate_numbers,
                 self._window,
                 self._controller_window,
-                None if self.callback is None else partial(self.callback.ask, instance_id),
+                None if self.callback is None else partial(self.callback.decide_limit, instance_id),
                 self.throttled_totals,
                 self._client_id_defaults,
                 partial(self._new_pool, instance_id),
@@ -145,22 +147,22 @@ class AccountingRegistry:
 
     def get(self, instance_id: str) -> InstanceAccounting | None:
         """Returns the accounting of an instance, None if there is none."""
-        return self._accountings.get(instance_id)
+        return self._accounting_by_instance.get(instance_id)
 
     def usage(self) -> dict[str, UsageAccounting]:
         """Returns the usage counters of all instances, by instance id."""
-        return {instance_id: accounting.usage for instance_id, accounting in self._accountings.items()}
+        return {instance_id: accounting.usage for instance_id, accounting in self._accounting_by_instance.items()}
 
     def retire(self, instance_id: str) -> None:
         """Marks a deleted instance. Its accounting is kept until its usage is reported; ids are never reused."""
-        self._retired.add(instance_id)
+        self._retired_ids.add(instance_id)
 
     def forget_retired(self) -> None:
         """Removes the accountings of deleted instances whose usage has been reported."""
-        for instance_id in [retired for retired in self._retired if retired in self._accountings]:
-            if self._accountings[instance_id].usage.is_reported:
-                del self._accountings[instance_id]
-        self._retired.intersection_update(self._accountings)
+        for instance_id in [retired for retired in self._retired_ids if retired in self._accounting_by_instance]:
+            if self._accounting_by_instance[instance_id].usage.is_reported:
+                del self._accounting_by_instance[instance_id]
+        self._retired_ids.intersection_update(self._accounting_by_instance)
 
     def drop_unused(self, now_ms: int) -> Generator[None, None, int]:
         """Drops the counters of quotas that were not used for an hour (QUO-8) and returns their number.
@@ -168,7 +170,7 @@ class AccountingRegistry:
         Each step of the generator handles one instance. `now_ms` is monotonic.
         """
         dropped = 0
-        for accounting in list(self._accountings.values()):
+        for accounting in list(self._accounting_by_instance.values()):
             dropped += accounting.client_quotas.drop_unused(now_ms) + accounting.topic_quotas.drop_unused(now_ms)
             yield
         return dropped

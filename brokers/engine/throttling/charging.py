@@ -35,14 +35,13 @@ NS_PER_S: Final = 1_000_000_000
 Quota = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"]
 LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
 # Function of quota, user and client id that returns a callback's limit, None if the client quotas apply.
-AskCallback = Callable[[str, str, str], CustomLimit | None]
+LimitCallback = Callable[[str, str, str], CustomLimit | None]
 
 
 class Rule(NamedTuple):
     """The rule by which a client is delayed, or a connection or a produce refused.
 
-    `level` and `entity` are those of a client quota (QUO-2). They are None for a limit of the instance, of an
-    operator's callback, or of a default of the broker.
+    `level` and `entity` identify a client quota (QUO-2); they are None for other limits.
     """
 
     kind: Literal[
@@ -76,10 +75,10 @@ class Rule(NamedTuple):
 class DebtWatcher(Protocol):
     """Observer of a limiter's debt, which ends waits when it is paid; `waits.LimiterQueue` implements it."""
 
-    def debt_changed(self, now_ms: int) -> None:
+    def on_debt_changed(self, now_ms: int) -> None:
         """The debt may be smaller than before."""
 
-    def release(self) -> None:
+    def end_all_waits(self) -> None:
         """The limits may have changed, so all waits end."""
 
 
@@ -140,7 +139,7 @@ class Limiter:
         self.unrecorded_s = 0.0
         self.bucket: TokenBucket | None = None
         if rule.quota == CONTROLLER_MUTATION_RATE:
-            self.bucket = TokenBucket(limit_per_s, self._burst(limit_per_s))
+            self.bucket = TokenBucket(limit_per_s, self._burst_tokens(limit_per_s))
         self.share_key = ""
         self.admitted_bytes = 0
         self.waited_ms = 0
@@ -160,13 +159,13 @@ class Limiter:
         if self.pace is not None and limit_per_s > previous_per_s:
             self.pace.convert_debt(previous_per_s, limit_per_s, now_ms)
         if self.bucket is not None:
-            self.bucket.change(limit_per_s, self._burst(limit_per_s))
+            self.bucket.change(limit_per_s, self._burst_tokens(limit_per_s))
         if whole_per_s == self.whole_limit_per_s and whole_limit_per_s is not None and previous_per_s > 0:
             self.rate.scale(limit_per_s / previous_per_s)
         self.limit_per_s = limit_per_s
         self.whole_limit_per_s = whole_per_s
         if limit_per_s > previous_per_s:
-            self.debt_changed(now_ms)
+            self.on_debt_changed(now_ms)
 
     def use_pool(self, pool: Pool | None) -> None:
         """Attaches the pool by which brokers share the whole limit; with None this broker's part applies alone."""
@@ -179,7 +178,7 @@ class Limiter:
                 pace.burst_ms = self.pool.burst_ms
         self.pool = pool
         if pool is not None:
-            pool.on_answer = self.debt_changed
+            pool.on_answer = self.on_debt_changed
             if pace is not None:
                 pace.burst_ms = part_burst_ms(pool.burst_ms)
 
@@ -229,7 +228,7 @@ class Limiter:
         self.rate.record(-amount, now_ms)
         return delay_ms
 
-    def debt_changed(self, now_ms: int) -> None:
+    def on_debt_changed(self, now_ms: int) -> None:
         """Adjusts the end of the waits after the debt has changed, and notifies `debt_watcher`."""
         ends_ms = now_ms + self.debt_ms(now_ms)
         if ends_ms > self.owed_until_ms:
@@ -238,7 +237,7 @@ class Limiter:
             self.waited_ms -= self.waits_until_ms - ends_ms
             self.waits_until_ms = ends_ms
         if self.debt_watcher is not None:
-            self.debt_watcher.debt_changed(now_ms)
+            self.debt_watcher.on_debt_changed(now_ms)
 
     def record_wait(self, delay_ms: int, now_ms: int) -> None:
         """Adds a client's wait to `waited_ms`; time in which other clients wait as well counts once."""
@@ -248,8 +247,8 @@ class Limiter:
             self.waited_ms += ends_ms - begins_ms
             self.waits_until_ms = ends_ms
 
-    def _burst(self, limit_per_s: float) -> float:
-        """Returns the tokens of a full bucket: what the limit allows in all samples of the window together."""
+    def _burst_tokens(self, limit_per_s: float) -> float:
+        """Returns the tokens of a full bucket: the units that the limit allows in a whole window."""
         return limit_per_s * self.rate.count * self.rate.width_ms / 1000
 
 
@@ -289,7 +288,7 @@ def charge_fetch(
     return longest_ms, longest_limiter
 
 
-def in_debt(limiters: Sequence[Limiter], now_ms: int) -> Limiter | None:
+def find_longest_debt(limiters: Sequence[Limiter], now_ms: int) -> Limiter | None:
     """Returns the limiter with the longest debt, None if no limiter is in debt.
 
     Limiters without a pace are skipped: under Kafka's window a debt delays only the connection that caused it.
@@ -348,7 +347,7 @@ class ClientQuotas:
         burst_ms: int = BURST_MS,
         window: SampleSettings = SAMPLE_SETTINGS,
         controller_window: SampleSettings = SAMPLE_SETTINGS,
-        callback: AskCallback | None = None,
+        callback: LimitCallback | None = None,
         client_id_defaults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._callback = callback
@@ -357,7 +356,7 @@ class ClientQuotas:
         self._window = window
         self._controller_window = controller_window
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
-        self._known_limits: LimitsByEntity | None = None
+        self._indexed_limits: LimitsByEntity | None = None
         self._quotas_in_use: frozenset[str] = frozenset()
         # Applies this broker's part of a byte rate; with None the whole limit applies here.
         self.parts: LimitParts | None = None
@@ -369,9 +368,9 @@ class ClientQuotas:
         """True if any client may have a limit of this quota; computed once per `limits` object."""
         if self._callback is not None or quota in self._client_id_defaults:
             return True
-        if limits is not self._known_limits:
+        if limits is not self._indexed_limits:
             self._quotas_in_use = frozenset(name for limits_of_entity in limits.values() for name in limits_of_entity)
-            self._known_limits = limits
+            self._indexed_limits = limits
         return quota in self._quotas_in_use
 
     def limiter(
@@ -423,7 +422,7 @@ class ClientQuotas:
         """Ends all waits, so that clients are charged again under changed limits."""
         for limiter in self._limiters.values():
             if limiter.debt_watcher is not None:
-                limiter.debt_watcher.release()
+                limiter.debt_watcher.end_all_waits()
 
     def drop_unused(self, now_ms: int) -> int:
         """Drops limiters that were not used for an hour and returns their number (QUO-8).

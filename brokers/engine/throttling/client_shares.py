@@ -36,34 +36,34 @@ def share_key(user: str, client_id: str) -> str:
 class ClientShares:
     """Shares of the client quotas of one instance; implements `charging.LimitParts`. Times are monotonic ms."""
 
-    __slots__ = ("_broker_id", "_layouts", "_new_pool", "flows")
+    __slots__ = ("_broker_id", "_layout_by_direction", "_new_pool", "flows")
 
     def __init__(self, new_pool: NewPool | None = None) -> None:
         self._new_pool = new_pool
         self._broker_id = -1
         # Layout of each direction.
-        self._layouts: tuple[Layout, Layout] | None = None
+        self._layout_by_direction: tuple[Layout, Layout] | None = None
         # Limits that are reported to the flow master, or that it has sent a share of.
         self.flows: dict[Key, FlowShare] = {}
 
     def update(self, broker_id: int, layout: Layout, now_ms: int, consume_layout: Layout | None = None) -> None:
         """Sets a new layout. Shared limits change at once, other limiters when they are looked up next."""
-        self._broker_id, self._layouts = broker_id, (layout, consume_layout or layout)
+        self._broker_id, self._layout_by_direction = broker_id, (layout, consume_layout or layout)
         for key, flow in tuple(self.flows.items()):
-            used = self._layouts[key[0]]
-            if self._is_shared_out(used):
-                self._rebase(flow, flow.whole_limit_per_s, used, now_ms)
+            direction_layout = self._layout_by_direction[key[0]]
+            if self._is_shared_out(direction_layout):
+                self._rebase(flow, flow.whole_limit_per_s, direction_layout, now_ms)
             else:
                 flow.close()
                 del self.flows[key]
 
-    def _layout(self, direction: int | None) -> Layout | None:
+    def _layout_of(self, direction: int | None) -> Layout | None:
         """Returns the layout of a direction, None before the first one, and for limits that are no byte rates."""
-        return None if direction is None or self._layouts is None else self._layouts[direction]
+        return None if direction is None or self._layout_by_direction is None else self._layout_by_direction[direction]
 
     def apply(self, quota: str, key: tuple[str, str, str], limiter: Limiter, limit_per_s: float, now_ms: int) -> None:
         direction = DIRECTIONS.get(quota)
-        layout = self._layout(direction)
+        layout = self._layout_of(direction)
         if direction is None or layout is None or not layout.is_shared:
             limiter.set_limit(limit_per_s, now_ms)
             return
@@ -73,7 +73,7 @@ class ClientShares:
         if flow is None:
             limiter.set_limit(static_part(limit_per_s, layout, self._broker_id), now_ms, limit_per_s)
             return
-        flow.use(limiter, now_ms)
+        flow.attach_limiter(limiter, now_ms)
         self._rebase(flow, limit_per_s, layout, now_ms)
 
     def _rebase(self, flow: FlowShare, limit_per_s: float, layout: Layout, now_ms: int) -> None:
@@ -83,13 +83,13 @@ class ClientShares:
     def on_delay(self, limiter: Limiter, now_ms: int) -> None:
         """Starts to share a limit that a client waits for, if there is room for one more."""
         direction = DIRECTIONS.get(limiter.rule.quota)
-        layout = self._layout(direction)
+        layout = self._layout_of(direction)
         if not limiter.share_key or direction is None or layout is None or not self._is_shared_out(layout):
             return
         key = (direction, limiter.share_key)
         if key in self.flows or limiter.whole_limit_per_s < SHARED_BPS_MIN or not self._make_room():
             return
-        flow = self.flows[key] = FlowShare(limiter, now_ms, self._pool(key))
+        flow = self.flows[key] = FlowShare(limiter, now_ms, self._create_pool(key))
         self._rebase(flow, limiter.whole_limit_per_s, layout, now_ms)
 
     def share_for_answer(self, key: Key, limit_bps: int, basis: int, now_ms: int) -> FlowShare | None:
@@ -97,16 +97,16 @@ class ClientShares:
 
         The share is created if no client has used the limit on this broker yet.
         """
-        flow, layout = self.flows.get(key), self._layout(key[0])
+        flow, layout = self.flows.get(key), self._layout_of(key[0])
         if flow is not None or layout is None:
             return flow
         if basis != layout.basis(limit_bps) or not self._is_shared_out(layout) or not self._make_room():
             return None
-        flow = self.flows[key] = FlowShare(None, now_ms, self._pool(key))
+        flow = self.flows[key] = FlowShare(None, now_ms, self._create_pool(key))
         self._rebase(flow, limit_bps, layout, now_ms)
         return flow
 
-    def _pool(self, key: Key) -> Pool | None:
+    def _create_pool(self, key: Key) -> Pool | None:
         return None if self._new_pool is None else self._new_pool(*key)
 
     def _is_shared_out(self, layout: Layout) -> bool:

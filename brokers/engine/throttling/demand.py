@@ -19,7 +19,7 @@ from typing import Final
 FREE_DIVISOR: Final = 16
 
 
-def wanted_bps(admitted_bps: int, waited_ms: int, interval_ms: int, share_bps: int) -> int:
+def estimate_demand_bps(admitted_bps: int, waited_ms: int, interval_ms: int, share_bps: int) -> int:
     """Returns the estimated demand, at least `admitted_bps`.
 
     `waited_ms` is the part of the interval in which a client waited for this limit, with `share_bps` in force.

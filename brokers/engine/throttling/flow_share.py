@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 from brokers.engine.throttling.charging import Limiter
-from brokers.engine.throttling.demand import wanted_bps
+from brokers.engine.throttling.demand import estimate_demand_bps
 from brokers.engine.throttling.layout import POOLED, STATIC
 from brokers.engine.throttling.pool import Pool
 
@@ -146,7 +146,7 @@ class FlowShare:
     def _fallback_bps(self) -> float:
         return self.static_bps if self._cap_bps is None else min(self.static_bps, self._cap_bps)
 
-    def use(self, limiter: Limiter, now_ms: int) -> None:
+    def attach_limiter(self, limiter: Limiter, now_ms: int) -> None:
         """Attaches the limiter of this broker's clients."""
         if self.limiter is not limiter:
             self.limiter = limiter
@@ -174,7 +174,7 @@ class FlowShare:
         self._began_ms = now_ms
         limiter = self.limiter
         self._admitted_bytes_before = 0 if limiter is None else limiter.admitted_bytes
-        self._waited_ms_before = 0 if limiter is None else waited_until(limiter, now_ms)
+        self._waited_ms_before = 0 if limiter is None else waited_ms_until(limiter, now_ms)
 
     # -- reports -------------------------------------------------------------------------------------------------------
 
@@ -220,9 +220,9 @@ class FlowShare:
         if limiter is None or interval_ms < MEASURED_MS_MIN:
             return
         admitted = limiter.admitted_bytes - self._admitted_bytes_before
-        waited_ms = waited_until(limiter, now_ms) - self._waited_ms_before
+        waited_ms = waited_ms_until(limiter, now_ms) - self._waited_ms_before
         self.admitted_bps = max(0, admitted) * 1000 // interval_ms
-        self.wanted_bps = wanted_bps(self.admitted_bps, waited_ms, interval_ms, int(self.share_bps))
+        self.wanted_bps = estimate_demand_bps(self.admitted_bps, waited_ms, interval_ms, int(self.share_bps))
         self._begin_measuring(now_ms)
 
     def report(self) -> ReportedFlow:
@@ -275,6 +275,6 @@ class FlowShare:
         return "layout_changed" if self.has_basis_changed else "not_reported"
 
 
-def waited_until(limiter: Limiter, now_ms: int) -> int:
+def waited_ms_until(limiter: Limiter, now_ms: int) -> int:
     """Returns the time that clients have waited for a limit up to now, without the future part of their waits."""
     return limiter.waited_ms - max(0, limiter.waits_until_ms - now_ms)

@@ -29,7 +29,7 @@ class Layout(NamedTuple):
     is_shared: bool = True
 
     @classmethod
-    def of(
+    def from_leaders(
         cls,
         leaders: Mapping[int, int],
         broker_epochs: Mapping[int, int] | None = None,

@@ -28,9 +28,9 @@ Key = tuple[Rule, str, str]
 class ThrottleEntry:
     """Delays and refusals of one rule for one client. Times are wall milliseconds.
 
-    `until_ms` is the end of the latest delay, `since_ms` the begin of the first burst of delays and `burst_since_ms`
-    that of the latest. Limits are in the unit of the rule's quota, None if it has none: `limit_per_s` is this broker's,
-    `whole_limit_per_s` that of all brokers, as bought or set.
+    `until_ms` is the end of the latest delay. `since_ms` is the begin of the first burst of delays, `burst_since_ms`
+    the begin of the latest burst. Limits are in the unit of the rule's quota, None if it has none: `limit_per_s` is
+    this broker's part of `whole_limit_per_s`, the limit of all brokers together.
     """
 
     limit_per_s: float | None
@@ -45,12 +45,12 @@ class ThrottleEntry:
     longest_ms: int = 0
     recent_delays_ms: list[int] = field(default_factory=list)
 
-    def percentile_ms(self, part: float) -> int:
-        """Returns the percentile of the latest delays at `part` (0 to 1); 0 before the first delay."""
+    def percentile_ms(self, fraction: float) -> int:
+        """Returns the percentile of the latest delays at `fraction` (0 to 1); 0 before the first delay."""
         if not self.recent_delays_ms:
             return 0
         ordered = sorted(self.recent_delays_ms)
-        return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+        return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
 
 
 @dataclass(slots=True)
@@ -70,16 +70,16 @@ class Ledger:
     `all_totals` are the totals of all instances, which the caller shares among ledgers.
     """
 
-    __slots__ = ("_all_totals", "_entries", "minutes", "totals")
+    __slots__ = ("_all_totals", "_entry_by_key", "minutes", "totals")
 
     def __init__(self, all_totals: Totals | None = None) -> None:
-        self._entries: dict[Key, ThrottleEntry] = {}
+        self._entry_by_key: dict[Key, ThrottleEntry] = {}
         self._all_totals: Totals = {} if all_totals is None else all_totals
         self.totals: Totals = {}
         self.minutes = ThrottledMinutes()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entry_by_key)
 
     def record(
         self,
@@ -95,7 +95,7 @@ class Ledger:
         if whole_limit_per_s is None:
             whole_limit_per_s = limit_per_s
         key = (rule, user, counted_name(client_id))
-        entry = self._entry(key, limit_per_s, whole_limit_per_s, now_ms)
+        entry = self._get_or_create_entry(key, limit_per_s, whole_limit_per_s, now_ms)
         entry.until_ms = max(entry.until_ms, now_ms + delay_ms)
         entry.waited_ms += delay_ms
         entry.longest_ms = max(entry.longest_ms, delay_ms)
@@ -112,21 +112,21 @@ class Ledger:
     ) -> None:
         """Records that `count` requests, or parts of a request, were refused without a wait."""
         key = (rule, user, counted_name(client_id))
-        entry = self._entry(key, limit_per_s, limit_per_s, now_ms)
+        entry = self._get_or_create_entry(key, limit_per_s, limit_per_s, now_ms)
         entry.until_ms = now_ms + REFUSAL_ACTIVE_MS
         entry.count += count
         self._count(rule.kind, count, 0)
         self.minutes.record(key, limit_per_s, count, 0, now_ms)
 
-    def _entry(
+    def _get_or_create_entry(
         self, key: Key, limit_per_s: float | None, whole_limit_per_s: float | None, now_ms: int
     ) -> ThrottleEntry:
-        entry = self._entries.get(key)
+        entry = self._entry_by_key.get(key)
         if entry is None:
-            if len(self._entries) >= ENTRIES_MAX:
-                quietest = min(self._entries, key=lambda candidate: self._entries[candidate].last_ms)
-                del self._entries[quietest]
-            entry = self._entries[key] = ThrottleEntry(limit_per_s, whole_limit_per_s, now_ms, now_ms)
+            if len(self._entry_by_key) >= ENTRIES_MAX:
+                oldest_key = min(self._entry_by_key, key=lambda candidate: self._entry_by_key[candidate].last_ms)
+                del self._entry_by_key[oldest_key]
+            entry = self._entry_by_key[key] = ThrottleEntry(limit_per_s, whole_limit_per_s, now_ms, now_ms)
         elif now_ms - max(entry.last_ms, entry.until_ms) > BURST_GAP_MS:
             entry.burst_since_ms = now_ms
             entry.bursts += 1
@@ -144,7 +144,7 @@ class Ledger:
 
     def as_json(self, now_ms: int) -> list[dict[str, object]]:
         """Returns the entries for the admin port, the latest delay first."""
-        ordered = sorted(self._entries.items(), key=lambda pair: -pair[1].last_ms)
+        ordered = sorted(self._entry_by_key.items(), key=lambda pair: -pair[1].last_ms)
         return [_entry_json(key, entry, now_ms) for key, entry in ordered]
 
     def totals_json(self) -> dict[str, list[int]]:

@@ -79,9 +79,9 @@ class LevelMeters:
                 if not any(levels):
                     continue
                 remainder = self._remainders[instance_id] = _Remainder()
-            yield from self._increments(instance_id, remainder, levels, elapsed_ms, hour)
+            yield from self._compute_increments(instance_id, remainder, levels, elapsed_ms, hour)
 
-    def _increments(
+    def _compute_increments(
         self, instance_id: str, remainder: _Remainder, levels: InstanceLevels, elapsed_ms: int, hour: int
     ) -> Iterator[Increment]:
         byte_hours, remainder.stored_byte_ms = divmod(

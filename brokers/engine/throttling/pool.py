@@ -6,7 +6,7 @@ short interval, and the answer is the time at which everything that all brokers 
 answers the broker adds only its own bytes.
 
     pool.charge(bytes)                         each admission
-    outbox.take(now_ms)                        pools whose sums are due, for a request to the flow master
+    outbox.take_due_pools(now_ms)              pools whose sums are due, for a request to the flow master
     pool.apply_answer(due_in_us, ...)              its answer
     pool.debt_ms(now_ms)                       time until the whole limit is paid; DELAY_MS_MAX while it is not known
 """
@@ -78,9 +78,9 @@ class Pool:
 
     def set_limit(self, limit_per_s: float, now_ms: int) -> None:
         """Sets another whole limit. The debt stays the same in bytes, so its time is scaled."""
-        before = self.limit_per_s
-        if 0 < before != limit_per_s > 0 and self._due_ms > now_ms:
-            self._due_ms = now_ms + (self._due_ms - now_ms) * before / limit_per_s
+        previous_limit = self.limit_per_s
+        if 0 < previous_limit != limit_per_s > 0 and self._due_ms > now_ms:
+            self._due_ms = now_ms + (self._due_ms - now_ms) * previous_limit / limit_per_s
         self.limit_per_s = limit_per_s
 
     def charge(self, amount_bytes: int) -> None:
@@ -125,7 +125,7 @@ class Pool:
         self.in_flight_bytes, self.unsent_bytes, self._sent_ms = self.unsent_bytes, 0, now_ms
         return self.in_flight_bytes
 
-    def request_failed(self) -> None:
+    def on_request_failed(self) -> None:
         """Returns the bytes of an unanswered request to the unsent ones."""
         self.unsent_bytes += self.in_flight_bytes
         self.in_flight_bytes = 0
@@ -170,28 +170,28 @@ class PoolOutbox:
         self._pools.append(pool)
 
     def request_soon(self) -> None:
-        """Calls `on_request_due`, once until the next `take`."""
+        """Calls `on_request_due`, once until the next `take_due_pools`."""
         if not self._is_request_due:
             self._is_request_due = True
             if self.on_request_due is not None:
                 self.on_request_due()
 
-    def take(self, now_ms: int, interval_ms: int = CHARGE_INTERVAL_MS) -> list[Pool]:
+    def take_due_pools(self, now_ms: int, interval_ms: int = CHARGE_INTERVAL_MS) -> list[Pool]:
         """Returns the pools whose request is due. Contended pools stay listed, so that their answers stay recent."""
         self._is_request_due = False
-        due: list[Pool] = []
-        kept: list[Pool] = []
+        due_pools: list[Pool] = []
+        remaining_pools: list[Pool] = []
         for pool in self._pools:
             is_contended = pool.contended_until_ms > now_ms
             is_due = pool.is_due(now_ms, interval_ms if is_contended else IDLE_CHARGE_INTERVAL_MS)
             if is_due:
-                due.append(pool)
+                due_pools.append(pool)
             if is_contended or not is_due:
-                kept.append(pool)
+                remaining_pools.append(pool)
             else:
                 pool.is_in_outbox = False
-        self._pools = kept
-        return due
+        self._pools = remaining_pools
+        return due_pools
 
     def contended_count(self, now_ms: int) -> int:
         """Returns the number of contended pools that have bytes to send."""

@@ -59,7 +59,7 @@ class SafeCallback:
         self._faults = 0
         self._suspended_until_ms = 0
 
-    def ask(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
+    def decide_limit(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
         """Returns the callback's decision; None if the client quotas apply."""
         if self._suspended_until_ms and self._monotonic_ms() < self._suspended_until_ms:
             return None
@@ -79,11 +79,11 @@ class SafeCallback:
         tags = self._callback.quota_tags(quota, instance_id, user, client_id)
         if tags is None:
             return None
-        parts = [str(part) for name in sorted(tags) for part in (name, tags[name])]
+        parts = [str(piece) for name in sorted(tags) for piece in (name, tags[name])]
         if sum(map(len, parts)) > TAGS_CHARACTERS_MAX:
             raise ValueError(f"tags have more than {TAGS_CHARACTERS_MAX} characters")
         # With the lengths no two groups have one key: a tag may have a client id, and that any character.
-        group = "".join(f"{len(part)}:{part}" for part in parts)
+        group = "".join(f"{len(piece)}:{piece}" for piece in parts)
         limit = self._callback.quota_limit(quota, instance_id, tags)
         if limit is None:
             return CustomLimit(None, group)

@@ -46,7 +46,7 @@ class ReplicationThrottle:
     def limit_bytes_per_s(self, limit: int) -> None:
         """Sets another limit, against which the bytes in the windows count at once (QUO-7).
 
-        The debt is scaled down with a lower limit, so that paying it takes no longer than before.
+        A lower limit scales the debt down, so that paying it takes the same time.
         """
         previous_limit, self._limit = self._limit, limit
         if limit < previous_limit:

@@ -31,8 +31,8 @@ STATE_BURST_MS: Final = 2_000
 class InstanceShares:
     """Limiters of one instance's bandwidth on this broker.
 
-    Requests are received and refused even if this broker leads no partition of the instance. Its limits are then those
-    of one more broker with an equal share.
+    Requests are received and refused even if this broker leads no partition of the instance. The limits are then
+    computed as if this broker were one more leader with an equal share.
 
     Attributes:
         produce, consume: the limiters of both directions, None until the first `update`.
@@ -91,12 +91,12 @@ class InstanceShares:
         self.reads_followers = consume_layout is not None
         produce, consume = self.produce, self.consume
         if produce is None or consume is None:
-            produce = self.produce = self._limiter(PRODUCER_BYTE_RATE, now_ms)
-            consume = self.consume = self._limiter(CONSUMER_BYTE_RATE, now_ms)
-        before = self.flows or (None, None)
+            produce = self.produce = self._create_limiter(PRODUCER_BYTE_RATE, now_ms)
+            consume = self.consume = self._create_limiter(CONSUMER_BYTE_RATE, now_ms)
+        previous_flows = self.flows or (None, None)
         flows = (
-            self._update_flow(before[0], produce, broker_id, layout, produce_bps, now_ms),
-            self._update_flow(before[1], consume, broker_id, consume_layout or layout, consume_bps, now_ms),
+            self._update_flow(previous_flows[0], produce, broker_id, layout, produce_bps, now_ms),
+            self._update_flow(previous_flows[1], consume, broker_id, consume_layout or layout, consume_bps, now_ms),
         )
         self.flows = flows if flows != (None, None) else ()
         produce_flow = flows[0]
@@ -127,11 +127,11 @@ class InstanceShares:
             self.state = Limiter(rule, limit_per_s, now_ms, Pace(STATE_BURST_MS))
         self.state.set_limit(limit_per_s, now_ms)
 
-    def _limiter(self, quota: Quota, now_ms: int) -> Limiter:
+    def _create_limiter(self, quota: Quota, now_ms: int) -> Limiter:
         rule = Rule("instance_bandwidth", quota, None, None)
         return Limiter(rule, 0, now_ms, new_pace(self._burst_ms), self._window)
 
 
 def _part_without_partitions(bought_bps: int, layout: Layout) -> int:
-    """Returns the part of a broker that is in no layout: an equal one beside the others."""
+    """Returns the part of a broker that leads no partition: an equal part, as if it were one more leader."""
     return bought_bps // (len(layout.leaders) + 1)

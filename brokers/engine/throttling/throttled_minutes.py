@@ -16,7 +16,7 @@ MINUTES_KEPT: Final = 16
 RULES_PER_MINUTE_MAX: Final = 8
 # Clients recorded separately for one rule in one minute; beyond, the client that waited least is dropped.
 CLIENTS_PER_RULE_MAX: Final = 8
-# Clients of one rule that are reported, the ones that waited longest.
+# Number of clients reported for one rule: those that waited longest.
 CLIENTS_SHOWN_MAX: Final = 3
 
 Client = tuple[str, str]
@@ -39,7 +39,7 @@ class _Cause:
         totals = self.clients.get(client)
         if totals is None:
             if len(self.clients) >= CLIENTS_PER_RULE_MAX:
-                shortest = min(self.clients, key=lambda other: (self.clients[other][1], self.clients[other][0]))
+                shortest = min(self.clients, key=lambda client: (self.clients[client][1], self.clients[client][0]))
                 del self.clients[shortest]
             totals = self.clients[client] = [0, 0]
         totals[0] += count
@@ -90,11 +90,11 @@ class ThrottledMinutes:
         cause.whole_limit_per_s = whole_limit_per_s
         cause.record((user, client_id), count, delay_ms)
 
-    def recorded_between(self, since_ms: int, until_ms: int) -> list[dict[str, Any]]:
+    def list_minutes(self, since_ms: int, until_ms: int) -> list[dict[str, Any]]:
         """Returns the minutes whose last record is in `[since_ms, until_ms)`, in order, each with all its records."""
         return [
-            {"minute_ms": at_ms, "causes": [_cause_json(rule, cause) for rule, cause in minute.causes.items()]}
-            for at_ms, minute in sorted(self._minutes.items())
+            {"minute_ms": minute_ms, "causes": [_cause_json(rule, cause) for rule, cause in minute.causes.items()]}
+            for minute_ms, minute in sorted(self._minutes.items())
             if since_ms <= minute.last_recorded_ms < until_ms
         ]
 

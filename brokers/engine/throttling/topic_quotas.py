@@ -1,7 +1,7 @@
 """Limits of single topics for all their clients together: this broker's part of a limit that holds over all brokers.
 
-A limit is split by the leader partitions of the topic, as an instance's bandwidth is by those of all topics. If the
-instance's bandwidth is pooled, so are the limits of its topics, up to a number.
+A limit is split by the leader partitions of the topic; an instance's bandwidth is split by the partitions of all
+topics. If the instance's bandwidth is pooled, so are the limits of its topics, up to a number.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ class _TopicLimit:
 class TopicQuotas:
     """Topic limits of one instance. With `is_pooled`, brokers share a pool for each limit."""
 
-    __slots__ = ("_burst_ms", "_limits", "_new_pool", "_pools", "_window", "is_pooled")
+    __slots__ = ("_burst_ms", "_limit_by_key", "_new_pool", "_pool_by_key", "_window", "is_pooled")
 
     def __init__(
         self, burst_ms: int = BURST_MS, window: SampleSettings = SAMPLE_SETTINGS, new_pool: NewPool | None = None
     ) -> None:
         self.is_pooled = False
         self._new_pool = new_pool
-        self._pools: dict[tuple[str, Quota], Pool] = {}
+        self._pool_by_key: dict[tuple[str, Quota], Pool] = {}
         self._burst_ms = burst_ms
         self._window = window
-        self._limits: dict[tuple[str, Quota], _TopicLimit] = {}
+        self._limit_by_key: dict[tuple[str, Quota], _TopicLimit] = {}
 
     def __len__(self) -> int:
-        return len(self._limits)
+        return len(self._limit_by_key)
 
     def limiter(
         self,
@@ -75,44 +75,44 @@ class TopicQuotas:
         topic. Samples stay when the limit changes.
         """
         key = (topic, quota)
-        topic_limit = self._limits.get(key)
+        topic_limit = self._limit_by_key.get(key)
         if topic_limit is None or topic_limit.version is not version or topic_limit.limit_bps != limit_bps:
-            part_bps = _part(limit_bps, leaders(), broker_id)
-            topic_limit = self._limits[key] = self._make_limit(key, quota, limit_bps, part_bps, version, now_ms)
+            part_bps = _broker_part(limit_bps, leaders(), broker_id)
+            topic_limit = self._limit_by_key[key] = self._make_limit(key, quota, limit_bps, part_bps, version, now_ms)
         topic_limit.limiter.last_used_ms = now_ms
         if not topic_limit.part_bps:
             return None
         is_shared = self.is_pooled and topic_limit.part_bps < limit_bps and topic_limit.limiter.pace is not None
-        pool = self._pool(key) if is_shared else None
+        pool = self._get_pool(key) if is_shared else None
         if pool is not None:
             pool.set_limit(limit_bps, now_ms)
         topic_limit.limiter.use_pool(pool)
         return topic_limit.limiter
 
-    def _pool(self, key: tuple[str, Quota]) -> Pool | None:
-        pool = self._pools.get(key)
-        if pool is None and self._new_pool is not None and len(self._pools) < TOPIC_POOLS_MAX:
-            pool = self._pools[key] = self._new_pool(DIRECTIONS[key[1]], TOPIC_PREFIX + share_key("", key[0]))
+    def _get_pool(self, key: tuple[str, Quota]) -> Pool | None:
+        pool = self._pool_by_key.get(key)
+        if pool is None and self._new_pool is not None and len(self._pool_by_key) < TOPIC_POOLS_MAX:
+            pool = self._pool_by_key[key] = self._new_pool(DIRECTIONS[key[1]], TOPIC_PREFIX + share_key("", key[0]))
         return pool
 
-    def layout_changed(self, *, is_pooled: bool) -> None:
+    def on_layout_changed(self, *, is_pooled: bool) -> None:
         """Computes this broker's parts anew, and ends all waits, so that clients are charged under the new ones."""
         self.is_pooled = is_pooled
-        for topic_limit in self._limits.values():
+        for topic_limit in self._limit_by_key.values():
             topic_limit.version = None
         self.release_waits()
 
     def release_waits(self) -> None:
         """Ends all waits, so that clients are charged again under changed limits."""
-        for topic_limit in self._limits.values():
+        for topic_limit in self._limit_by_key.values():
             if topic_limit.limiter.debt_watcher is not None:
-                topic_limit.limiter.debt_watcher.release()
+                topic_limit.limiter.debt_watcher.end_all_waits()
 
     def drop_unused(self, now_ms: int) -> int:
         """Drops limiters that were not used for an hour and returns their number (QUO-8)."""
         unused = [
             key
-            for key, topic_limit in self._limits.items()
+            for key, topic_limit in self._limit_by_key.items()
             if now_ms - topic_limit.limiter.last_used_ms >= UNUSED_MS_MAX
         ]
         for key in unused:
@@ -120,16 +120,18 @@ class TopicQuotas:
         return len(unused)
 
     def _forget(self, key: tuple[str, Quota]) -> None:
-        self._limits.pop(key).limiter.use_pool(None)
-        self._pools.pop(key, None)
+        self._limit_by_key.pop(key).limiter.use_pool(None)
+        self._pool_by_key.pop(key, None)
 
     def _make_limit(
         self, key: tuple[str, Quota], quota: Quota, limit_bps: int, part_bps: int, version: object, now_ms: int
     ) -> _TopicLimit:
-        topic_limit = self._limits.get(key)
+        topic_limit = self._limit_by_key.get(key)
         if topic_limit is None:
-            if len(self._limits) >= LIMITERS_PER_INSTANCE_MAX:
-                self._forget(min(self._limits, key=lambda other: self._limits[other].limiter.last_used_ms))
+            if len(self._limit_by_key) >= LIMITERS_PER_INSTANCE_MAX:
+                self._forget(
+                    min(self._limit_by_key, key=lambda candidate: self._limit_by_key[candidate].limiter.last_used_ms)
+                )
             rule = Rule("topic_quota", quota, None, None)
             limiter = Limiter(rule, part_bps, now_ms, new_pace(self._burst_ms), self._window)
             limiter.whole_limit_per_s = limit_bps
@@ -140,9 +142,9 @@ class TopicQuotas:
         return _TopicLimit(version, limit_bps, part_bps, limiter)
 
 
-def _part(limit_bps: int, leaders: Mapping[int, int], broker_id: int) -> int:
+def _broker_part(limit_bps: int, leaders: Mapping[int, int], broker_id: int) -> int:
     brokers = sorted(broker for broker, count in leaders.items() if count)
     if broker_id not in brokers:
         return 0
-    counts = [leaders[broker] for broker in brokers]
-    return max(1, allocate(limit_bps, counts, [0] * len(brokers), "static")[brokers.index(broker_id)])
+    leader_counts = [leaders[broker] for broker in brokers]
+    return max(1, allocate(limit_bps, leader_counts, [0] * len(brokers), "static")[brokers.index(broker_id)])

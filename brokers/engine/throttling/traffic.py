@@ -20,7 +20,7 @@ class Traffic:
     """Record-batch bytes in and out and the longest delay of each second with traffic or a delay."""
 
     __slots__ = (
-        "_consume_bytes", "_delay_ms_max", "_delayed_minutes", "_next", "_produce_bytes", "_rows", "_second",
+        "_consume_bytes", "_delay_ms_max", "_delayed_minutes", "_next_position", "_produce_bytes", "_rows", "_second",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -29,24 +29,24 @@ class Traffic:
         self._consume_bytes = 0
         self._delay_ms_max = 0
         self._rows = array("q")
-        self._next = 0
+        self._next_position = 0
         self._delayed_minutes: dict[int, int] = {}
 
-    def produced(self, count: int, now_ms: int) -> None:
+    def add_produced(self, count: int, now_ms: int) -> None:
         """Adds `count` bytes that the broker accepted. All times here are wall time."""
         second = now_ms // STEP_MS
         if second != self._second:
             self._end_second(second)
         self._produce_bytes += count
 
-    def consumed(self, count: int, now_ms: int) -> None:
+    def add_consumed(self, count: int, now_ms: int) -> None:
         """Adds `count` bytes that the broker sent to consumers."""
         second = now_ms // STEP_MS
         if second != self._second:
             self._end_second(second)
         self._consume_bytes += count
 
-    def delayed(self, delay_ms: int, now_ms: int) -> None:
+    def record_delay(self, delay_ms: int, now_ms: int) -> None:
         """Records a delay of a client; the longest one of each second and minute is kept."""
         second = now_ms // STEP_MS
         if second != self._second:
@@ -58,7 +58,9 @@ class Traffic:
     def delayed_minutes(self, now_ms: int) -> list[list[int]]:
         """Returns `[t_ms, delay_ms_max]` for each of the last 15 minutes in which a client was delayed, in order."""
         oldest_ms = now_ms - MINUTES_KEPT * MINUTE_MS
-        return sorted([at_ms, delay_ms] for at_ms, delay_ms in self._delayed_minutes.items() if at_ms > oldest_ms)
+        return sorted(
+            [minute_ms, delay_ms] for minute_ms, delay_ms in self._delayed_minutes.items() if minute_ms > oldest_ms
+        )
 
     def _record_minute(self, minute_ms: int, delay_ms: int) -> None:
         minutes = self._delayed_minutes
@@ -75,13 +77,13 @@ class Traffic:
         if self._second and oldest_ms <= self._second * STEP_MS < until_ms:
             result.append(self._current())
         rows = self._rows
-        at = self._next
+        position = self._next_position
         for _ in range(len(rows) // _COLUMNS):  # backwards from the latest row, only as far as needed
-            at = (at or len(rows)) - _COLUMNS
-            if rows[at] < oldest_ms:
+            position = (position or len(rows)) - _COLUMNS
+            if rows[position] < oldest_ms:
                 break
-            if rows[at] < until_ms:
-                result.append(list(rows[at : at + _COLUMNS]))
+            if rows[position] < until_ms:
+                result.append(list(rows[position : position + _COLUMNS]))
         result.sort()
         return result
 
@@ -94,7 +96,7 @@ class Traffic:
             if len(self._rows) < SECONDS_KEPT * _COLUMNS:
                 self._rows.extend(row)
             else:
-                self._rows[self._next : self._next + _COLUMNS] = row
-                self._next = (self._next + _COLUMNS) % len(self._rows)
+                self._rows[self._next_position : self._next_position + _COLUMNS] = row
+                self._next_position = (self._next_position + _COLUMNS) % len(self._rows)
         self._second = second
         self._produce_bytes = self._consume_bytes = self._delay_ms_max = 0

@@ -33,10 +33,10 @@ REPORTED: Final = 2
 VALUES_PER_PART_MAX: Final = 100
 NAME_CHARACTERS_PER_PART_MAX: Final = 100_000
 COUNTERS_PER_PART_MAX: Final = 10_000
-NumbersFor = Callable[[Key], memoryview]
+AllocateNumbers = Callable[[Key], memoryview]
 
 
-def numbers_in_memory(key: Key) -> memoryview:
+def allocate_in_memory(key: Key) -> memoryview:
     """Allocates the numbers of a counter in the memory of this process, with which they are lost."""
     return memoryview(bytearray(8 * NUMBERS)).cast("q")
 
@@ -83,11 +83,11 @@ class UsageCounter:
 class UsageAccounting:
     """Usage counters of one instance. They are kept as long as the process runs: a counter must never decrease."""
 
-    __slots__ = ("_counters", "_numbers_for")
+    __slots__ = ("_allocate_numbers", "_counters")
 
-    def __init__(self, numbers_for: NumbersFor = numbers_in_memory) -> None:
+    def __init__(self, allocate_numbers: AllocateNumbers = allocate_in_memory) -> None:
         self._counters: dict[Key, UsageCounter] = {}
-        self._numbers_for = numbers_for
+        self._allocate_numbers = allocate_numbers
 
     def __len__(self) -> int:
         return len(self._counters)
@@ -101,7 +101,7 @@ class UsageAccounting:
                 key = (OTHER, OTHER, OTHER, direction)
                 counter = self._counters.get(key)
             if counter is None:
-                counter = self._counters[key] = UsageCounter(key, self._numbers_for(key))
+                counter = self._counters[key] = UsageCounter(key, self._allocate_numbers(key))
         return counter
 
     def counters(self) -> Iterable[UsageCounter]:
@@ -148,18 +148,18 @@ def reports(
     `values_max` counters and `NAME_CHARACTERS_PER_PART_MAX`. A part without values means that
     `COUNTERS_PER_PART_MAX` counters were examined, and none had changed.
     """
-    part, examined_count = UsageReport(), 0
+    report, examined_count = UsageReport(), 0
     for instance_id, accounting in accountings.items():
         for counter in list(accounting.counters()):
             examined_count += 1
             if not counter.is_reported:
-                part.add(head.at_ms, instance_id, counter)
+                report.add(head.at_ms, instance_id, counter)
             if (
-                len(part.values) >= values_max
-                or part.name_characters >= NAME_CHARACTERS_PER_PART_MAX
+                len(report.values) >= values_max
+                or report.name_characters >= NAME_CHARACTERS_PER_PART_MAX
                 or examined_count >= COUNTERS_PER_PART_MAX
             ):
-                yield part
-                part, examined_count = UsageReport(), 0
-    if part.values:
-        yield part
+                yield report
+                report, examined_count = UsageReport(), 0
+    if report.values:
+        yield report

@@ -51,14 +51,14 @@ class LoopShare(Protocol):
 class Wait:
     """A wait for one limiter. `on_over` is called once, and never during the call that registered it."""
 
-    __slots__ = ("_on_over", "_queue", "changes", "charged_bytes", "until_ms")
+    __slots__ = ("_on_over", "_queue", "change_count", "charged_bytes", "until_ms")
 
     def __init__(self, queue: LimiterQueue, on_over: Callable[[], object], charged_bytes: int, until_ms: int) -> None:
         self._queue = queue
         self._on_over: Callable[[], object] | None = on_over
         self.charged_bytes = charged_bytes
         self.until_ms = until_ms
-        self.changes = queue.changes
+        self.change_count = queue.change_count
 
     @property
     def is_cancelled(self) -> bool:
@@ -89,9 +89,9 @@ class LimiterQueue:
         self._timer_ms = 0
         self._cancelled_count = 0
         # The queued turn in which the next request is admitted; a request costs more time than the end of a mute.
-        self._turn: QueuedWork | None = None
-        self._turns: LoopShare | None = None
-        self.changes = 0
+        self._queued_admission: QueuedWork | None = None
+        self._loop_share: LoopShare | None = None
+        self.change_count = 0
 
     def __len__(self) -> int:
         return len(self._mutes) + len(self._requests)
@@ -103,22 +103,22 @@ class LimiterQueue:
         self._schedule()
         return wait
 
-    def admit(self, on_turn: Callable[[], object], turns: LoopShare) -> Wait:
+    def admit(self, on_turn: Callable[[], object], loop_share: LoopShare) -> Wait:
         """Makes a wait that ends, in a turn of the instance, once the debt is paid and all earlier requests are
         admitted.
         """
-        self._turns = turns
+        self._loop_share = loop_share
         wait = Wait(self, on_turn, 0, 0)
         self._requests.append(wait)
         self._schedule()
         return wait
 
-    def debt_changed(self, now_ms: int) -> None:
+    def on_debt_changed(self, now_ms: int) -> None:
         """Schedules the waits anew after a change of the limiter's debt."""
-        self.changes += 1
+        self.change_count += 1
         self._schedule()
 
-    def release(self) -> None:
+    def end_all_waits(self) -> None:
         """Ends all waits soon, because limits have changed; they apply from the next request of each client."""
         for wait in self._requests:
             self._mutes.append(wait)
@@ -135,7 +135,7 @@ class LimiterQueue:
             self._requests = deque(wait for wait in self._requests if not wait.is_cancelled)
             self._cancelled_count = 0
 
-    def _serve(self) -> None:
+    def _end_due_waits(self) -> None:
         """Ends the waits that are due, for at most `TURN_S_MAX`, and admits the next request."""
         self._timer = None
         deadline_s = perf_counter() + TURN_S_MAX
@@ -144,14 +144,14 @@ class LimiterQueue:
             self._mutes.popleft().end()
             if perf_counter() >= deadline_s:
                 break
-        is_free = self._first_active(self._requests) is not None and self._turn is None
-        if is_free and self._turns is not None and not self._limiter.debt_ms(now_ms):
-            turn = self._turns.run_or_enqueue(self._admit_next)
-            self._turn = None if turn.is_over else turn
+        is_free = self._first_active(self._requests) is not None and self._queued_admission is None
+        if is_free and self._loop_share is not None and not self._limiter.debt_ms(now_ms):
+            admission = self._loop_share.run_or_enqueue(self._admit_next)
+            self._queued_admission = None if admission.is_over else admission
         self._schedule()
 
     def _admit_next(self) -> None:
-        self._turn = None
+        self._queued_admission = None
         now_ms = self._clock.monotonic_ms()
         if self._first_active(self._requests) is not None and not self._limiter.debt_ms(now_ms):
             self._requests.popleft().end()
@@ -165,7 +165,7 @@ class LimiterQueue:
 
     def _muted_until_ms(self, wait: Wait, now_ms: int) -> int:
         """Returns the end of a mute: as announced in the response, or earlier if the debt has changed since."""
-        if wait.changes == self.changes:
+        if wait.change_count == self.change_count:
             return wait.until_ms
         excluded_bytes = self._limiter.admitted_bytes - wait.charged_bytes
         return min(wait.until_ms, now_ms + self._limiter.debt_ms(now_ms, excluded_bytes))
@@ -175,24 +175,24 @@ class LimiterQueue:
         due_times_ms = []
         if self._mutes:
             due_times_ms.append(self._muted_until_ms(self._mutes[0], now_ms))
-        if self._requests and self._turn is None:
+        if self._requests and self._queued_admission is None:
             due_times_ms.append(now_ms + limiter.debt_ms(now_ms))
         if not due_times_ms and not self._requests:
             if limiter.debt_watcher is self:
                 limiter.debt_watcher = None
-            self._stop()
+            self._cancel_timer()
             return
         limiter.debt_watcher = self
         if not due_times_ms:
-            self._stop()
+            self._cancel_timer()
             return
         at_ms = max(min(due_times_ms), now_ms)
         if self._timer is None or self._timer_ms != at_ms:
-            self._stop()
+            self._cancel_timer()
             self._timer_ms = at_ms
-            self._timer = self._clock.call_later(at_ms - now_ms, self._serve)
+            self._timer = self._clock.call_later(at_ms - now_ms, self._end_due_waits)
 
-    def _stop(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -201,21 +201,21 @@ class LimiterQueue:
 class Mute:
     """Mute of a connection after a response: created when the request is charged, begun when the response leaves."""
 
-    __slots__ = ("_charged", "_clock", "_limiter", "delay_ms")
+    __slots__ = ("_charged_bytes", "_clock", "_limiter", "delay_ms")
 
     def __init__(self, limiter: Limiter, delay_ms: int, clock: WaitClock) -> None:
         self.delay_ms = delay_ms
         self._limiter = limiter
-        self._charged = limiter.admitted_bytes
+        self._charged_bytes = limiter.admitted_bytes
         self._clock = clock
 
     def begin(self, on_over: Callable[[], object]) -> Wait:
         """Begins the mute; `on_over` is called at its end unless the wait is cancelled."""
         until_ms = self._clock.monotonic_ms() + self.delay_ms
-        return queue_for(self._limiter, self._clock).mute(until_ms, self._charged, on_over)
+        return find_or_create_queue(self._limiter, self._clock).mute(until_ms, self._charged_bytes, on_over)
 
 
-def queue_for(limiter: Limiter, clock: WaitClock) -> LimiterQueue:
+def find_or_create_queue(limiter: Limiter, clock: WaitClock) -> LimiterQueue:
     """Returns the queue of a limiter, or a new one if nothing waits for it."""
     debt_watcher = limiter.debt_watcher
     return debt_watcher if isinstance(debt_watcher, LimiterQueue) else LimiterQueue(limiter, clock)

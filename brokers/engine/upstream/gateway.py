@@ -79,9 +79,9 @@ class Gateway:
     def _set_limits(self) -> None:
         """Sets the bandwidth of each instance, which all nodes of this process share."""
         for instance in self._settings.instances:
-            shares, document = self._shared.accountings.of(instance.id).shares, instance.document
+            shares, document = self._shared.accountings.get_or_create(instance.id).shares, instance.document
             now_ms = self._clock.monotonic_ms()
-            shares.update(-1, Layout.of({}), document.produce_bps, document.consume_bps, now_ms)
+            shares.update(-1, Layout.from_leaders({}), document.produce_bps, document.consume_bps, now_ms)
 
     def _drop_unused(self) -> None:
         for _ in self._shared.accountings.drop_unused(self._clock.monotonic_ms()):

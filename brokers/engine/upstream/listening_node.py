@@ -130,7 +130,9 @@ class ListeningNode(UpstreamNode):
     def _session_maker(self, instance_id: str, route: RouteDocument) -> MakeSession:
         if not route.has_sasl:
             return partial(self._anonymous_session, of_tenant_port(instance_id), route.name)
-        sasl_route = GatewayRoute(self, instance_id, route.name, self.listeners.reports.tenant_authentication_failed)
+        sasl_route = GatewayRoute(
+            self, instance_id, route.name, self.listeners.reports.log_tenant_authentication_failure
+        )
         return partial(TenantSaslSession, sasl_route)
 
     def _anonymous_session(self, principal: Principal, route_name: str, channel: Connection) -> GatewaySession:

@@ -91,9 +91,9 @@ def count(
         return
     now_ms = services.clock.now_ms()
     if direction == "produce":
-        accounting.traffic.produced(total_bytes, now_ms)
+        accounting.traffic.add_produced(total_bytes, now_ms)
     else:
-        accounting.traffic.consumed(total_bytes, now_ms)
+        accounting.traffic.add_consumed(total_bytes, now_ms)
     for topic, size_bytes in bytes_by_topic.items():
         if size_bytes:
             accounting.usage.counter(topic, client.user, client.client_id, direction).add(size_bytes)

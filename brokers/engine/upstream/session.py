@@ -433,7 +433,7 @@ class GatewaySession:
 
     async def _wait_for_turn(self, context: RequestContext) -> None:
         services, instance_id = self._node.services, self._instance_id
-        context.paused_ms += services.accounting.accountings.of(instance_id).request_time.debt_ms(
+        context.paused_ms += services.accounting.accountings.get_or_create(instance_id).request_time.debt_ms(
             services.clock.monotonic_ms()
         )
         await services.accounting.request_turns.enqueue(instance_id)

@@ -12,7 +12,7 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.mapping import NO_NODE
 from brokers.engine.protocol.messages import fetch, list_offsets, metadata, produce
 from brokers.engine.scheduling.time_slice import TimeSlice
-from brokers.engine.throttling.charging import charge, fetch_cap_bytes, in_debt
+from brokers.engine.throttling.charging import charge, fetch_cap_bytes, find_longest_debt
 from brokers.engine.upstream import metering
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.storage import UpstreamStorage
@@ -167,7 +167,7 @@ async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchR
     if request.session_id != _NO_SESSION:
         return fetch.FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     limiters, now_ms = client.consume_limiters, call.context.services.clock.monotonic_ms()
-    debt = in_debt(limiters, now_ms)
+    debt = find_longest_debt(limiters, now_ms)
     if debt is not None:
         call.delay_ms, call.limiter = debt.debt_ms(now_ms), debt
         return fetch.FetchResponse()

@@ -1,1 +1,1 @@
-"""Bytes and nothing above them: variable-length integers and checksums. Knows no message, no record, no socket."""
+"""Variable-length integers and checksums, on which protocol messages and records are built."""

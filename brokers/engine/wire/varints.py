@@ -21,7 +21,7 @@ class MalformedVarint(ValueError):
     """The integer has too many bytes, or the buffer ends inside it."""
 
 
-def _read(buffer: bytes | bytearray | memoryview, position: int, end: int, bytes_max: int) -> tuple[int, int]:
+def _read_varint(buffer: bytes | bytearray | memoryview, position: int, end: int, bytes_max: int) -> tuple[int, int]:
     value = 0
     for count in range(bytes_max):
         if position >= end:
@@ -39,20 +39,20 @@ def read_unsigned(buffer: bytes | bytearray | memoryview, position: int, end: in
 
     Raises MalformedVarint.
     """
-    value, position = _read(buffer, position, end, UNSIGNED_BYTES_MAX)
+    value, position = _read_varint(buffer, position, end, UNSIGNED_BYTES_MAX)
     return value & _MASK_32, position
 
 
 def read_signed_int(buffer: bytes | bytearray | memoryview, position: int, end: int) -> tuple[int, int]:
     """Reads a zig-zag 32-bit integer (a record's lengths and offset delta). Raises MalformedVarint."""
-    value, position = _read(buffer, position, end, UNSIGNED_BYTES_MAX)
+    value, position = _read_varint(buffer, position, end, UNSIGNED_BYTES_MAX)
     value &= _MASK_32
     return (value >> 1) ^ -(value & 1), position
 
 
 def read_signed_long(buffer: bytes | bytearray | memoryview, position: int, end: int) -> tuple[int, int]:
     """Reads a zig-zag 64-bit integer (a record's timestamp delta). Raises MalformedVarint."""
-    value, position = _read(buffer, position, end, LONG_BYTES_MAX)
+    value, position = _read_varint(buffer, position, end, LONG_BYTES_MAX)
     value &= _MASK_64
     return (value >> 1) ^ -(value & 1), position
 
@@ -73,13 +73,13 @@ def encode_unsigned(value: int) -> bytes:
 def encode_signed(value: int) -> bytes:
     """Returns the zig-zag encoding of a signed integer of up to 64 bits."""
     assert -(1 << 63) <= value < 1 << 63, value
-    folded = (value << 1) ^ (value >> 63)
-    folded &= _MASK_64
+    zigzag = (value << 1) ^ (value >> 63)
+    zigzag &= _MASK_64
     out = bytearray()
-    while folded > 0x7F:
-        out.append(folded & 0x7F | 0x80)
-        folded >>= 7
-    out.append(folded)
+    while zigzag > 0x7F:
+        out.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    out.append(zigzag)
     return bytes(out)
 
 

@@ -40,12 +40,12 @@ class Drawn:
         self._texts = ("", TOPIC, "x", "é" * 30, *texts)
 
     def message(self, cls: type[Any], version: int) -> Any:
-        fields = {slot.name: self._value(slot.spec, version) for slot in slots_of(cls, version) if slot.present}
+        fields = {slot.name: self._value(slot.spec, version) for slot in slots_of(cls, version) if slot.is_present}
         return cls(**fields)
 
     def _value(self, spec: FieldSpec, version: int) -> Any:
         draw = self.random
-        if spec.nullable(version) and draw.random() < 0.2:
+        if spec.is_nullable(version) and draw.random() < 0.2:
             return None
         if spec.kind in FIXED:
             if spec.kind in ("uuid", "boolean", "float64"):
@@ -54,9 +54,9 @@ class Drawn:
         if spec.kind == "text":
             return draw.choice(self._texts)
         if spec.kind == "nested":
-            return self.message(spec.of, version)
+            return self.message(spec.inner, version)
         if spec.kind == "array":
-            return [self._value(spec.of, version) for _ in range(draw.randrange(4))]
+            return [self._value(spec.inner, version) for _ in range(draw.randrange(4))]
         return records.batch(b"value") if draw.random() < 0.5 else draw.randbytes(20)
 
     def mutated(self, frame: bytes, protected: int) -> bytes:
@@ -127,10 +127,10 @@ def names_in(message: Any, version: int) -> list[str]:
     found: list[str] = []
     for slot in slots_of(type(message), version):
         value = getattr(message, slot.name)
-        if not slot.present or value is None:
+        if not slot.is_present or value is None:
             continue
         is_list = slot.spec.kind == "array"
-        item: FieldSpec = slot.spec.of if is_list else slot.spec
+        item: FieldSpec = slot.spec.inner if is_list else slot.spec
         for each in value if is_list else [value]:
             if item.kind == "nested":
                 found += names_in(each, version)

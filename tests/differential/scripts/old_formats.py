@@ -17,8 +17,8 @@ from brokers.engine.records.builder import read_records
 from brokers.engine.records.message_set import (
     compress_old,
     encode_message,
-    entries,
     is_checksum_valid,
+    read_entries,
     read_message,
     unwrap_messages,
 )
@@ -265,7 +265,7 @@ def _read_back(player: Player, topic: str) -> None:
 def _entries(records: bytes) -> list[Any]:
     return [
         _old_entry(records, entry) if entry.magic < layout.MAGIC else _batch(records[entry.start : entry.end])
-        for entry in entries(records)
+        for entry in read_entries(records)
     ]
 
 

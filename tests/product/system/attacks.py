@@ -79,14 +79,14 @@ def _value(field: str, spec: FieldSpec, version: int, name: str | None, topic_id
         return SENSIBLE[field]
     if field == "assignments" and spec.kind == "array":
         return []
-    if field == "transactional_id" and spec.nullable(version):
+    if field == "transactional_id" and spec.is_nullable(version):
         return None
     if spec.kind == "array":
-        return [_value(field, spec.of, version, name, topic_id)]
+        return [_value(field, spec.inner, version, name, topic_id)]
     if spec.kind == "nested":
-        return filled(spec.of, version, name, topic_id)
+        return filled(spec.inner, version, name, topic_id)
     if spec.kind == "text":
-        return name if name is not None else (None if spec.nullable(version) else "nothing")
+        return name if name is not None else (None if spec.is_nullable(version) else "nothing")
     if spec.kind == "records":
         return bytes(builder.build_batch([builder.Record(1_600_000_000_000, b"k", b"foreign")]))
     if spec.kind == "uuid":

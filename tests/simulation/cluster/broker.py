@@ -250,7 +250,7 @@ class Process:
         batch.run()
         await asyncio.sleep(0)
         batch.finish()
-        return batch.is_whole
+        return batch.is_complete
 
     def _fail(self, reason: str) -> None:
         self.fatal = reason

@@ -192,7 +192,7 @@ class Checkers:
         self._disks.current = process.host.disk
         try:
             while start < until:
-                piece = partition.log.read(start, READ_BYTES, until, min_one_batch=True, wait=True)
+                piece = partition.log.read(start, READ_BYTES, until, min_one_batch=True, may_wait=True)
                 if piece is None:
                     raise BrokenPromise(f"b{process.id} has no data at {partition.index}:{start}, below {until}")
                 batches = parse(os.pread(piece.fd, piece.length, piece.position))

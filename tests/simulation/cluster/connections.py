@@ -145,7 +145,7 @@ class Accepted:
         peer_loop: ProcessLoop | None,
         deliver: Callable[[Any], object],
     ) -> None:
-        self.closed = False
+        self.is_closed = False
         self.client = ""
         self.session: Session | None = None
         self._process = process
@@ -160,7 +160,7 @@ class Accepted:
         process.connections[self] = None
 
     def _arrive(self, message: Any) -> None:
-        if self.closed:
+        if self.is_closed:
             return
         if message == HELLO:
             principal = of_internal_login(CLUSTER_USER)
@@ -180,7 +180,7 @@ class Accepted:
     def _go_on(self) -> None:
         self._is_going = True
         try:
-            while self._waiting and not self._busy and not self.closed:
+            while self._waiting and not self._busy and not self.is_closed:
                 frame = bytearray(self._waiting.popleft())
                 self._busy = True
                 assert self.session is not None
@@ -199,7 +199,7 @@ class Accepted:
     # -- Channel -------------------------------------------------------------------------------------------------------
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None:
-        if self.closed:
+        if self.is_closed:
             return
         if self._pending:
             self._pending.append(PendingResponse(self, bytes(frame), _nobody))
@@ -216,11 +216,11 @@ class Accepted:
 
     def complete_soon(self) -> None:
         # Not during the append or the response that completed it.
-        if not self.closed:
+        if not self.is_closed:
             self._process.loop.call_soon(self._apply)
 
     def _apply(self) -> None:
-        while self._pending and self._pending[0].frame is not None and not self.closed:
+        while self._pending and self._pending[0].frame is not None and not self.is_closed:
             self.to_client.send(self._pending.popleft().frame)
 
     def respond_parts(
@@ -235,7 +235,7 @@ class Accepted:
             if isinstance(part, bytes):
                 frame += part
             else:
-                if not self.closed:
+                if not self.is_closed:
                     frame += os.pread(part.fd, part.length, part.position)
                     count += part.length
                 part.release()
@@ -244,7 +244,7 @@ class Accepted:
         self.respond(bytes(frame), delay_ms)
 
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None:
-        if not self.closed:
+        if not self.is_closed:
             self._answered()
 
     def charge_request_copy(self, count: int) -> None:
@@ -257,7 +257,7 @@ class Accepted:
         """Does nothing: memory is not simulated."""
 
     def close(self, reason: str) -> None:
-        if not self.closed:
+        if not self.is_closed:
             self.to_client.send(BYE)
             self._end()
 
@@ -267,7 +267,7 @@ class Accepted:
         self.close(repr(error))
 
     def _end(self) -> None:
-        self.closed = True
+        self.is_closed = True
         self.to_server.close()
         self._process.connections.pop(self, None)
         while self._pending:
@@ -279,6 +279,6 @@ class Accepted:
 
     def reset(self) -> None:
         """Ends the connection because the process is gone; the other side is notified."""
-        self.closed = True
+        self.is_closed = True
         self.to_server.close()
         self.to_client.send(BYE)

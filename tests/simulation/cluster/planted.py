@@ -31,7 +31,7 @@ def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
 
 def high_watermark_from_leader(patch: pytest.MonkeyPatch) -> None:
     """Treats everything that the leader has as committed."""
-    patch.setattr(Leadership, "committed", lambda leadership, end_offset: end_offset)
+    patch.setattr(Leadership, "committed_offset", lambda leadership, end_offset: end_offset)
 
 
 def ignore_leader_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def act_on_stale_isr(patch: pytest.MonkeyPatch) -> None:
         proposed = leadership.proposed
         leadership.in_sync = leadership.isr if proposed is None else proposed
 
-    patch.setattr(Leadership, "_count", count)
+    patch.setattr(Leadership, "_update_in_sync", count)
 
 
 def tell_starts_early(patch: pytest.MonkeyPatch) -> None:

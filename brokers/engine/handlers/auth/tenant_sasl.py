@@ -339,7 +339,7 @@ class TenantSaslSession(UnauthenticatedSession):
         if isinstance(error, AttemptRefused):
             delay_ms = max(delay_ms, error.delay_ms)
             user = authentication.usable_user(instance_id, self._mechanism.username)
-            self.services.accounting.accountings.of(instance_id).record_refused_attempt(
+            self.services.accounting.accountings.get_or_create(instance_id).record_refused_attempt(
                 "" if user is None else user.name, delay_ms, self.services.clock.now_ms()
             )
         elif isinstance(error, QueueFull):

@@ -163,7 +163,7 @@ def _accounting(session: Session) -> InstanceAccounting | None:
     return (
         None
         if instance_id is None or session.principal.internal
-        else session.services.accounting.accountings.of(instance_id)
+        else session.services.accounting.accountings.get_or_create(instance_id)
     )
 
 

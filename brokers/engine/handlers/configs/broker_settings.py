@@ -41,7 +41,7 @@ from brokers.engine.config import (
 )
 from brokers.engine.handlers.services import BrokerLayers
 from brokers.engine.partitions.topic_bounds import BROKER_BOUNDS, Bound
-from brokers.engine.partitions.topic_config import OTHER_UNITS, ConfigSource, accepted, in_own_unit
+from brokers.engine.partitions.topic_config import OTHER_UNITS, ConfigSource, convert_unit, normalize_accepted
 from brokers.engine.partitions.topic_settings import INT_MAX, Setting, ValueType
 from brokers.engine.partitions.topic_settings import SETTINGS as TOPIC_SETTINGS
 from brokers.engine.records.validation import LONG_MAX
@@ -422,7 +422,7 @@ def check(name: str, value: str) -> str:
     if encoded_bytes(value) > CONFIG_VALUE_BYTES_MAX:
         raise InvalidBrokerSetting(f"Invalid value for configuration {name}: too long")
     try:
-        return accepted(name, setting.type, setting.accepts, value)
+        return normalize_accepted(name, setting.type, setting.accepts, value)
     except ValueError as error:
         raise InvalidBrokerSetting(str(error)) from None
 
@@ -472,5 +472,5 @@ def value_of(setting: BrokerSetting, origin: Origin) -> str:
     """Returns the value of an origin in the setting's own unit."""
     for other, factor in setting.fallbacks:
         if origin.name == other:
-            return in_own_unit(origin.value, factor)
+            return convert_unit(origin.value, factor)
     return origin.value

@@ -243,7 +243,7 @@ def _respond(request: FollowerFetch, read_result: FollowerRead) -> None:
     """Sends the result of the read, with the partitions whose high watermark or log start have changed."""
     session, fetch_session = request.session, request.fetch_session
     services = session.services
-    for followed in fetch_session.take_changed():
+    for followed in fetch_session.pop_changed():
         partition = followed.partition
         if partition is not None and followed.key not in read_result.diverging:
             read_result.add(followed, _without_records(followed, partition))
@@ -265,7 +265,7 @@ def _read(services: BrokerServices, fetch_session: FollowerSession, limit_bytes:
     read_result = FollowerRead()
     remaining = limit_bytes
     while remaining > 0:
-        followed = fetch_session.next_ready()
+        followed = fetch_session.pop_ready()
         if followed is None:
             break
         read_result.read_partitions.append(followed)
@@ -315,7 +315,7 @@ def _read_records(
         min_one_batch=min_one_batch or not read_result.has_records,
         isolation=LOG_END,
         current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
-        wait=wait,
+        may_wait=wait,
     )
     if uncached is not None:
         read_result.uncached_reads.append(UncachedRead(partition, uncached))
@@ -345,7 +345,7 @@ def _is_throttled(storage: StorageServices, fetch_session: FollowerSession, part
         or fetch_session.replica in partition.isr
     ):
         return False
-    return throttled_replicas.holds(partition.index, fetch_session.replica)
+    return throttled_replicas.includes(partition.index, fetch_session.replica)
 
 
 def _exceeds_throttle(services: BrokerServices, fetch_session: FollowerSession, followed: FollowedPartition) -> bool:

@@ -168,7 +168,7 @@ class _OldFetch:
                 if converted is not None:
                     response.error_code, response.records = converted.error_code, converted.records
                     if converted.failure is not None and partition_read.partition is not None:
-                        partition_read.partition.storage_failed(converted.failure)
+                        partition_read.partition.on_storage_failure(converted.failure)
                 if response.error_code:
                     response.error_code = downgraded(response.error_code, ApiKey.FETCH, self.version)
                     response.high_watermark = UNDEFINED
@@ -269,7 +269,7 @@ class _OldFetch:
             if resolved_topic.limiter is not None:
                 bytes_max = fetch_cap_bytes((resolved_topic.limiter,), bytes_max)
             result = read_whole_batches(
-                partition, wanted.fetch_offset, bytes_max, min_one_batch=min_one_batch, wait=wait
+                partition, wanted.fetch_offset, bytes_max, min_one_batch=min_one_batch, may_wait=wait
             )
             response.error_code = result.error_code
             response.high_watermark = result.high_watermark

@@ -15,7 +15,7 @@ from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.fetch.waits import PREFETCH_ROUNDS_MAX, UncachedRead, prefetch
 from brokers.engine.partitions.listing import MAX_TIMESTAMP
 from brokers.engine.partitions.listing import list_offsets as list_offsets_of
-from brokers.engine.partitions.old_readers import segment_offsets
+from brokers.engine.partitions.old_readers import list_segment_offsets
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.protocol.apis import ApiKey
@@ -119,7 +119,7 @@ class _Lookup:
             isolation=self.isolation,
             version=self.context.version,
             current_leader_epoch=wanted.current_leader_epoch,
-            wait=wait,
+            may_wait=wait,
         )
 
     def _set_result(self, response: ListOffsetsPartitionResponse, result: ListedOffset) -> None:
@@ -173,7 +173,7 @@ def _segments_response(
     segments = len(partition.log.segments)
     if wanted.max_num_offsets < 0:
         return _error_response(wanted, int(ErrorCode.INVALID_REQUEST)), segments
-    code, offsets = segment_offsets(
+    code, offsets = list_segment_offsets(
         partition, wanted.timestamp, wanted.max_num_offsets, context.services.clock.now_ms()
     )
     response = _error_response(wanted, downgraded(code, ApiKey.LIST_OFFSETS, context.version))

@@ -125,7 +125,7 @@ def read(
                 min_one_batch=min_one_batch,
                 isolation=isolation,
                 current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
-                wait=wait,
+                may_wait=wait,
                 from_follower=by_rack,
             )
             if isolation and records is not None and partition.log.may_have_aborts:

@@ -144,7 +144,7 @@ def meter(
         return
     session.accounting.totals.consume_bytes += sent_bytes
     if client.accounting is not None:
-        client.accounting.traffic.consumed(sent_bytes, session.services.clock.now_ms())
+        client.accounting.traffic.add_consumed(sent_bytes, session.services.clock.now_ms())
     remaining_bytes = sent_bytes
     for usage, topic_bytes in metered:
         written_bytes = topic_bytes if topic_bytes < remaining_bytes else remaining_bytes

@@ -52,7 +52,7 @@ def _on_prefetched(
     _release(prefetched)
     if not prefetching.cancelled() and prefetching.exception() is None:
         for partition, error in prefetching.result():
-            partition.disk_failed(error)
+            partition.report_disk_failure(error)
 
 
 def _prefetch(uncached_reads: Sequence[UncachedRead]) -> list[tuple[Partition, OSError]]:
@@ -113,6 +113,6 @@ def charge_long_turn(session: Session, spent_s: float) -> None:
     services, instance_id = session.services, session.principal.instance_id
     services.accounting.loop_turns.record(int(ApiKey.FETCH), instance_id, spent_s)
     if spent_s >= UNCHARGED_TURN_S_MAX and instance_id is not None and not session.principal.internal:
-        services.accounting.accountings.of(instance_id).request_time.charge(
+        services.accounting.accountings.get_or_create(instance_id).request_time.charge(
             round(spent_s * 1e6), services.clock.monotonic_ms()
         )

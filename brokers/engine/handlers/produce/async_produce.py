@@ -29,8 +29,8 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fast_codec_produce import ProduceDecoder, ProducePartition, encode_produced_topics
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.time_slice import free_incrementally, yield_to_others
-from brokers.engine.throttling.charging import Limiter, in_debt
-from brokers.engine.throttling.waits import queue_for
+from brokers.engine.throttling.charging import Limiter, find_longest_debt
+from brokers.engine.throttling.waits import find_or_create_queue
 
 # Returns the limiters that a request is charged to, given its client with the current metadata.
 LimitersOf = Callable[[ClientContext], Iterable[Limiter]]
@@ -52,7 +52,7 @@ class PayingSession(Protocol):
 
 def limiter_in_debt(session: PayingSession, client_id: str | None, limiters_of: LimitersOf) -> Limiter | None:
     """Returns the limiter that a request has to wait for now, None if none is in debt."""
-    return in_debt(tuple(limiters_of(session.client(client_id))), session.services.clock.monotonic_ms())
+    return find_longest_debt(tuple(limiters_of(session.client(client_id))), session.services.clock.monotonic_ms())
 
 
 async def wait_until_paid(session: PayingSession, client_id: str | None, limiters_of: LimitersOf) -> None:
@@ -67,7 +67,7 @@ async def wait_until_paid(session: PayingSession, client_id: str | None, limiter
             limiter.record_wait(debt_ms, now_ms)
             session.client(client_id).record_throttle(limiter, debt_ms, services.clock.now_ms())
         admitted = InlineWakeup(services.loop)
-        wait = queue_for(limiter, services.loop_clock).admit(admitted.wake, session.channel.turns)
+        wait = find_or_create_queue(limiter, services.loop_clock).admit(admitted.wake, session.channel.turns)
         try:
             await admitted
         finally:

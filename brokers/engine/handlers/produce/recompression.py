@@ -74,7 +74,7 @@ def _is_slow(records: memoryview, rules: BatchRules) -> bool:
     if codec != 0 and not declares_at_most(codec, block, DECOMPRESSED_AT_ONCE_BYTES_MAX):
         return True
     count = layout.record_count(records)
-    if rules.walk_all:
+    if rules.walks_all:
         return count > WALKED_AT_ONCE_RECORDS_MAX or _may_have_headers(codec, block, count)
     if count <= WALKED_RECORDS_MAX:
         return _may_have_headers(codec, block, count)

@@ -17,7 +17,7 @@ from brokers.engine.partitions.verification import OPEN
 from brokers.engine.protocol.fast_codec_produce import ProduceDecoder, ProduceFrame, ProduceTopic, decode_produce
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
 from brokers.engine.records.validation import DECOMPRESSED_AT_ONCE_BYTES_MAX, DecompressionBudget, Prechecked
-from brokers.engine.throttling.charging import Limiter, charge, in_debt
+from brokers.engine.throttling.charging import Limiter, charge, find_longest_debt
 from brokers.engine.throttling.waits import Mute
 
 # Index, error code, base offset, append time, log start offset, message. The codec takes plain tuples: a NamedTuple
@@ -101,7 +101,7 @@ class ProduceCharges:
         if accepted_bytes:
             self.session.accounting.totals.produce_bytes += accepted_bytes
             if client.accounting is not None:
-                client.accounting.traffic.produced(accepted_bytes, now_ms)
+                client.accounting.traffic.add_produced(accepted_bytes, now_ms)
         # A topic that stores records uncompressed may append far more bytes than were sent.
         more_bytes = accepted_bytes - self.size_bytes
         if more_bytes > 0:
@@ -213,7 +213,7 @@ class ProduceRequest(ProduceCharges):
         client = self.client()
         if not client.produce_limiters and client.charged_accounting is None:
             return None
-        return in_debt(self.limiters(client), self.session.services.clock.monotonic_ms())
+        return find_longest_debt(self.limiters(client), self.session.services.clock.monotonic_ms())
 
     def is_transactional(self) -> bool:
         return self.transactional_id is not None or bool(self.attributes & TRANSACTIONAL)

@@ -313,7 +313,7 @@ def _record_refusal(context: RequestContext, name: str, failure: ClusterError) -
     instance_id = context.view.instance_id
     assert instance_id is not None, "the cluster's own topics are not auto-created"
     services = context.services
-    if services.accounting.accountings.of(instance_id).refused_topics.record(
+    if services.accounting.accountings.get_or_create(instance_id).refused_topics.record(
         name, str(failure), services.clock.now_ms()
     ):
         log.info("topic_not_created", instance_id=instance_id, reason=str(failure))

@@ -1,7 +1,7 @@
 """Rewriting of a batch with only the records that the offset map retains (CMP-19, CMP-20, CMP-23, CMP-24). Pure.
 
-Offsets, sequences, producer, epoch and codec are preserved (REC-26). Where the base timestamp is preserved too, the
-kept records are copied byte for byte; only the delete horizon, which replaces it (REC-25), requires re-encoding them.
+Offsets, sequences, producer, epoch and codec are preserved (REC-26). Kept records are copied byte for byte, except
+where a delete horizon replaces the base timestamp (REC-25): then they are encoded again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class BatchRetention(NamedTuple):
 class Rewritten(NamedTuple):
     """Result of rewriting a batch: `data`, None if the batch is removed, and the numbers of kept and dropped records.
 
-    `keyless` counts the dropped records without a key. `largest_timestamp` is that of the header, even if no record is
-    left, because followers, recovery and Kafka index it too.
+    `keyless` counts the dropped records without a key. `largest_timestamp` is the maximum timestamp in the header,
+    which followers, recovery and Kafka index even if no record is left.
     """
 
     data: bytes | bytearray | memoryview | None
@@ -65,73 +65,73 @@ def rewrite(
     Raises `walk.Malformed`, `compression.Undecodable` or `compression.Oversized` for a batch that cannot be read.
     """
     if retention.drop_records:
-        return _without_records(header, retention.keep_empty, header.record_count, 0)
+        return _drop_records(header, retention.keep_empty, header.record_count, 0)
     if header.base_offset > offsets.latest_offset:
         return Rewritten(data, header.record_count, 0, 0, header.max_timestamp)
     if header.record_count == 0:
-        return _unchanged(data, header) if retention.keep_empty else _without_records(header, False, 0, 0)
+        return _keep_unchanged(data, header) if retention.keep_empty else _drop_records(header, False, 0, 0)
     block = records_block(data)
     records = read_fields(block, header.record_count)
     if header.is_control:
         if not retention.is_marker_obsolete or delete_horizon_of(header) is not None:
             return Rewritten(data, len(records), 0, 0, header.max_timestamp)
-        return _rebuilt(header, block, records, 0, _horizon(now_ms, delete_retention_ms))
-    kept, keyless, has_tombstones = _retained_records(records, header, offsets, now_ms)
+        return _rebuild(header, block, records, 0, _delete_horizon_ms(now_ms, delete_retention_ms))
+    kept, keyless, has_tombstones = _select_records(records, header, offsets, now_ms)
     dropped = len(records) - len(kept)
     if not kept:
-        return _without_records(header, retention.keep_empty, dropped, keyless)
+        return _drop_records(header, retention.keep_empty, dropped, keyless)
     needs_horizon = has_tombstones and delete_horizon_of(header) is None and header.last_offset <= offsets.latest_offset
     if not dropped and not needs_horizon:
         return Rewritten(data, len(kept), 0, 0, header.max_timestamp)
-    horizon = _horizon(now_ms, delete_retention_ms) if needs_horizon else None
-    return _rebuilt(header, block, kept, dropped, horizon)._replace(keyless=keyless)
+    horizon = _delete_horizon_ms(now_ms, delete_retention_ms) if needs_horizon else None
+    return _rebuild(header, block, kept, dropped, horizon)._replace(keyless=keyless)
 
 
-def _retained_records(
+def _select_records(
     records: list[Fields], header: BatchHeader, offsets: OffsetMap, now_ms: int
 ) -> tuple[list[Fields], int, bool]:
     """Returns (retained records, number of records without a key, whether tombstones are retained)."""
-    latest, get, base = offsets.latest_offset, offsets.get, header.base_offset
+    latest_offset, last_offset_of, base = offsets.latest_offset, offsets.get, header.base_offset
     horizon = delete_horizon_of(header)
-    tombstones_stay = horizon is None or now_ms < horizon
-    kept = []
+    keeps_tombstones = horizon is None or now_ms < horizon
+    kept_records = []
     keyless = 0
     has_tombstones = False
     for record in records:
         offset = base + record[0]
         key = record[5]
-        if offset <= latest:
+        if offset <= latest_offset:
             if key is None:
                 keyless += 1
                 continue
-            if offset < get(key) or not (record[6] or tombstones_stay):
+            if offset < last_offset_of(key) or not (record[6] or keeps_tombstones):
                 continue
         if not record[6]:
             has_tombstones = True
-        kept.append(record)
-    return kept, keyless, has_tombstones
+        kept_records.append(record)
+    return kept_records, keyless, has_tombstones
 
 
-def _unchanged(data: memoryview, header: BatchHeader) -> Rewritten:
+def _keep_unchanged(data: memoryview, header: BatchHeader) -> Rewritten:
     return Rewritten(data, 0, 0, 0, header.max_timestamp)
 
 
-def _without_records(header: BatchHeader, keep: bool, dropped: int, keyless: int) -> Rewritten:
-    """Returns the batch as removed or, with `keep`, reduced to its header (REC-26)."""
-    if not keep:
+def _drop_records(header: BatchHeader, keep_header: bool, dropped: int, keyless: int) -> Rewritten:
+    """Returns the batch as removed or, with `keep_header`, reduced to its header (REC-26)."""
+    if not keep_header:
         return Rewritten(None, 0, dropped, keyless, NO_TIMESTAMP)
     attributes = header.attributes & (layout.LOG_APPEND_TIME | layout.TRANSACTIONAL | layout.CONTROL)
     empty = _encode(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
     return Rewritten(empty, 0, dropped, keyless, header.max_timestamp)
 
 
-def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int, horizon: int | None) -> Rewritten:
+def _rebuild(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int, horizon: int | None) -> Rewritten:
     """Returns the batch with the `kept` records of `block` and the same codec, and with the delete `horizon` if it is
     given.
     """
     is_append_time = bool(header.attributes & layout.LOG_APPEND_TIME)
     base = header.base_timestamp
-    largest = header.max_timestamp if is_append_time else _largest(base, kept)
+    largest = header.max_timestamp if is_append_time else _largest_timestamp(base, kept)
     attributes = header.attributes
     if horizon is None:
         content = b"".join([block[record[2] : record[4]] for record in kept])
@@ -148,14 +148,14 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
     return Rewritten(batch, len(kept), dropped, 0, largest)
 
 
-def _largest(base: int, kept: list[Fields]) -> int:
-    least, greatest = base + min(record[1] for record in kept), base + max(record[1] for record in kept)
-    if least >= layout.LONG_MIN and greatest <= layout.LONG_MAX:
-        return greatest
+def _largest_timestamp(base: int, kept: list[Fields]) -> int:
+    earliest, latest = base + min(record[1] for record in kept), base + max(record[1] for record in kept)
+    if earliest >= layout.LONG_MIN and latest <= layout.LONG_MAX:
+        return latest
     return max(layout.wrap_to_int64(base + record[1]) for record in kept)
 
 
-def _horizon(now_ms: int, delete_retention_ms: int) -> int:
+def _delete_horizon_ms(now_ms: int, delete_retention_ms: int) -> int:
     """Returns the delete horizon in milliseconds, limited to the greatest timestamp for an unlimited retention."""
     return min(now_ms + delete_retention_ms, layout.LONG_MAX)
 

@@ -22,7 +22,7 @@ class Job(NamedTuple):
 
     `segments` are (base offset, bytes) of the closed segments below `end_offset`, in order. `producers` maps a live
     producer to (offset of its last data batch, or -1 if it wrote none; its epoch). `ahead` are the segments from
-    `end_offset` on, of which only transaction markers up to `committed_offset`, the high watermark, are read.
+    `end_offset` on, in which only transaction markers below `committed_offset`, the high watermark, are read.
     """
 
     directory: str
@@ -60,7 +60,7 @@ class Cleaned(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Event at the end of a run; `end_offset` is where the clean tail of the log ends from now on."""
+    """Event at the end of a run; `end_offset` is the end of the cleaned part of the log after the run."""
 
     end_offset: int
     bytes_before: int
@@ -102,7 +102,7 @@ _KINDS: dict[str, type[Cleaned] | type[Finished] | type[Failed]] = {
 }
 
 
-def job_from_json(text: str | bytes) -> Job:
+def parse_job(text: str | bytes) -> Job:
     fields: dict[str, Any] = json.loads(text)
     fields["segments"] = [(base, size) for base, size in fields["segments"]]
     fields["ahead"] = [(base, size) for base, size in fields["ahead"]]
@@ -114,7 +114,7 @@ def event_to_json(event: Event) -> str:
     return json.dumps({"event": type(event).__name__.lower(), **event._asdict()})
 
 
-def event_from_json(text: str | bytes) -> Event:
+def parse_event(text: str | bytes) -> Event:
     """Parses an event. Raises ValueError for a line that no cleaner process writes."""
     fields = json.loads(text)
     kind = _KINDS.get(fields.pop("event", ""))

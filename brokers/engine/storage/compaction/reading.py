@@ -19,7 +19,7 @@ def log_path(directory: str, base_offset: int) -> str:
 Batches = Generator[tuple[BatchHeader, memoryview], None, None]
 
 
-def batches(path: str, size_bytes: int, buffer_bytes: int, pacer: Pacer) -> Batches:
+def read_batches(path: str, size_bytes: int, buffer_bytes: int, pacer: Pacer) -> Batches:
     """Yields (header, bytes) of every batch in the first `size_bytes` of the file.
 
     Raises CleaningFailed at the first batch that is damaged or of an old format, and OSError.
@@ -30,21 +30,21 @@ def batches(path: str, size_bytes: int, buffer_bytes: int, pacer: Pacer) -> Batc
         chunk = memoryview(b"")
         chunk_at = 0
         while position < size_bytes:
-            at = position - chunk_at
-            if len(chunk) - at < layout.HEADER_BYTES:
-                chunk, chunk_at, at = _read(fd, path, position, buffer_bytes, size_bytes, pacer), position, 0
+            start = position - chunk_at
+            if len(chunk) - start < layout.HEADER_BYTES:
+                chunk, chunk_at, start = _read_chunk(fd, path, position, buffer_bytes, size_bytes, pacer), position, 0
             if len(chunk) < layout.HEADER_BYTES:
                 raise CleaningFailed(path, position, "the last batch is cut off")
-            header = layout.read_header(chunk, at)
+            header = layout.read_header(chunk, start)
             size = header.size_bytes
             if header.magic != layout.MAGIC:
                 raise CleaningFailed(path, position, f"message format {header.magic} is not compacted")
             if size < layout.HEADER_BYTES or position + size > size_bytes:
                 raise CleaningFailed(path, position, f"a batch claims {size} bytes")
-            if len(chunk) - at < size:
+            if len(chunk) - start < size:
                 read_bytes = max(buffer_bytes, size)
-                chunk, chunk_at, at = _read(fd, path, position, read_bytes, size_bytes, pacer), position, 0
-            data = chunk[at : at + size]
+                chunk, chunk_at, start = _read_chunk(fd, path, position, read_bytes, size_bytes, pacer), position, 0
+            data = chunk[start : start + size]
             if layout.checksum(data) != header.crc:
                 raise CleaningFailed(
                     path, position, f"the checksum of the batch at offset {header.base_offset} is wrong"
@@ -55,7 +55,7 @@ def batches(path: str, size_bytes: int, buffer_bytes: int, pacer: Pacer) -> Batc
         os.close(fd)
 
 
-def _read(fd: int, path: str, position: int, read_bytes: int, size_bytes: int, pacer: Pacer) -> memoryview:
+def _read_chunk(fd: int, path: str, position: int, read_bytes: int, size_bytes: int, pacer: Pacer) -> memoryview:
     read_bytes = min(read_bytes, size_bytes - position)
     pacer.spend(read_bytes)
     data = os.pread(fd, read_bytes, position)

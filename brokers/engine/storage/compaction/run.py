@@ -21,7 +21,7 @@ from brokers.engine.storage.compaction.filtering import BatchRetention, delete_h
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished, Job
 from brokers.engine.storage.compaction.offset_map import LiveOffsetFilter, OffsetMap
 from brokers.engine.storage.compaction.pacing import Pacer
-from brokers.engine.storage.compaction.reading import Batches, batches, log_path
+from brokers.engine.storage.compaction.reading import Batches, log_path, read_batches
 from brokers.engine.storage.compaction.selection import SourceSegment, group_segments
 from brokers.engine.storage.compaction.transactions import Markers, Outcomes
 from brokers.engine.storage.compaction.writing import CleanedSegment
@@ -42,31 +42,31 @@ class Run:
         self._outcomes = Outcomes()
         self._markers = Markers()
         # Aborted transactions listed in the index of the current segment, by the offset of the marker.
-        self._listed: dict[int, Aborted] = {}
+        self._aborted_by_marker: dict[int, Aborted] = {}
         self._live_offsets = LiveOffsetFilter(self._offsets, job.first_dirty)
         self._cpu_s_before = process_time()
-        self._kept = self._dropped = self._keyless = 0
+        self._kept_records = self._dropped_records = self._keyless_records = 0
 
     def run(self) -> None:
         """Runs the job. Raises CleaningFailed and OSError."""
         job = self._job
         end_offset = self._map_head()
         self._live_offsets = LiveOffsetFilter(self._offsets, job.first_dirty)
-        sources = self._sources(end_offset)
-        before = after = 0
+        sources = self._source_segments(end_offset)
+        bytes_before = bytes_after = 0
         for members in group_segments(sources, job.segment_bytes, job.index_bytes):
             cleaned = self._rewrite_group(members)
-            before += cleaned.bytes_before
-            after += cleaned.size_bytes
+            bytes_before += cleaned.bytes_before
+            bytes_after += cleaned.size_bytes
             self._report(cleaned)
         self._report(
             Finished(
                 end_offset,
-                before,
-                after,
-                self._kept,
-                self._dropped,
-                self._keyless,
+                bytes_before,
+                bytes_after,
+                self._kept_records,
+                self._dropped_records,
+                self._keyless_records,
                 self._offsets.entries,
                 self._pacer.total_bytes,
                 round(self._pacer.waited_s, 3),
@@ -76,16 +76,18 @@ class Run:
 
     def _batches(self, base_offset: int, size_bytes: int) -> Batches:
         path = log_path(self._job.directory, base_offset)
-        return batches(path, size_bytes, self._job.buffer_bytes, self._pacer)
+        return read_batches(path, size_bytes, self._job.buffer_bytes, self._pacer)
 
     # -- the head -----------------------------------------------------------------------------------------------------
 
     def _map_head(self) -> int:
         """Fills the offset map and returns the end offset of this run."""
         job = self._job
-        ends = [base for base, _ in job.segments[1:]] + [job.end_offset]
+        end_offsets = [base for base, _ in job.segments[1:]] + [job.end_offset]
         dirty = [
-            (base, size, end) for (base, size), end in zip(job.segments, ends, strict=True) if end > job.first_dirty
+            (base, size, end)
+            for (base, size), end in zip(job.segments, end_offsets, strict=True)
+            if end > job.first_dirty
         ]
         has_outcomes = False
         for base, size, end in dirty:
@@ -111,18 +113,18 @@ class Run:
         """Maps the keys of a batch; returns False if the map is full before the end of the batch."""
         if header.is_control or not header.record_count or self._outcomes.is_aborted(header):
             return True
-        put, first, first_dirty = self._offsets.put, header.base_offset, self._job.first_dirty
+        put, base, first_dirty = self._offsets.put, header.base_offset, self._job.first_dirty
         keyless = 0
         try:
             for delta, key in read_keys(records_block(data), header.record_count):
                 if key is None:
                     keyless += 1
-                elif first + delta >= first_dirty and not put(key, first + delta):
+                elif base + delta >= first_dirty and not put(key, base + delta):
                     return False
         except (Malformed, Undecodable, Oversized) as error:
-            raise self._unreadable(base_offset, header, error) from None
-        if first >= first_dirty:
-            self._keyless += keyless
+            raise self._unreadable_batch(base_offset, header, error) from None
+        if base >= first_dirty:
+            self._keyless_records += keyless
         return True
 
     def _collect_outcomes(self, dirty: Sequence[tuple[int, int]]) -> None:
@@ -131,7 +133,7 @@ class Run:
             with closing(self._batches(base, size)) as batch_stream:
                 for header, data in batch_stream:
                     if header.is_control or header.is_transactional:
-                        self._outcomes.add_batch(header, _marker_kind_of(header, data))
+                        self._outcomes.add_batch(header, _read_marker_kind(header, data))
         for base, size in self._job.ahead:
             if not self._outcomes.has_undecided:
                 return
@@ -139,21 +141,21 @@ class Run:
                 for header, data in batch_stream:
                     if header.base_offset >= self._job.committed_offset:
                         break
-                    self._outcomes.add_batch(header, _marker_kind_of(header, data), is_beyond_head=True)
+                    self._outcomes.add_batch(header, _read_marker_kind(header, data), is_beyond_head=True)
         if self._outcomes.has_undecided:
             directory = self._job.directory
             raise CleaningFailed(directory, 0, "a transaction below the last stable offset has no end")
 
     # -- rewriting ----------------------------------------------------------------------------------------------------
 
-    def _sources(self, end_offset: int) -> list[SourceSegment]:
+    def _source_segments(self, end_offset: int) -> list[SourceSegment]:
         job = self._job
-        ends = [base for base, _ in job.segments[1:]] + [job.end_offset]
+        end_offsets = [base for base, _ in job.segments[1:]] + [job.end_offset]
         sources = []
-        for (base, size), next_base in zip(job.segments, ends, strict=True):
+        for (base, size), next_base in zip(job.segments, end_offsets, strict=True):
             if base < end_offset:
                 stem = f"{job.directory}/{base_name(base)}"
-                index, time_index = _size_of(stem + INDEX_SUFFIX), _size_of(stem + TIME_INDEX_SUFFIX)
+                index, time_index = _file_bytes(stem + INDEX_SUFFIX), _file_bytes(stem + TIME_INDEX_SUFFIX)
                 sources.append(SourceSegment(base, next_base, size, index, time_index))
         return sources
 
@@ -163,7 +165,7 @@ class Run:
         target = CleanedSegment(job.directory, base_offset, job.index_interval_bytes, job.buffer_bytes, self._pacer)
         try:
             for source in members:
-                self._listed = _read_aborted_index(job.directory, source.base_offset)
+                self._aborted_by_marker = _read_aborted_index(job.directory, source.base_offset)
                 with closing(self._batches(source.base_offset, source.size_bytes)) as batch_stream:
                     for header, data in batch_stream:
                         self._rewrite_batch(source.base_offset, header, data, target)
@@ -183,7 +185,7 @@ class Run:
 
     def _rewrite_batch(self, base_offset: int, header: BatchHeader, data: memoryview, target: CleanedSegment) -> None:
         job = self._job
-        retention = self._retention(header)
+        retention = self._decide_retention(header)
         try:
             rewritten = rewrite(
                 data,
@@ -194,44 +196,48 @@ class Run:
                 delete_retention_ms=job.delete_retention_ms,
             )
         except (Malformed, Undecodable, Oversized) as error:
-            raise self._unreadable(base_offset, header, error) from None
-        self._kept += rewritten.kept
-        self._dropped += rewritten.dropped
+            raise self._unreadable_batch(base_offset, header, error) from None
+        self._kept_records += rewritten.kept
+        self._dropped_records += rewritten.dropped
         if header.base_offset < job.first_dirty:  # batches of the head were counted when they were mapped
-            self._keyless += rewritten.keyless
+            self._keyless_records += rewritten.keyless
         if rewritten.data is not None:
             target.add(rewritten.data, header.last_offset, rewritten.largest_timestamp)
-            aborted = self._listed.get(header.last_offset)
+            aborted = self._aborted_by_marker.get(header.last_offset)
             if aborted is not None and not retention.is_marker_obsolete:
                 # The source still had data of this transaction, which a reader may be reading (CMP-22).
                 target.add_aborted(aborted)
 
-    def _retention(self, header: BatchHeader) -> BatchRetention:
+    def _decide_retention(self, header: BatchHeader) -> BatchRetention:
         is_obsolete = self._markers.process(header)
         if header.is_control:
             horizon = delete_horizon_of(header)
-            drop = is_obsolete and (not header.record_count or (horizon is not None and horizon <= self._job.now_ms))
+            drop_records = is_obsolete and (
+                not header.record_count or (horizon is not None and horizon <= self._job.now_ms)
+            )
         else:
-            is_live = not header.record_count or self._live_offsets.any_of(header.base_offset, header.last_offset)
-            drop = not is_live or self._outcomes.is_aborted(header)
-        return BatchRetention(drop, self._is_last_of_producer(header), is_obsolete)
+            is_live = not header.record_count or self._live_offsets.may_have_live(
+                header.base_offset, header.last_offset
+            )
+            drop_records = not is_live or self._outcomes.is_aborted(header)
+        return BatchRetention(drop_records, self._is_last_of_producer(header), is_obsolete)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """True if the batch carries the last sequence of a live producer (CMP-23)."""
-        last = self._job.producers.get(header.producer_id)
-        if header.producer_id < 0 or last is None:
+        last_batch = self._job.producers.get(header.producer_id)
+        if header.producer_id < 0 or last_batch is None:
             return False
-        offset, epoch = last
+        offset, epoch = last_batch
         if offset >= 0:
             return header.last_offset == offset
         return header.is_control and header.producer_epoch == epoch
 
-    def _unreadable(self, base_offset: int, header: BatchHeader, error: Exception) -> CleaningFailed:
+    def _unreadable_batch(self, base_offset: int, header: BatchHeader, error: Exception) -> CleaningFailed:
         path = log_path(self._job.directory, base_offset)
         return CleaningFailed(path, 0, f"the batch at offset {header.base_offset} cannot be read: {error}")
 
 
-def _marker_kind_of(header: BatchHeader, data: memoryview) -> int | None:
+def _read_marker_kind(header: BatchHeader, data: memoryview) -> int | None:
     """Returns the marker type of a control batch that still has its record, else None."""
     if not header.is_control or not header.record_count:
         return None
@@ -244,10 +250,10 @@ def _marker_kind_of(header: BatchHeader, data: memoryview) -> int | None:
 
 def _read_aborted_index(directory: str, base_offset: int) -> dict[int, Aborted]:
     path = f"{directory}/{base_name(base_offset)}{TRANSACTION_INDEX_SUFFIX}"
-    index = AbortedIndex(path, Path(directory).parent, base_offset, fresh=False)
+    index = AbortedIndex(path, Path(directory).parent, base_offset, is_new=False)
     entries = [index.entry(number) for number in range(len(index))]
     return {entry.marker_offset: entry for entry in entries}
 
 
-def _size_of(path: str) -> int:
+def _file_bytes(path: str) -> int:
     return os.stat(path).st_size if os.path.exists(path) else 0  # noqa: PTH110, PTH116

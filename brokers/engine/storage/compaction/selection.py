@@ -1,5 +1,5 @@
 """Selection of the next log to clean, and of the range to clean (CMP-10 to CMP-14); grouping of adjacent segments that
-are merged, of which no result exceeds the size of a segment (CMP-19). Pure: facts in, a choice out.
+are merged into segments of at most the configured size (CMP-19). Pure: facts in, a choice out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CleanableRange(NamedTuple):
     first_uncleanable: int
     clean_bytes: int
     cleanable_bytes: int
-    overdue: bool
+    is_overdue: bool
 
     @property
     def ratio(self) -> float:
@@ -39,9 +39,9 @@ class CleanableRange(NamedTuple):
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
-    def eligible(self, rules: CompactionRules) -> bool:
+    def is_eligible(self, rules: CompactionRules) -> bool:
         """True if the log is dirty enough, or overdue for compaction (CMP-13)."""
-        return self.cleanable_bytes > 0 and (self.overdue or self.ratio > rules.dirty_ratio_min)
+        return self.cleanable_bytes > 0 and (self.is_overdue or self.ratio > rules.dirty_ratio_min)
 
 
 def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> tuple[int, bool]:
@@ -66,25 +66,25 @@ def measure(
     `stable_offset` is the end of the records that are committed, belong to decided transactions and are on disk.
     """
     limit = min(stable_offset, segments[-1].base_offset)
-    closed = segments[:-1]
-    first = _segment_containing(segments, first_dirty)
-    dirty = [segment for segment in closed[first:] if segment.base_offset < limit]
+    closed_segments = segments[:-1]
+    first_number = _segment_containing(segments, first_dirty)
+    dirty_segments = [segment for segment in closed_segments[first_number:] if segment.base_offset < limit]
     if rules.lag_ms_min > 0:
-        for segment in dirty:
+        for segment in dirty_segments:
             if segment.largest_timestamp_ms() > now_ms - rules.lag_ms_min:
                 limit = min(limit, segment.base_offset)
                 break
     # Only whole segments are cleaned: a segment that reaches past the limit is left to a later run.
-    ends = [segment.base_offset for segment in segments[1:]]
-    end = max((at for at in ends if at <= limit), default=segments[0].base_offset)
-    cleanable = [segment for segment in dirty if segment.base_offset < end]
-    overdue = rules.lag_ms_max < LONG_MAX and _overdue(cleanable, now_ms - rules.lag_ms_max)
+    segment_ends = [segment.base_offset for segment in segments[1:]]
+    end = max((segment_end for segment_end in segment_ends if segment_end <= limit), default=segments[0].base_offset)
+    cleanable_segments = [segment for segment in dirty_segments if segment.base_offset < end]
+    is_overdue = rules.lag_ms_max < LONG_MAX and _are_overdue(cleanable_segments, now_ms - rules.lag_ms_max)
     return CleanableRange(
         first_dirty,
         max(end, first_dirty),
-        sum(segment.size_bytes for segment in closed[:first]),
-        sum(segment.size_bytes for segment in cleanable) if end > first_dirty else 0,
-        overdue,
+        sum(segment.size_bytes for segment in closed_segments[:first_number]),
+        sum(segment.size_bytes for segment in cleanable_segments) if end > first_dirty else 0,
+        is_overdue,
     )
 
 
@@ -93,19 +93,19 @@ def _segment_containing(segments: Sequence[CompactionFacts], offset: int) -> int
     return max(sum(1 for segment in segments if segment.base_offset <= offset) - 1, 0)
 
 
-def _overdue(dirty: Sequence[CompactionFacts], before_ms: int) -> bool:
+def _are_overdue(dirty_segments: Sequence[CompactionFacts], before_ms: int) -> bool:
     """True if any of the segments began before that time; producers' timestamps need not increase and may lie in the
     future.
     """
-    return any(segment.size_bytes and 0 <= segment.first_timestamp_ms() < before_ms for segment in dirty)
+    return any(segment.size_bytes and 0 <= segment.first_timestamp_ms() < before_ms for segment in dirty_segments)
 
 
-def dirtiest(
+def find_dirtiest(
     candidates: Iterable[tuple[Key, CleanableRange, CompactionRules]],
 ) -> tuple[Key, CleanableRange, CompactionRules] | None:
     """Returns the eligible log with the greatest dirty share, None if there is none (CMP-13)."""
-    eligible = [candidate for candidate in candidates if candidate[1].eligible(candidate[2])]
-    return max(eligible, key=lambda candidate: candidate[1].ratio, default=None)
+    eligible_logs = [candidate for candidate in candidates if candidate[1].is_eligible(candidate[2])]
+    return max(eligible_logs, key=lambda candidate: candidate[1].ratio, default=None)
 
 
 class SourceSegment(NamedTuple):
@@ -119,8 +119,8 @@ class SourceSegment(NamedTuple):
 
 
 def group_segments(sources: Sequence[SourceSegment], segment_bytes: int, index_bytes: int) -> list[list[SourceSegment]]:
-    """Returns groups of adjacent segments that together are within the limits of one segment; a segment that exceeds
-    them alone is a group of its own.
+    """Returns groups of adjacent segments that fit together into one segment; a segment that exceeds the limits alone
+    forms its own group.
     """
     groups: list[list[SourceSegment]] = []
     for source in sources:

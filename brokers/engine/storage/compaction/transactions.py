@@ -23,16 +23,16 @@ class AbortedSpan(NamedTuple):
 class Outcomes:
     """Outcomes of transactions, from every batch of the head, and of later ones until no transaction is open."""
 
-    __slots__ = ("_aborted", "_open")
+    __slots__ = ("_aborted_by_producer", "_first_offset_by_producer")
 
     def __init__(self) -> None:
-        self._open: dict[int, int] = {}
-        self._aborted: dict[int, list[AbortedSpan]] = {}
+        self._first_offset_by_producer: dict[int, int] = {}
+        self._aborted_by_producer: dict[int, list[AbortedSpan]] = {}
 
     @property
     def has_undecided(self) -> bool:
         """True if a transaction has begun whose marker has not been added yet."""
-        return bool(self._open)
+        return bool(self._first_offset_by_producer)
 
     def add_batch(self, header: BatchHeader, marker: int | None, *, is_beyond_head: bool = False) -> None:
         """Adds a batch; `marker` is the type of a control batch.
@@ -41,36 +41,36 @@ class Outcomes:
         """
         producer = header.producer_id
         if header.is_control:
-            first = self._open.pop(producer, None)
-            if marker == ABORT and first is not None:
-                self._aborted.setdefault(producer, []).append(AbortedSpan(first, header.base_offset))
+            first_offset = self._first_offset_by_producer.pop(producer, None)
+            if marker == ABORT and first_offset is not None:
+                self._aborted_by_producer.setdefault(producer, []).append(AbortedSpan(first_offset, header.base_offset))
         elif header.is_transactional and not is_beyond_head:
-            self._open.setdefault(producer, header.base_offset)
+            self._first_offset_by_producer.setdefault(producer, header.base_offset)
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """True if the data batch belongs to an aborted transaction."""
-        transactions = self._aborted.get(header.producer_id)
+        transactions = self._aborted_by_producer.get(header.producer_id)
         if transactions is None or not header.is_transactional or header.is_control:
             return False
-        at = bisect_left(transactions, header.last_offset, key=lambda aborted: aborted.marker_offset)
-        return at < len(transactions) and transactions[at].first_offset <= header.base_offset
+        number = bisect_left(transactions, header.last_offset, key=lambda aborted: aborted.marker_offset)
+        return number < len(transactions) and transactions[number].first_offset <= header.base_offset
 
 
 class Markers:
     """Determines which end markers still have data, from every batch of the rewritten segments in order."""
 
-    __slots__ = ("_with_data",)
+    __slots__ = ("_producers_with_data",)
 
     def __init__(self) -> None:
-        self._with_data: set[int] = set()
+        self._producers_with_data: set[int] = set()
 
     def process(self, header: BatchHeader) -> bool:
         """Processes the next batch. Returns True for a control batch whose transaction has no data left."""
         if header.is_control:
-            if header.record_count and header.producer_id in self._with_data:
-                self._with_data.remove(header.producer_id)
+            if header.record_count and header.producer_id in self._producers_with_data:
+                self._producers_with_data.remove(header.producer_id)
                 return False
             return True
         if header.is_transactional:
-            self._with_data.add(header.producer_id)
+            self._producers_with_data.add(header.producer_id)
         return False

@@ -37,11 +37,11 @@ TRANSIENT_ERRORS = frozenset(
 
 def main() -> int:
     install_compiled_modules()
-    from brokers.engine.storage.compaction.job import job_from_json
+    from brokers.engine.storage.compaction.job import parse_job
 
     lower_priority()
     for line in sys.stdin:
-        work(job_from_json(line))
+        run_job(parse_job(line))
     return 0
 
 
@@ -49,7 +49,7 @@ def lower_priority() -> None:
     """Lowers the priority, so that the process uses only idle CPU time.
 
     Niceness applies only within one session where the scheduler weighs sessions against each other (autogroup, the
-    default of most kernels). So the process gets its own session, and that session the niceness.
+    default of most kernels). So the process starts its own session, and the niceness is set for that session.
     """
     os.nice(NICENESS)
     with contextlib.suppress(OSError):  # the file does not exist on every kernel
@@ -61,7 +61,7 @@ def lower_priority() -> None:
             os.close(group)
 
 
-def work(job: object) -> None:
+def run_job(job: object) -> None:
     """Runs one job and reports its events."""
     from brokers.engine.storage.compaction.job import CleaningFailed, Event, Failed, Fault, Job, event_to_json
     from brokers.engine.storage.compaction.pacing import Pacer

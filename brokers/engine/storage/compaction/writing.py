@@ -18,9 +18,9 @@ from brokers.engine.storage.segment import (
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-# Files of every rewritten segment, and the one that only a segment with aborted transactions has.
-PARTS: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-ABORTED_PART: Final = TRANSACTION_INDEX_SUFFIX
+# Suffixes of the files of every rewritten segment, and of the file that only a segment with aborted transactions has.
+REQUIRED_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+ABORTED_SUFFIX: Final = TRANSACTION_INDEX_SUFFIX
 
 
 class CleanedSegment:
@@ -29,10 +29,10 @@ class CleanedSegment:
     __slots__ = (
         "_buffer",
         "_buffer_bytes",
+        "_bytes_since_entry",
         "_fd",
         "_interval_bytes",
         "_pacer",
-        "_since_entry",
         "aborted",
         "indexed_timestamp",
         "max_timestamp",
@@ -47,9 +47,9 @@ class CleanedSegment:
         stem = f"{directory}/{base_name(base_offset)}"
         root = Path(directory).parent
         self.path = stem + LOG_SUFFIX + CLEANED_SUFFIX
-        self.offset_index = OffsetIndex(stem + INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
-        self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
-        self.aborted = AbortedIndex(stem + ABORTED_PART + CLEANED_SUFFIX, root, base_offset, fresh=True)
+        self.offset_index = OffsetIndex(stem + INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, is_new=True)
+        self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, is_new=True)
+        self.aborted = AbortedIndex(stem + ABORTED_SUFFIX + CLEANED_SUFFIX, root, base_offset, is_new=True)
         self.size_bytes = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
@@ -57,7 +57,7 @@ class CleanedSegment:
         self._interval_bytes = interval_bytes
         self._buffer_bytes = buffer_bytes
         self._pacer = pacer
-        self._since_entry = 0
+        self._bytes_since_entry = 0
         self._buffer = bytearray()
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
@@ -65,19 +65,19 @@ class CleanedSegment:
         """Appends one batch and adds index entries as for any append (LOG-9)."""
         if largest_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = largest_timestamp, last_offset
-        if self._since_entry > self._interval_bytes:
+        if self._bytes_since_entry > self._interval_bytes:
             self.offset_index.add(last_offset, self.size_bytes)
             if self.max_timestamp > self.indexed_timestamp:
                 self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
                 self.indexed_timestamp = self.max_timestamp
-            self._since_entry = 0
-        self._since_entry += len(data)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += len(data)
         self.size_bytes += len(data)
         self._buffer += data
         if len(self._buffer) >= self._buffer_bytes:
             self._write()
 
-    def add_rest(self, data: bytes) -> None:
+    def add_trailing_bytes(self, data: bytes) -> None:
         """Appends bytes that are no batch, behind all batches; no index names them."""
         self.size_bytes += len(data)
         self._buffer += data
@@ -96,7 +96,7 @@ class CleanedSegment:
         self._buffer = bytearray()
 
     def finish(self, modified_ns: int) -> None:
-        """Makes everything durable and sets the modification time to that of the last source."""
+        """Makes the files durable and sets the modification time to that of the last source segment."""
         self._write()
         os.fsync(self._fd)
         self.close()

@@ -54,5 +54,5 @@ async def test_a_client_of_a_tenant_is_held_to_the_default_and_its_own_quota_goe
 
         assert held.throttle_time_ms > 10_000
         assert free.throttle_time_ms == 0
-        (entry,) = broker.broker.accountings.of(INSTANCE).ledger.as_json(0)
+        (entry,) = broker.broker.accountings.get_or_create(INSTANCE).ledger.as_json(0)
         assert (entry["rule"]["level"], entry["client_id"]) == (None, "first")

@@ -53,13 +53,13 @@ def announced_bytes_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def owners_have_no_floor(patch: pytest.MonkeyPatch) -> None:
-    fits = FrameBuffers._fits
+    fits = FrameBuffers._is_within_limits
 
     def without_floor(buffers: FrameBuffers, *arguments: Any) -> bool:
         buffers._owner_bytes_min = 0
         return fits(buffers, *arguments)
 
-    patch.setattr(FrameBuffers, "_fits", without_floor)
+    patch.setattr(FrameBuffers, "_is_within_limits", without_floor)
 
 
 def instances_are_their_own_tenants(patch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def services() -> Any:
 
 
 def share(services: Any) -> float | None:
-    limiter = services.accounting.accountings.of(MINE).shares.produce
+    limiter = services.accounting.accountings.get_or_create(MINE).shares.produce
     return None if limiter is None else limiter.limit_per_s
 
 
@@ -101,14 +101,14 @@ def in_zones(shown: ClusterImage, **zones: str) -> ClusterImage:
 
 
 def consumed(services: Any) -> float:
-    limiter = services.accounting.accountings.of(MINE).shares.consume
+    limiter = services.accounting.accountings.get_or_create(MINE).shares.consume
     return float(limiter.limit_per_s)
 
 
 def test_consumers_that_may_read_from_followers_have_a_part_at_each_replica(services: Any) -> None:
     bandwidth = Bandwidth(services)
     bandwidth.on_image(ClusterImage("test"), in_zones(image(2, 2, 3), b1="a", b2="b", b3="b"))
-    shares = services.accounting.accountings.of(MINE).shares
+    shares = services.accounting.accountings.get_or_create(MINE).shares
     assert shares.reads_followers
     assert consumed(services) == 20_000_000
     assert share(services) == 20_000_000, "as one more of those that lead"
@@ -122,7 +122,7 @@ def test_where_all_brokers_are_in_one_zone_or_none_consumers_have_the_parts_of_l
     for shown in (image(1, 1, 1, 2), in_zones(image(1, 1, 1, 2), b1="a", b2="a", b3="a")):
         bandwidth = Bandwidth(services)
         bandwidth.on_image(ClusterImage("test"), shown)
-        assert not services.accounting.accountings.of(MINE).shares.reads_followers
+        assert not services.accounting.accountings.get_or_create(MINE).shares.reads_followers
         assert consumed(services) == 45_000_000
         assert bandwidth.layout(MINE, CONSUME) is bandwidth.layout(MINE, PRODUCE)
 
@@ -131,15 +131,15 @@ def test_the_last_other_zone_that_goes_takes_the_followers_with_it(services: Any
     bandwidth = Bandwidth(services)
     before = in_zones(image(1, 2, 3), b1="a", b2="a", b3="b")
     bandwidth.on_image(ClusterImage("test"), before)
-    assert services.accounting.accountings.of(MINE).shares.reads_followers
+    assert services.accounting.accountings.get_or_create(MINE).shares.reads_followers
     bandwidth.on_image(
         before, before.with_changes(ImageDelta(brokers={1: broker(1, rack="a"), 2: broker(2, rack="a")}))
     )
-    assert not services.accounting.accountings.of(MINE).shares.reads_followers
+    assert not services.accounting.accountings.get_or_create(MINE).shares.reads_followers
     assert consumed(services) == 30_000_000
 
 
 def test_a_selector_of_leaders_leaves_all_to_the_leaders(services: Any) -> None:
     bandwidth = Bandwidth(services, selects_by_rack=False)
     bandwidth.on_image(ClusterImage("test"), in_zones(image(1, 2, 3), b1="a", b2="b", b3="c"))
-    assert not services.accounting.accountings.of(MINE).shares.reads_followers
+    assert not services.accounting.accountings.get_or_create(MINE).shares.reads_followers

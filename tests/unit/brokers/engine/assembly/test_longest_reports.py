@@ -56,7 +56,7 @@ def connected(number: int, name: str) -> Connection:
     session.software = ("x" * 64, "1" * 64)
     connection.number, connection.started_s, connection.peer_host = number, 0.0, "2001:db8::1"
     connection.inbound = InboundFrames(UnreadBytes(), BUFFERS, INSTANCE)
-    connection.inbound.frames = number
+    connection.inbound.frame_count = number
     connection.session = session
     return connection
 

@@ -25,7 +25,7 @@ async def directory(tmp_path: Path) -> Path:
     kept = MmapCounters(data)
     kept.open(NOW_MS)
     kept.store_broker_epoch(EPOCH)
-    usage = AccountingRegistry(numbers_for=kept.numbers_for).of("ins-x").usage
+    usage = AccountingRegistry(allocate_numbers=kept.allocate_numbers).get_or_create("ins-x").usage
     for client in ("a", "b"):
         usage.counter("orders", "User:a", client, "produce").add(10)
     return directory

@@ -27,11 +27,11 @@ def opened(directory: Path, epoch: int = EPOCH) -> tuple[MmapCounters, Accountin
     unreported = kept.open(NOW_MS)
     result = [event for item in unreported for event in item.events(BROKER, NOW_MS + 60_000)]
     kept.store_broker_epoch(epoch)
-    return kept, AccountingRegistry(numbers_for=kept.numbers_for), result
+    return kept, AccountingRegistry(allocate_numbers=kept.allocate_numbers), result
 
 
 def count(accountings: AccountingRegistry, client: str, size: int) -> None:
-    accountings.of("ins-x").usage.counter("orders", "User:a", client, "produce").add(size)
+    accountings.get_or_create("ins-x").usage.counter("orders", "User:a", client, "produce").add(size)
 
 
 def say(kept: MmapCounters, accountings: AccountingRegistry, sequence: int) -> None:
@@ -155,10 +155,10 @@ def test_a_full_disk_costs_the_memory_and_not_the_counting(tmp_path: Path, monke
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     _, accountings, _ = opened(tmp_path)
     count(accountings, "a", 5)
-    assert accountings.of("ins-x").usage.counter("orders", "User:a", "a", "produce").bytes == 5
+    assert accountings.get_or_create("ins-x").usage.counter("orders", "User:a", "a", "produce").bytes == 5
 
 
 def test_a_directory_that_is_not_there_costs_the_memory_and_not_the_counting(tmp_path: Path) -> None:
     _, accountings, _ = opened(tmp_path / "gone")
     count(accountings, "a", 5)
-    assert accountings.of("ins-x").usage.counter("orders", "User:a", "a", "produce").bytes == 5
+    assert accountings.get_or_create("ins-x").usage.counter("orders", "User:a", "a", "produce").bytes == 5

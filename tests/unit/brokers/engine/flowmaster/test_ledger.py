@@ -167,7 +167,7 @@ def test_an_outdated_report_is_ignored() -> None:
 
 
 def test_a_share_with_another_basis_is_not_answered() -> None:
-    ledger, layout = FlowLedger(0), Layout.of(THREE, None, "adaptive")
+    ledger, layout = FlowLedger(0), Layout.from_leaders(THREE, None, "adaptive")
     ledger.begin_report(1, 1, 1, 0)
     line = ReportedFlow(layout.basis(20) + 1, 20, 7, 7, 70)
     assert ledger.handle_report(1, ("ins-aaaaaaaa", 0, ""), line, layout, 0) is None
@@ -175,7 +175,7 @@ def test_a_share_with_another_basis_is_not_answered() -> None:
 
 
 def test_invented_clients_of_an_instance_use_only_its_own_capacity() -> None:
-    ledger, layout = FlowLedger(0), Layout.of(THREE, None, "adaptive")
+    ledger, layout = FlowLedger(0), Layout.from_leaders(THREE, None, "adaptive")
     ledger.begin_report(1, 1, 1, 0)
     line = ReportedFlow(layout.basis(9_000), 9_000, 3_000, 3_000, 9_000)
     given = [

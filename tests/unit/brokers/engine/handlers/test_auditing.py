@@ -443,7 +443,7 @@ async def test_ten_thousand_rules_are_one_bounded_event(house: House, recorder: 
 
 
 async def test_events_are_records_of_the_audit_topic_and_paid_for(house: House, recorder: Recorder) -> None:
-    accounting = house.broker.broker.accountings.of(MINE)
+    accounting = house.broker.broker.accountings.get_or_create(MINE)
     charged: list[int] = []
     real = accounting.shares.charge_state
 

@@ -306,7 +306,7 @@ async def test_an_operator_sees_what_a_broker_was_started_with_to_read_only(hous
 
 async def records_of_a_report(house: House, client: WireClient, count: int) -> list[bytes]:
     """The records of one more report of two counters."""
-    usage = house.broker.broker.accountings.of(MINE).usage
+    usage = house.broker.broker.accountings.get_or_create(MINE).usage
     for client_id in ("a", "b"):
         usage.counter("orders", "app", client_id, "produce").add(count)
     before = values((await fetch(client, USAGE_TOPIC)).records)

@@ -123,7 +123,7 @@ async def test_a_topic_that_cannot_be_made_is_answered_with_a_code_that_clients_
     refused = (await metadata_of(house.mine, "auto", auto_create=True)).topics[0]
     assert (refused.error_code, refused.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, "auto")
 
-    sent = house.broker.broker.services.accounting.accountings.of(MINE).refused_topics.as_json(
+    sent = house.broker.broker.services.accounting.accountings.get_or_create(MINE).refused_topics.as_json(
         house.broker.broker.clock.now_ms()
     )
     reason = "The instance may have 4 partitions and has 2; 3 more do not fit."

@@ -69,7 +69,7 @@ async def test_a_follower_refuses_a_reader_whose_right_goes_while_it_waits(zones
     assert values((await fetch(alice, TOPIC, rack="west")).records) == [b"a"]
     request = fetch_request(TOPIC, 1, rack="west", max_wait_ms=30_000)
     waiting = asyncio.create_task(alice.call(ApiKey.FETCH, 12, request))
-    await zones.trio.until(lambda: len(zones.replica(2).waits) == 1)
+    await zones.trio.until(lambda: len(zones.replica(2).delayed_operations) == 1)
 
     right = acl("User:alice", AclOperation.READ, ResourceType.TOPIC, TOPIC, permission=Permission.DENY)
     assert await create_acls(owner, right) == [0]
@@ -95,9 +95,9 @@ async def test_a_follower_delays_a_reader_over_a_limit_and_says_why(zones: Zones
 
     assert delayed.throttle_time_ms > 1_000
     assert delayed.responses == []
-    (entry,) = zones.services(2).accounting.accountings.of(MINE).ledger.as_json(0)
+    (entry,) = zones.services(2).accounting.accountings.get_or_create(MINE).ledger.as_json(0)
     assert entry["rule"]["quota"] == "consumer_byte_rate"
-    assert not zones.services(1).accounting.accountings.of(MINE).ledger.as_json(0)
+    assert not zones.services(1).accounting.accountings.get_or_create(MINE).ledger.as_json(0)
 
 
 async def test_a_client_that_names_every_partition_is_sent_away_in_turns_and_leaves_nothing(zones: Zones) -> None:

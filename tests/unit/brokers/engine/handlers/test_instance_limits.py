@@ -43,7 +43,7 @@ async def set_many(house: House, names: list[str]) -> list[Any]:
 
 
 def slow_down(house: House) -> None:
-    accounting = house.broker.broker.accountings.of(MINE)
+    accounting = house.broker.broker.accountings.get_or_create(MINE)
     accounting.change_rate = ChangeRate(**SLOW)
     accounting.change_rate.charge(1, house.broker.broker.clock.monotonic_ms())
 
@@ -146,7 +146,7 @@ async def test_only_checking_costs_nothing(house: House) -> None:
 
 
 async def test_the_answer_says_how_long_the_next_change_has_to_wait(house: House) -> None:
-    accounting = house.broker.broker.accountings.of(MINE)
+    accounting = house.broker.broker.accountings.get_or_create(MINE)
     accounting.change_rate = ChangeRate(per_s=1, burst=1)
 
     request = CreateTopicsRequest(topics=[wanted("orders", 21)])

@@ -160,7 +160,7 @@ async def test_a_broken_disk_is_shown_in_status_readiness_and_metrics(house: Hou
 async def test_the_broker_stops_when_the_last_disk_is_gone(house: House) -> None:
     broker = house.broker.broker
     for root in broker.config.data_dirs:
-        broker.table.directory_failed(StorageFailed(root, OSError(5, "input/output error")))
+        broker.table.on_directory_failure(StorageFailed(root, OSError(5, "input/output error")))
 
     broker.log_maintenance.maintain()
 

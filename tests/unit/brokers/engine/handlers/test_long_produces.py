@@ -73,7 +73,7 @@ async def test_a_client_that_goes_in_the_middle_pays_for_its_request(house: Hous
     await house.broker.until(lambda: buffers.rented_bytes)
     await house.mine.close()
     await house.broker.until(lambda: not buffers.rented_bytes)
-    limiter = house.broker.broker.accountings.of(MINE).shares.produce
+    limiter = house.broker.broker.accountings.get_or_create(MINE).shares.produce
     assert limiter is not None
     assert limiter.debt_ms(house.broker.broker.clock.monotonic_ms()) > 1_000
 

@@ -200,14 +200,14 @@ async def test_a_long_fetch_is_answered_when_there_is_something_to_read(house: H
     request = fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000)
     writer = await house.broker.client(house.my_port)
     await house.mine.send(ApiKey.FETCH, 12, request)
-    await house.broker.until(lambda: watched.waits)
+    await house.broker.until(lambda: watched.delayed_operations)
 
     assert (await produce(writer, "orders", batch(b"new"), partition=3)).error_code == 0
 
     answer = await house.mine.receive(ApiKey.FETCH, 12)
     read = [(line.partition_index, *values(line.records)) for line in answer.responses[0].partitions if line.records]
     assert read == [(3, b"new")]
-    assert not watched.waits
+    assert not watched.delayed_operations
 
 
 async def test_a_long_fetch_is_answered_when_its_time_is_over(house: House) -> None:
@@ -274,7 +274,7 @@ async def test_a_long_fetch_does_not_wait_while_too_many_of_its_instance_do(
     request = fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000)
     first = await house.broker.client(house.my_port)
     await first.send(ApiKey.FETCH, version, request)
-    await house.broker.until(lambda: watched.waits)
+    await house.broker.until(lambda: watched.delayed_operations)
     (delayed_bytes,) = limiter._delayed_bytes.values()
     monkeypatch.setattr(limiter, "_delayed_bytes_max", 2 * delayed_bytes - 1)
 
@@ -335,7 +335,7 @@ async def test_a_long_fetch_that_waited_is_read_and_encoded_with_a_permit(house:
     limiter = house.broker.broker.services.accounting.decode_memory
     writer = await house.broker.client(house.my_port)
     await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000))
-    await house.broker.until(lambda: watched.waits)
+    await house.broker.until(lambda: watched.delayed_operations)
     assert not limiter._used_bytes, "others may be decoded"
     permit = await limiter.acquire(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
 
@@ -352,18 +352,18 @@ async def test_a_long_fetch_that_waits_ends_with_its_connection(house: House) ->
     partitions, watched = await a_wide_topic(house)
     client = await house.broker.client(house.my_port)
     await client.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000))
-    await house.broker.until(lambda: watched.waits)
+    await house.broker.until(lambda: watched.delayed_operations)
 
     await client.close()
 
-    await house.broker.until(lambda: not watched.waits)
+    await house.broker.until(lambda: not watched.delayed_operations)
 
 
 async def test_a_partition_closed_between_two_turns_is_not_read(house: House) -> None:
     partitions, watched = await a_wide_topic(house)
     owner = await house.broker.internal_client(MINE)
     await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000))
-    await house.broker.until(lambda: watched.waits)
+    await house.broker.until(lambda: watched.delayed_operations)
 
     await house.allow(consume_ips=NOT_US)
     assert (await produce(owner, "orders", batch(b"secret"), partition=3)).error_code == 0

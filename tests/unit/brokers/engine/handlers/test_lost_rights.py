@@ -91,7 +91,7 @@ async def test_an_instance_that_owes_time_does_not_keep_a_right_by_it(house: Hou
     await alice.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("orders", max_wait_ms=WAIT_MS))
     await house.broker.until(lambda: waiting(house) == 1)
     services = house.broker.broker.services
-    services.accounting.accountings.of(MINE).request_time.charge(5_000_000, services.clock.monotonic_ms())
+    services.accounting.accountings.get_or_create(MINE).request_time.charge(5_000_000, services.clock.monotonic_ms())
 
     await deny(house, owner)
 

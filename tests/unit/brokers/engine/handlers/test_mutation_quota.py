@@ -53,7 +53,7 @@ async def test_topics_before_the_limit_are_made_and_those_after_it_are_refused_i
     assert 3_000 <= answer.throttle_time_ms <= 4_000
     assert [topic.name for topic in (await metadata_of(house.theirs)).topics] == []
     assert sorted(topic.name for topic in (await metadata_of(await another(house, "reader"))).topics) == ["t0", "t1"]
-    (entry,) = house.broker.broker.accountings.of(MINE).ledger.as_json(0)
+    (entry,) = house.broker.broker.accountings.get_or_create(MINE).ledger.as_json(0)
     assert entry["rule"] == {"kind": "client_quota", "quota": RATE, "level": 8, "entity": {"client_id": None}}
 
 
@@ -117,7 +117,7 @@ async def test_only_checking_costs_nothing_and_waits_for_nothing(house: House) -
     answer = await created(await another(house), 1_000, first=1, validate_only=True)
 
     assert codes(answer) == [0]
-    rules = [entry["rule"]["quota"] for entry in house.broker.broker.accountings.of(MINE).ledger.as_json(0)]  # type: ignore[index]
+    rules = [entry["rule"]["quota"] for entry in house.broker.broker.accountings.get_or_create(MINE).ledger.as_json(0)]  # type: ignore[index]
     assert RATE not in rules
 
 

@@ -82,7 +82,7 @@ async def test_a_request_that_was_answered_is_garbage_without_a_collector(
     async def send_and_fetch() -> None:
         for offset in itertools.islice(offsets, ROUNDS):
             waiting = asyncio.create_task(fetch(reader, "t", offset=offset, max_wait_ms=20_000, isolation=isolation))
-            await pair.leading.until(lambda: len(pair.led.waits) == 1)
+            await pair.leading.until(lambda: len(pair.led.delayed_operations) == 1)
             await pair.send()
             assert (await pair.answered()).error_code == 0
             assert (await waiting).error_code == 0

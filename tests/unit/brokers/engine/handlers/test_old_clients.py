@@ -324,7 +324,7 @@ async def test_an_old_fetch_waits_behind_the_end_of_a_transaction(house: House) 
     partition = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0)
     other = await house.broker.client(house.my_port)
     await other.send(ApiKey.FETCH, 1, fetch_request("orders", max_wait_ms=60_000))
-    await house.broker.until(lambda: bool(partition.waits))
+    await house.broker.until(lambda: bool(partition.delayed_operations))
 
     await produce(house.mine, "orders", batch(b"a"))
     answer = await other.receive(ApiKey.FETCH, 1)
@@ -352,7 +352,7 @@ async def test_old_traffic_is_metered_like_any(house: House) -> None:
     line, _ = await old_fetch(house, version=1)
 
     stored = len((await fetch(house.mine, "orders", max_wait_ms=0)).records)
-    counters = house.broker.broker.services.accounting.accountings.of(MINE).usage.counters()
+    counters = house.broker.broker.services.accounting.accountings.get_or_create(MINE).usage.counters()
     counted = {counter.key[3]: counter.bytes for counter in counters}
     assert counted == {"produce": stored, "consume": len(line.records) + stored}
 

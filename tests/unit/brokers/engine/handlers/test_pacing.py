@@ -79,7 +79,7 @@ async def test_a_client_that_goes_while_it_waits_leaves_its_place_to_the_next(ho
     leaves = [await house.broker.client(house.my_port) for _ in range(5)]
     for client in leaves:
         await client.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"y" * 50_000)))
-    limiter = house.broker.broker.accountings.of(MINE).shares.produce
+    limiter = house.broker.broker.accountings.get_or_create(MINE).shares.produce
     assert limiter is not None
     await house.broker.until(lambda: limiter.debt_watcher is not None and len(limiter.debt_watcher) >= len(leaves))
     for client in leaves:
@@ -110,7 +110,7 @@ async def test_a_client_that_leaves_is_noticed_after_an_event_whose_bytes_were_a
 
     await client.close()
 
-    await house.broker.until(lambda: connection.closed)
+    await house.broker.until(lambda: connection.is_closed)
 
 
 @pytest.mark.parametrize("was_kept", [True, False], ids=["its request was read before", "it is muted"])
@@ -131,14 +131,14 @@ async def test_a_client_that_leaves_is_noticed_after_the_turn_of_its_instance(ho
     connection._stop_reading()
     connection._busy |= Busy.QUEUED if was_kept else Busy.QUEUED | Busy.MUTED
     if was_kept:
-        connection._resume_scheduled = True
-        connection.inbound.keep(client.frame(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=60_000)))
+        connection._is_resume_scheduled = True
+        connection.inbound.set_pending(client.frame(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=60_000)))
 
     connection.on_turn()
     assert connection.busy == (Busy.PROCESSING if was_kept else Busy.MUTED)
     await client.close()
 
-    await house.broker.until(lambda: connection.closed)
+    await house.broker.until(lambda: connection.is_closed)
 
 
 async def test_a_raised_limit_ends_the_silence_of_those_who_wait(house: House) -> None:
@@ -165,5 +165,5 @@ async def test_without_asking_for_debts_new_connections_would_pass_at_once(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shows that `test_a_debt_is_the_clients_and_not_its_connections` fails without the check for debt."""
-    monkeypatch.setattr(request, "in_debt", lambda limiters, now_ms: None)
+    monkeypatch.setattr(request, "find_longest_debt", lambda limiters, now_ms: None)
     assert await milliseconds_of_new_connections(house) < 1_000

@@ -18,7 +18,7 @@ from brokers.engine.coordinators.settings import GROUPS_TOPIC
 from brokers.engine.handlers.groups.find_coordinator import GROUP, ensure_state_topic
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.replication.isr_publisher import transferred_leadership
+from brokers.engine.replication.isr_publisher import transfer_leadership
 from tests.testkit.rights import acl, acl_filter, client_as, create_acls, delete_acls
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.conftest import MINE
@@ -161,7 +161,7 @@ async def test_a_coordinator_that_was_deposed_and_has_not_heard_of_it_tells_no_p
     deaf = trio.brokers[old]
     deaf.ensemble.suspend(deaf.tree)
     shown = other.current.image.topics[GROUPS_TOPIC].partitions[0]
-    document = transferred_leadership(shown, old, other.current.image.brokers)
+    document = transfer_leadership(shown, old, other.current.image.brokers)
     assert document is not None
     await other.services.metadata.store.write_isrs([StateWrite(GROUPS_TOPIC, 0, document, shown.version)])
     successor = trio.clients[document.leader]

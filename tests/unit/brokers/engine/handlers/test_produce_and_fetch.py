@@ -344,5 +344,5 @@ async def test_a_frozen_instance_is_read_only_and_says_so(house: House) -> None:
 
     assert refused.error_code == ErrorCode.POLICY_VIOLATION
     assert values((await fetch(house.mine, "orders")).records) == [b"a"]
-    (entry,) = house.broker.broker.services.accounting.accountings.of("ins-aaaaaaaa").ledger.as_json(0)
+    (entry,) = house.broker.broker.services.accounting.accountings.get_or_create("ins-aaaaaaaa").ledger.as_json(0)
     assert (entry["rule"]["kind"], entry["count"]) == ("frozen", 1)  # type: ignore[index]

@@ -58,6 +58,6 @@ async def test_bytes_time_and_changes_are_limited_as_it_says(house: House) -> No
     assert produced["broken"].throttle_time_ms == produced["controller_mutation_rate"].throttle_time_ms == 0
     assert asked.throttle_time_ms == 1_000
     assert created.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    rules = [entry["rule"] for entry in house.broker.broker.accountings.of(MINE).ledger.as_json(0)]
+    rules = [entry["rule"] for entry in house.broker.broker.accountings.get_or_create(MINE).ledger.as_json(0)]
     assert {rule["quota"] for rule in rules} == set(LIMITS)  # type: ignore[index]
     assert {rule["level"] for rule in rules} == {None}  # type: ignore[index]

@@ -147,7 +147,7 @@ async def test_records_that_a_follower_sends_are_metered_and_limited_there(zones
     await fetch(zones.at[2], TOPIC, rack="west")
     services = zones.services(2)
     await zones.trio.until(lambda: services.accounting.totals.consume_bytes == len(records))
-    accounting = services.accounting.accountings.of(MINE)
+    accounting = services.accounting.accountings.get_or_create(MINE)
     (usage,) = [counter for counter in accounting.usage.counters() if counter.key[3] == "consume"]
     assert usage.bytes == len(records)
     assert accounting.shares.consume.admitted_bytes >= len(records)
@@ -182,7 +182,7 @@ async def test_a_reader_that_waits_at_a_follower_has_records_as_soon_as_they_are
     for number in range(9):
         request = fetch_request(TOPIC, number, rack="west", max_wait_ms=LONG_MS)
         waiting = asyncio.create_task(zones.at[2].call(ApiKey.FETCH, 12, request))
-        waits = zones.replica(2).waits
+        waits = zones.replica(2).delayed_operations
         await zones.trio.until(lambda waits=waits: len(waits) == 1)
         await produce(zones.at[1], TOPIC, batch(b"%d" % number), acks=-1)
         began_s = time.monotonic()
@@ -198,12 +198,12 @@ async def test_high_watermarks_are_pushed_only_while_clients_read_from_followers
     await produce(zones.at[1], TOPIC, batch(b"a"), acks=-1)
     assert len(pushes) == 0
     await fetch(zones.at[1], TOPIC, rack="west")
-    (push,) = zones.replica(1).waits
+    (push,) = zones.replica(1).delayed_operations
     assert push.until_ms > PUSH_DURATION_MS
     push.until_ms = 0  # as if nobody had been sent there for long
     await produce(zones.at[1], TOPIC, batch(b"b"), acks=-1)
     await zones.trio.until(lambda: len(pushes) == 0)
-    assert not zones.replica(1).waits
+    assert not zones.replica(1).delayed_operations
 
 
 async def test_a_follower_that_fell_out_of_sync_sends_its_readers_back(zones: Zones) -> None:
@@ -212,7 +212,7 @@ async def test_a_follower_that_fell_out_of_sync_sends_its_readers_back(zones: Zo
     await zones.committed(2, 1)
     request = fetch_request(TOPIC, 1, rack="west", max_wait_ms=LONG_MS)
     waiting = asyncio.create_task(zones.at[2].call(ApiKey.FETCH, 12, request))
-    await zones.trio.until(lambda: len(zones.replica(2).waits) == 1)
+    await zones.trio.until(lambda: len(zones.replica(2).delayed_operations) == 1)
 
     zones.trio.stop_following(2)
     await produce(zones.at[1], TOPIC, batch(b"b"), acks=1)
@@ -228,7 +228,7 @@ async def test_a_follower_that_does_not_reach_its_leader_sends_its_readers_back(
     await zones.topic(1, 2)
     await produce(zones.at[1], TOPIC, batch(b"a"), acks=-1)
     await zones.committed(2, 1)
-    fetcher = zones.trio.brokers[2].broker.replication.fetchers._fetchers[1]
+    fetcher = zones.trio.brokers[2].broker.replication.fetchers._fetcher_by_leader[1]
     fetcher.error = "no answer for 10000 ms"
     assert (await fetch(zones.at[2], TOPIC, rack="west")).preferred_read_replica == 1
 

@@ -84,7 +84,7 @@ async def test_a_producer_waits_for_the_time_its_batches_take_to_check(house: Ho
     """The thread time is charged to the instance: a few megabytes may decompress to gigabytes."""
     await house.topic(max_message_bytes="100000000")
     bomb = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=GZIP))
-    accounting = house.broker.broker.services.accounting.accountings.of(MINE)
+    accounting = house.broker.broker.services.accounting.accountings.get_or_create(MINE)
     answer = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", bomb))
     assert answer.responses[0].partition_responses[0].error_code == 0
     assert accounting.request_time.used_us > 1_000
@@ -113,7 +113,7 @@ async def test_a_client_that_hangs_up_while_a_thread_checks_its_batches_pays_for
         return spent_s
 
     monkeypatch.setattr(module, name, held)
-    accounting = house.broker.broker.services.accounting.accountings.of(MINE)
+    accounting = house.broker.broker.services.accounting.accountings.get_or_create(MINE)
     listener = house.broker.broker.listeners.get(MINE)
     assert listener is not None
     many = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=GZIP))

@@ -274,8 +274,8 @@ async def test_a_disk_that_fails_while_followers_are_waited_for_is_reported(trio
     leader = trio.replica("orders", trio.leader())
 
     asked = asyncio.create_task(client.call(ApiKey.DELETE_RECORDS, 2, deletion(1, 60_000)))
-    await trio.until(lambda: any(isinstance(wait, DelayedDeletion) for wait in leader.waits))
-    leader.storage_failed(StorageFailed(leader.log.root, OSError(5, "Input/output error")))
+    await trio.until(lambda: any(isinstance(wait, DelayedDeletion) for wait in leader.delayed_operations))
+    leader.on_storage_failure(StorageFailed(leader.log.root, OSError(5, "Input/output error")))
     line = (await asked).topics[0].partitions[0]
 
     assert (line.error_code, line.low_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
@@ -314,7 +314,7 @@ async def test_a_leader_on_a_failed_disk_gives_the_lead_away(trio: Trio) -> None
     assert (await produce(trio.clients[first], "orders", batch(b"a"), acks=-1)).error_code == 0
     leader = trio.replica("orders", first)
 
-    leader.disk_failed(OSError(5, "Input/output error"))
+    leader.report_disk_failure(OSError(5, "Input/output error"))
 
     await trio.until(lambda: trio.leader() != first)
     await trio.until(lambda: trio.replica("orders", trio.leader()).is_leader)
@@ -365,6 +365,6 @@ async def test_nothing_is_committed_while_too_few_are_in_sync_if_operators_want_
         assert (await fetch(trio.clients[leader], "orders")).high_watermark == 1
 
         for broker in trio.brokers.values():
-            broker.broker.table.keep_min_isr(False)
+            broker.broker.table.set_keeps_min_isr(False)
         await trio.until(lambda: trio.replica("orders", leader).high_watermark == 3)
         assert values((await fetch(trio.clients[leader], "orders")).records) == [b"a", b"b", b"c"]

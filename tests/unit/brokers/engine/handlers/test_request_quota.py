@@ -36,7 +36,7 @@ async def another(house: House, client_id: str = "test") -> WireClient:
 def entries(house: House) -> list[Any]:
     return [
         (entry["rule"]["quota"], entry["client_id"])  # type: ignore[index]
-        for entry in house.broker.broker.accountings.of(MINE).ledger.as_json(0)
+        for entry in house.broker.broker.accountings.get_or_create(MINE).ledger.as_json(0)
     ]
 
 
@@ -53,7 +53,7 @@ async def test_a_client_that_takes_too_much_time_waits_for_a_window(house: House
     assert [answer.throttle_time_ms for answer in answers] == [1_000] * 3
     assert answers[1].responses == [], "a fetch that waits has no data"
     assert entries(house) == [(PERCENT, "test")]
-    (entry,) = house.broker.broker.accountings.of(MINE).ledger.as_json(0)
+    (entry,) = house.broker.broker.accountings.get_or_create(MINE).ledger.as_json(0)
     assert entry["rule"] == {"kind": "client_quota", "quota": PERCENT, "level": 8, "entity": {"client_id": None}}
 
 
@@ -72,7 +72,7 @@ async def test_within_the_percentage_nobody_waits(house: House) -> None:
 async def test_time_of_all_calls_of_a_group_is_added_up_and_of_others_it_is_not(house: House) -> None:
     await house.topic()
     await limit(house, 100.0)
-    quotas = house.broker.broker.accountings.of(MINE).client_quotas
+    quotas = house.broker.broker.accountings.get_or_create(MINE).client_quotas
     limits = house.broker.broker.current.image.quotas.of_instance(MINE)
 
     def taken_ns(client_id: str) -> int:
@@ -94,7 +94,7 @@ async def test_time_of_all_calls_of_a_group_is_added_up_and_of_others_it_is_not(
 async def test_a_fetch_that_waits_for_records_is_not_charged_its_wait(house: House) -> None:
     await house.topic()
     await limit(house, 100.0)
-    quotas = house.broker.broker.accountings.of(MINE).client_quotas
+    quotas = house.broker.broker.accountings.get_or_create(MINE).client_quotas
     limits = house.broker.broker.current.image.quotas.of_instance(MINE)
 
     await house.mine.call(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=400, min_bytes=1))
@@ -107,7 +107,7 @@ async def test_a_fetch_that_waits_for_records_is_not_charged_its_wait(house: Hou
 async def test_acks_zero_costs_bytes_and_no_request_time(house: House) -> None:
     await house.topic()
     await limit(house)
-    quotas = house.broker.broker.accountings.of(MINE).client_quotas
+    quotas = house.broker.broker.accountings.get_or_create(MINE).client_quotas
     limits = house.broker.broker.current.image.quotas.of_instance(MINE)
     client = await another(house, "silent")
 
@@ -151,7 +151,7 @@ async def test_a_quota_set_while_a_fetch_waits_does_not_charge_the_wait(house: H
     await client.send(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=500, min_bytes=1))
     await limit(house, 100.0)
     await client.receive(ApiKey.FETCH, 12)
-    quotas = house.broker.broker.accountings.of(MINE).client_quotas
+    quotas = house.broker.broker.accountings.get_or_create(MINE).client_quotas
     limits = house.broker.broker.current.image.quotas.of_instance(MINE)
 
     await metadata_of(client, "orders")

@@ -166,7 +166,7 @@ async def test_a_fetch_that_waits_gives_nothing_to_who_has_lost_the_right(house:
     await bob.send(ApiKey.FETCH, 13, fetch_request("", topic_id=topic_id, max_wait_ms=20_000))
     partition = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0)
     assert partition is not None
-    await house.broker.until(lambda: len(partition.waits) == 2)
+    await house.broker.until(lambda: len(partition.delayed_operations) == 2)
 
     await create_acls(owner, acl("User:carol", AclOperation.READ, TOPIC, "orders"))
     assert (await produce(owner, "orders", batch(b"secret"))).error_code == 0

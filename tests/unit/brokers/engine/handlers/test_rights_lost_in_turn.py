@@ -32,7 +32,7 @@ async def turn_taken(house: House) -> AsyncIterator[None]:
     """Holds the turn of the instance within the block."""
     services = house.broker.broker.services
     now_ms = services.clock.monotonic_ms
-    rate = services.accounting.accountings.of(MINE).change_rate
+    rate = services.accounting.accountings.get_or_create(MINE).change_rate
     async with services.metadata.change_turns.turn(MINE, rate, now_ms=now_ms, deadline_ms=now_ms() + WAIT_MS):
         yield
 

@@ -371,7 +371,7 @@ async def test_too_many_wrong_passwords_are_refused_unseen_and_open_connections_
     assert await is_served(owner)
     counts = dict(sasl.broker.broker.services.access.authentication.counts())[MINE]
     assert (counts.succeeded, counts.failed, counts.refused) == (1, 3, 1)
-    entries = sasl.broker.broker.accountings.of(MINE).ledger.as_json(0)
+    entries = sasl.broker.broker.accountings.get_or_create(MINE).ledger.as_json(0)
     assert [(entry["rule"]["kind"], entry["user"]) for entry in entries] == [("authentication", "alice")]  # type: ignore[index]
 
 

@@ -194,7 +194,7 @@ async def test_a_fetch_of_more_partitions_than_there_are_is_kept_nowhere(house: 
     topic.partitions = wanted[:4] + wanted[:1] * DELAYED_UNCOUNTED_MAX
     await house.mine.send(ApiKey.FETCH, version, request)
     waits = [house.broker.broker.table.get(f"{MINE}.orders", 0)]
-    await house.broker.until(lambda: all(partition is not None and partition.waits for partition in waits))
+    await house.broker.until(lambda: all(partition is not None and partition.delayed_operations for partition in waits))
 
 
 HOLLOW = [f"topic-{number:05}" for number in range(20_000)]

@@ -26,7 +26,7 @@ async def shares(house: House) -> InstanceShares:
         await house.broker.create_topic(client, "orders", PARTITIONS)
         await coordinator_ready(client)
     await house.broker.update_instance(MINE, produce_bps=STATE_BYTES_PER_S_MIN)
-    return house.broker.broker.services.accounting.accountings.of(MINE).shares
+    return house.broker.broker.services.accounting.accountings.get_or_create(MINE).shares
 
 
 async def test_a_client_that_commits_more_than_its_bandwidth_is_throttled(house: House, shares: InstanceShares) -> None:
@@ -41,7 +41,7 @@ async def test_a_client_that_commits_more_than_its_bandwidth_is_throttled(house:
     assert answer.throttle_time_ms < 2 * OWED_MS
     theirs = await house.theirs.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
     assert theirs.throttle_time_ms == 0
-    ledger = house.broker.broker.services.accounting.accountings.of(MINE).ledger.as_json(0)
+    ledger = house.broker.broker.services.accounting.accountings.get_or_create(MINE).ledger.as_json(0)
     assert [entry["rule"]["kind"] for entry in ledger] == ["instance_bandwidth"]  # type: ignore[index]
 
 

@@ -67,7 +67,7 @@ async def test_produce_is_refused_with_a_reason_when_what_was_bought_is_used(ful
 
 @pytest.mark.parametrize("version", [3, 9])
 async def test_the_ledger_says_that_the_storage_is_used_up(full: House, version: int) -> None:
-    ledger = full.broker.broker.services.accounting.accountings.of(MINE).ledger
+    ledger = full.broker.broker.services.accounting.accountings.get_or_create(MINE).ledger
     before = ledger.totals["capacity"].count
 
     await produce(full.mine, "orders", RECORDS, version=version)

@@ -41,7 +41,7 @@ async def test_a_producer_over_its_quota_is_throttled_and_the_ledger_names_the_r
 
     # About 20,000 bytes over 10 s at 1,000 B/s: ten more seconds are needed.
     assert 10_000 <= delay_ms <= 10_300
-    (entry,) = house.broker.broker.accountings.of(MINE).ledger.as_json(0)
+    (entry,) = house.broker.broker.accountings.get_or_create(MINE).ledger.as_json(0)
     assert entry["rule"] == {
         "kind": "client_quota",
         "quota": "producer_byte_rate",
@@ -140,7 +140,7 @@ async def test_the_instances_bandwidth_holds_without_any_client_quota(house: Hou
     delay_ms = await _delay(house)
 
     assert delay_ms > 9_000
-    (entry,) = house.broker.broker.accountings.of(MINE).ledger.as_json(0)
+    (entry,) = house.broker.broker.accountings.get_or_create(MINE).ledger.as_json(0)
     rule = entry["rule"]
     assert isinstance(rule, dict)
     assert rule["kind"] == "instance_bandwidth"
@@ -156,7 +156,7 @@ async def test_usage_counts_the_batches_in_and_out_to_the_byte(house: House) -> 
 
     counted = {
         counter.key: (counter.bytes, counter.requests)
-        for counter in house.broker.broker.accountings.of(MINE).usage.counters()
+        for counter in house.broker.broker.accountings.get_or_create(MINE).usage.counters()
         if not counter.is_reported
     }
 
@@ -182,18 +182,18 @@ async def test_a_usage_report_is_one_batch_in_the_usage_topic(house: House) -> N
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_invents(house: House, version: int) -> None:
-    from brokers.engine.throttling.usage import UsageCounter, numbers_in_memory
+    from brokers.engine.throttling.usage import UsageCounter, allocate_in_memory
 
     house.broker.broker.metering.record_version = version
     await house.topic()
     await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"a")))
-    usage = house.broker.broker.accountings.of(THEIRS).usage
+    usage = house.broker.broker.accountings.get_or_create(THEIRS).usage
     for number in range(1_000):
         usage.counter("t", "ANONYMOUS", f"{number}" + "\U0001f600" * 32_000, "produce").add(1)
     # Includes counters that an earlier process may have left.
     key = ("t", "ANONYMOUS", "\x01" * 32_767, "produce")
     usage._counters.update(
-        {(*key[:2], f"{number}", "produce"): UsageCounter(key, numbers_in_memory(key)) for number in range(9)}
+        {(*key[:2], f"{number}", "produce"): UsageCounter(key, allocate_in_memory(key)) for number in range(9)}
     )
     for number in range(9):
         usage.counter("t", "ANONYMOUS", f"{number}", "produce").add(1)
@@ -224,7 +224,7 @@ async def test_no_step_of_the_report_of_all_counters_of_an_instance_holds_the_lo
     house.broker.broker.metering.record_version = version
     metering, longest_s = house.broker.broker.metering, list[float]()
     await house.broker.until(lambda: metering.broker_epoch is not None and metering._partition() is not None)
-    usage = house.broker.broker.accountings.of(THEIRS).usage
+    usage = house.broker.broker.accountings.get_or_create(THEIRS).usage
     for _ in range(STEP_TRIES):
         for number in range(USAGE_KEYS_PER_INSTANCE_MAX):
             usage.counter("t", "ANONYMOUS", f"{number}" + name, "produce").add(1)

@@ -40,7 +40,7 @@ async def limited(house: House, **limits: str) -> None:
 
 
 def ledger(house: House) -> list[Any]:
-    return house.broker.broker.accountings.of(MINE).ledger.as_json(0)
+    return house.broker.broker.accountings.get_or_create(MINE).ledger.as_json(0)
 
 
 async def test_all_producers_of_a_topic_share_its_limit(house: House) -> None:

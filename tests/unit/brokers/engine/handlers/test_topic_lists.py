@@ -160,7 +160,7 @@ async def test_a_fetch_that_waits_is_given_nothing_that_came_after_its_list(hous
     await house.mine.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("orders", max_wait_ms=20_000))
     partition = house.broker.broker.services.storage.table.get(f"{MINE}.orders", 0)
     assert partition is not None
-    await house.broker.until(lambda: partition.waits)
+    await house.broker.until(lambda: partition.delayed_operations)
 
     await house.allow(consume_ips=NOT_US)
     assert (await produce(writer, "orders", batch(b"secret"))).error_code == 0

@@ -24,7 +24,7 @@ from brokers.engine.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
 )
 from brokers.engine.records.batch import TRANSACTIONAL
-from brokers.engine.records.message_set import entries, read_message
+from brokers.engine.records.message_set import read_entries, read_message
 from tests.testkit.records import batch, fetch, produce, produce_request, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
@@ -224,7 +224,7 @@ async def test_a_waiting_reader_of_committed_data_is_answered_when_the_marker_co
     await sent(house, of_transaction(value=b"open"))
     reader = await house.broker.client(house.my_port)
     waiting = asyncio.create_task(fetch(reader, "orders", isolation=READ_COMMITTED, max_wait_ms=20_000))
-    await house.broker.until(lambda: bool(held(house).waits))
+    await house.broker.until(lambda: bool(held(house).delayed_operations))
     await produce(house.mine, "orders", batch(b"plain"), acks=-1)
     assert (await fetch(house.mine, "orders")).last_stable_offset == 0
     assert not waiting.done()
@@ -268,7 +268,7 @@ async def test_old_clients_get_the_data_without_markers(house: House, coordinato
     shown = []
     for offset in (0, 1, 2):
         records = (await fetch(house.mine, "orders", offset, version=3)).records
-        shown.append([message.offset for entry in entries(records) for message in [read_message(records, entry)]])
+        shown.append([message.offset for entry in read_entries(records) for message in [read_message(records, entry)]])
     assert shown == [[0], [2], [2]], "the marker has a segment of its own: its time is not that of the data"
 
 

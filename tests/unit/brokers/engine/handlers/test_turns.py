@@ -103,7 +103,7 @@ def test_each_split_list_is_a_list_of_its_message() -> None:
             name = _name_of(field)
             assert specs[name].kind == "array", (api.key, name)
             if inner is not None:
-                assert _name_of(inner) in {name for name, _, _ in fields_of(specs[name].of.of)}, api.key
+                assert _name_of(inner) in {name for name, _, _ in fields_of(specs[name].inner.inner)}, api.key
 
 
 def _name_of(field: ListField) -> str:
@@ -121,9 +121,9 @@ async def test_a_client_that_hangs_up_while_its_request_is_decoded_pays_for_the_
     assert listener is not None
     lines = [DeleteRecordsPartition(partition_index=index, offset=0) for index in range(20_000)]
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=lines)], timeout_ms=1_000)
-    used_us = services.accounting.accountings.of(MINE).request_time.used_us
+    used_us = services.accounting.accountings.get_or_create(MINE).request_time.used_us
     await house.mine.send(ApiKey.DELETE_RECORDS, 2, request)
-    await house.broker.until(lambda: services.accounting.accountings.of(MINE).request_time.used_us > used_us)
+    await house.broker.until(lambda: services.accounting.accountings.get_or_create(MINE).request_time.used_us > used_us)
     await house.mine.close()
     await house.broker.until(lambda: not listener.connections)
     # No task works on it any more, and its place is free.
@@ -132,7 +132,7 @@ async def test_a_client_that_hangs_up_while_its_request_is_decoded_pays_for_the_
 
 async def test_a_request_is_charged_what_it_takes_to_receive_it(house: House) -> None:
     """Even if little is done with it: an unknown group, or a member with too much metadata."""
-    time = house.broker.broker.services.accounting.accountings.of(MINE).request_time
+    time = house.broker.broker.services.accounting.accountings.get_or_create(MINE).request_time
     said = bytes(900_000)
     request = JoinGroupRequest(
         group_id="g",
@@ -148,7 +148,7 @@ async def test_a_request_is_charged_what_it_takes_to_receive_it(house: House) ->
 
 
 async def test_a_short_request_is_charged_its_part_of_the_network(house: House) -> None:
-    time = house.broker.broker.services.accounting.accountings.of(MINE).request_time
+    time = house.broker.broker.services.accounting.accountings.get_or_create(MINE).request_time
     used_us = time.used_us
     for _ in range(10):
         await house.mine.call(ApiKey.LIST_GROUPS, 4, ListGroupsRequest())

@@ -36,14 +36,14 @@ def led(house: House, index: int = 0) -> Partition:
 
 
 def charged_us(house: House) -> int:
-    return house.broker.broker.services.accounting.accountings.of(MINE).request_time.used_us
+    return house.broker.broker.services.accounting.accountings.get_or_create(MINE).request_time.used_us
 
 
 async def all_waiting(house: House, partitions: list[int], count: int, wait_ms: int = WAIT_MS) -> list[WireClient]:
     clients = [await house.broker.client(house.my_port) for _ in range(count)]
     for client in clients:
         await client.send(ApiKey.FETCH, 12, fetch_of(partitions, wait_ms))
-    await house.broker.until(lambda: len(led(house, partitions[-1]).waits) == count)
+    await house.broker.until(lambda: len(led(house, partitions[-1]).delayed_operations) == count)
     return clients
 
 
@@ -56,8 +56,8 @@ class Recorder:
 async def test_a_partition_that_is_named_many_times_is_watched_and_answered_once(house: House, version: int) -> None:
     await house.topic(partitions=2)
     await house.mine.send(ApiKey.FETCH, version, fetch_of([0, 1] * 200))
-    await house.broker.until(lambda: len(led(house).waits) == 1)
-    (wait,) = led(house).waits
+    await house.broker.until(lambda: len(led(house).delayed_operations) == 1)
+    (wait,) = led(house).delayed_operations
     assert len(wait._partitions) == 2
 
     writer = await house.broker.client(house.my_port)
@@ -66,7 +66,7 @@ async def test_a_partition_that_is_named_many_times_is_watched_and_answered_once
     answer = await house.mine.receive(ApiKey.FETCH, version)
     lines = answer.responses[0].partitions
     assert [line.partition_index for line in lines] == [0, 1]
-    assert not led(house).waits
+    assert not led(house).delayed_operations
 
 
 @pytest.mark.parametrize("many", [2, 400, 3_000])
@@ -120,7 +120,7 @@ async def test_fetches_woken_by_one_event_are_served_in_many_rounds_and_paid_for
     assert most <= WAITING / 4, "of each round of the loop others have the most"
     if not finder.is_installed():  # compiled, no fetch takes long enough to be charged
         assert charged_us(house) > before_us
-    assert not led(house, WIDE - 1).waits
+    assert not led(house, WIDE - 1).delayed_operations
 
 
 async def test_a_client_that_leaves_between_its_wake_and_its_turn_is_not_served(house: House) -> None:
@@ -132,7 +132,7 @@ async def test_a_client_that_leaves_between_its_wake_and_its_turn_is_not_served(
         client.writer.transport.abort()
     for client in clients[1::2]:
         await client.receive(ApiKey.FETCH, 12)
-    await house.broker.until(lambda: not led(house, WIDE - 1).waits)
+    await house.broker.until(lambda: not led(house, WIDE - 1).delayed_operations)
     assert house.broker.broker.services.access.waiting_calls.count(MINE) == 0
     assert not house.broker.broker.services.deadlines._by_tick
     assert house.broker.broker.listeners.counters.faults == 0

@@ -134,7 +134,7 @@ async def test_an_address_that_opens_too_many_connections_waits_and_is_closed_an
         assert listeners.policy.throttled.count == 0
         assert listeners.counters.refused == {"address_rate": 2}
         assert listeners.count == BURST_OF_ONE + 1
-        (entry,) = broker.broker.accountings.of(MINE).ledger.as_json(broker.broker.clock.now_ms())
+        (entry,) = broker.broker.accountings.get_or_create(MINE).ledger.as_json(broker.broker.clock.now_ms())
         assert entry["rule"] == {"kind": "connection_rate", "quota": RATE, "level": None, "entity": {}}
         assert 0 < entry["delay_ms_max"] <= SAMPLE_WIDTH_MS  # type: ignore[operator]
 

@@ -38,7 +38,7 @@ def test_addresses_are_forgotten_with_their_last_connection() -> None:
     assert addresses.count("192.0.2.1") == 1
     addresses.remove("192.0.2.1")
     assert addresses.count("192.0.2.1") == 0
-    assert not addresses._counts
+    assert not addresses._count_by_network
 
 
 async def test_an_instance_that_opens_many_waits_and_others_do_not(tmp_path: Path) -> None:
@@ -56,9 +56,11 @@ async def test_an_instance_that_opens_many_waits_and_others_do_not(tmp_path: Pat
 
         for client in hostile:
             assert (await client.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []
-        (entry,) = broker.broker.accountings.of(MINE).ledger.as_json(broker.broker.clock.now_ms())
+        (entry,) = broker.broker.accountings.get_or_create(MINE).ledger.as_json(broker.broker.clock.now_ms())
         assert entry["rule"] == {"kind": "connection_rate", "quota": "connection_rate", "level": None, "entity": {}}
-        assert broker.broker.accountings.get(THEIRS) is None or not broker.broker.accountings.of(THEIRS).ledger
+        assert (
+            broker.broker.accountings.get(THEIRS) is None or not broker.broker.accountings.get_or_create(THEIRS).ledger
+        )
 
 
 async def test_a_connection_that_finds_no_place_in_the_queue_is_refused_by_the_limit_that_is_reached(
@@ -83,5 +85,5 @@ async def test_an_address_has_no_more_connections_of_an_instance_than_it_may(tmp
         other = await broker.client(ports[1])
         assert (await other.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []
         assert broker.broker.listeners.counters.refused == {"address": 1}
-        (entry,) = broker.broker.accountings.of(MINE).ledger.as_json(broker.broker.clock.now_ms())
+        (entry,) = broker.broker.accountings.get_or_create(MINE).ledger.as_json(broker.broker.clock.now_ms())
         assert (entry["rule"]["kind"], entry["count"]) == ("connection_limit", 1)  # type: ignore[index]

@@ -24,7 +24,7 @@ from brokers.engine.network.buffers import (
     RentedBuffer,
     UnreadBytes,
 )
-from brokers.engine.network.closing import slowest
+from brokers.engine.network.closing import find_slowest_senders
 from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.protocol.apis import ApiKey
@@ -96,9 +96,9 @@ def test_an_owner_that_can_have_nothing_yet_keeps_no_other_owner_waiting() -> No
     held = [rented(buffers, UNIT, "hostile") for _ in range(4)]
     other = rented(buffers, UNIT * 2, "other")
     hostile, honest = Waiting(), [Waiting() for _ in range(2)]
-    buffers.wait("hostile", hostile)
+    buffers.await_memory("hostile", hostile)
     for waiter in honest:
-        buffers.wait("honest", waiter)
+        buffers.await_memory("honest", waiter)
 
     buffers.return_buffer(other, "other")
 
@@ -112,8 +112,8 @@ def test_a_waiter_that_went_away_is_not_woken_in_the_place_of_another() -> None:
     buffers = short(2)
     held = rented(buffers, 2 * UNIT, "a")
     gone, there = Waiting(), Waiting()
-    buffers.wait("b", gone)
-    buffers.wait("b", there)
+    buffers.await_memory("b", gone)
+    buffers.await_memory("b", there)
 
     buffers.cancel_wait("b", gone)
     buffers.return_buffer(held, "a")
@@ -130,7 +130,7 @@ def test_a_frame_that_finds_no_room_waits_and_goes_on_when_there_is() -> None:
     assert buffers.has_room(first, 3 * UNIT, "e"), "one may pass the bound"
     assert not buffers.has_room(second, 3 * UNIT, "f")
     waiter = Waiting()
-    buffers.wait("f", waiter, second, 3 * UNIT)
+    buffers.await_memory("f", waiter, second, 3 * UNIT)
     for buffer, owner in zip(others, "abcd", strict=True):
         buffers.return_buffer(buffer, owner)
     assert waiter.sent == 1
@@ -158,7 +158,7 @@ def test_frames_that_are_all_half_received_come_to_their_end(owners: int) -> Non
             end = min(size_bytes, filled + RECEIVED_AT_ONCE_BYTES_MAX)
             if not buffers.has_room(buffer, end, owner):
                 waiting[number] = Waiting()
-                buffers.wait(owner, waiting[number], buffer, end)
+                buffers.await_memory(owner, waiting[number], buffer, end)
                 continue
             buffers.charge_received(buffer, end, owner)
             frames[number] = owner, buffer, end
@@ -231,7 +231,7 @@ async def test_frames_that_never_come_keep_other_instances_from_nothing(tmp_path
 
         for client in hostile:
             await client.close()
-        await broker.until(lambda: not buffers.rented_bytes and not buffers._waiting)
+        await broker.until(lambda: not buffers.rented_bytes and not buffers._waiters_by_owner)
 
 
 async def test_answers_ready_before_a_large_frame_had_to_wait_are_sent(tmp_path: Path) -> None:
@@ -246,13 +246,13 @@ async def test_answers_ready_before_a_large_frame_had_to_wait_are_sent(tmp_path:
         await client.send_raw(asked + pack(">i", UNIT) + asked[4:])
 
         assert (await client.receive(ApiKey.METADATA, 12)).topics == []
-        assert buffers._waiting
+        assert buffers._waiters_by_owner
         buffers.return_buffer(held, "somebody")
         await broker.until(lambda: buffers.rented_bytes == UNIT)
 
 
 @pytest.mark.parametrize("hostile", [1, 3])
-async def test_the_slowest_sender_is_closed_when_others_wait_for_memory(tmp_path: Path, hostile: int) -> None:
+async def test_the_slowest_sender_is_closed_when_others_await_memory(tmp_path: Path, hostile: int) -> None:
     """Hostile instances fill the memory with requests that never end, one connection each."""
     async with InProcessBroker(tmp_path) as broker:
         listeners = broker.broker.listeners
@@ -284,7 +284,7 @@ async def test_the_slowest_sender_is_closed_when_others_wait_for_memory(tmp_path
 class Sending:
     """A connection of an owner, with a partly received request."""
 
-    idle_ticks = unsent_bytes = 0
+    idle_sweeps = unsent_bytes = 0
     is_busy = is_stalled = False
     peer_host = "192.0.2.1"
 
@@ -293,14 +293,14 @@ class Sending:
         self.inbound = InboundFrames(UnreadBytes(), buffers, owner)
         buffer = buffers.rent(20 * MIB, owner)
         assert buffer is not None
-        self.inbound.large = LargeFrame(buffer, 20 * MIB, memoryview(b""))
+        self.inbound.large_frame = LargeFrame(buffer, 20 * MIB, memoryview(b""))
         self.fill(buffers, filled)
 
     def fill(self, buffers: FrameBuffers, filled: int) -> None:
-        frame = self.inbound.large
+        frame = self.inbound.large_frame
         assert frame is not None
-        frame.filled += filled
-        buffers.charge_received(frame.buffer, frame.filled, self.inbound.owner)
+        frame.filled_bytes += filled
+        buffers.charge_received(frame.buffer, frame.filled_bytes, self.inbound.owner)
 
     def close(self, reason: str) -> None:
         raise AssertionError(reason)
@@ -312,8 +312,8 @@ def test_the_slowest_are_those_that_sent_least_since_and_of_them_those_with_most
     slow, quick = Sending(buffers, "c", 9 * MIB), Sending(buffers, "d", 3 * MIB)
     ours, small = Sending(buffers, "e", 9 * MIB, is_waiting=True), Sending(buffers, "f", MIB)
     connections: list[OwnedConnection] = [quick, slow, stopped, larger, ours, small]
-    assert slowest(connections, buffers) == [], "nobody is slow at first sight"
+    assert find_slowest_senders(connections, buffers) == [], "nobody is slow at first sight"
     slow.fill(buffers, 10)
     quick.fill(buffers, MIB)
     new = Sending(buffers, "g", 9 * MIB)
-    assert slowest([*connections, new], buffers) == [larger, stopped, slow, quick]
+    assert find_slowest_senders([*connections, new], buffers) == [larger, stopped, slow, quick]

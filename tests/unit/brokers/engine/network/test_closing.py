@@ -21,7 +21,7 @@ class Peer:
     """A connection, and the acts of its client between sweeps."""
 
     peer_host: str = "192.0.2.1"
-    idle_ticks: int = 0
+    idle_sweeps: int = 0
     is_busy: bool = False
     is_stalled: bool = False
     is_waiting: bool = False
@@ -36,16 +36,16 @@ class Peer:
         if size_bytes > 65_536:
             buffer = FrameBuffers().rent(size_bytes, "ins-a")
             assert buffer is not None
-            self.inbound.large = LargeFrame(buffer, size_bytes, memoryview(b"x"))
+            self.inbound.large_frame = LargeFrame(buffer, size_bytes, memoryview(b"x"))
         else:
-            self.inbound.keep(SIZE.pack(size_bytes) + b"x")
+            self.inbound.set_pending(SIZE.pack(size_bytes) + b"x")
         return self
 
     def ends_after_ms(self, *, trickles: bool = False, is_contended: bool = False, sweeps_max: int = 1_000) -> int:
         """Returns the time of its closing, 0 if it is not closed. `trickles`: a byte arrives between any two sweeps."""
         for sweep in range(1, sweeps_max + 1):
             if trickles:
-                self.idle_ticks = 0
+                self.idle_sweeps = 0
             closing.count_sweep(self)
             if self.reason(is_contended):
                 return sweep * SWEEP_MS
@@ -56,7 +56,7 @@ class Peer:
 
 
 def asked(peer: Peer) -> Peer:
-    peer.inbound.frames = peer.inbound.frames_swept = 1
+    peer.inbound.frame_count = peer.inbound.swept_frame_count = 1
     return peer
 
 
@@ -96,8 +96,8 @@ def request_ends_ms(size_bytes: int) -> int:
 def test_one_request_after_the_other_is_no_slow_one() -> None:
     peer = asked(Peer()).half(60_000)
     for _ in range(100):
-        peer.inbound.frames += 1
-        peer.idle_ticks = 0
+        peer.inbound.frame_count += 1
+        peer.idle_sweeps = 0
         closing.count_sweep(peer)
         assert peer.reason() is None
 
@@ -128,5 +128,5 @@ def test_a_client_that_is_muted_or_waits_for_the_broker_is_not_slow(trickles: bo
     peer = asked(Peer(is_busy=True, is_waiting=True)).half(MIB)
     assert not peer.ends_after_ms(trickles=trickles)
     peer.is_busy = peer.is_waiting = False
-    peer.idle_ticks = 0
+    peer.idle_sweeps = 0
     assert peer.ends_after_ms(trickles=trickles) >= 40_000, "the time before does not count"

@@ -130,5 +130,5 @@ async def test_a_peer_that_closes_ends_a_request_in_processing() -> None:
         await peer.until(Busy.PROCESSING, frames=1)
         peer.writer.close()
         await until(lambda: peer.session.is_closed)
-        assert peer.connection.closed
+        assert peer.connection.is_closed
         assert peer.connection.session is CLOSED_SESSION

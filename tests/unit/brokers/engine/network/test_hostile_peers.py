@@ -114,11 +114,11 @@ async def test_a_waiting_fetch_ends_with_its_client(broker: InProcessBroker, por
     assert partition is not None
     other = await WireClient.connect(port)
     await other.send(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=600_000))
-    await broker.until(lambda: partition.waits)
+    await broker.until(lambda: partition.delayed_operations)
 
     await other.close()
 
-    await broker.until(lambda: not partition.waits)
+    await broker.until(lambda: not partition.delayed_operations)
     await broker.until(lambda: broker.broker.listeners.count == 1)
 
 
@@ -322,11 +322,11 @@ def test_the_log_says_a_few_lines_a_second_and_then_how_many_it_left_out(capsys:
     reports = NetworkReports(lambda: now_ms[0])
 
     for _ in range(LINES_PER_SECOND_MAX + 20):
-        reports.malformed("x", "1.2.3.4", ValueError("bad"))
+        reports.log_malformed("x", "1.2.3.4", ValueError("bad"))
 
     assert reports.suppressed == 20
     now_ms[0] = 1_000
-    reports.malformed("x", "1.2.3.4", ValueError("bad"))
+    reports.log_malformed("x", "1.2.3.4", ValueError("bad"))
     assert reports.suppressed == 0
 
 

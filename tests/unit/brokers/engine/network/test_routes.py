@@ -91,7 +91,7 @@ async def test_an_address_in_no_list_is_closed_without_a_byte_and_counted(tmp_pa
         assert await is_served(await broker.client(listed))
         assert await (await broker.client(closed)).is_closed()
         assert broker.broker.listeners.counters.refused == {"allow_list": 1}
-        assert broker.broker.accountings.get(MINE) is None or not broker.broker.accountings.of(MINE).ledger
+        assert broker.broker.accountings.get(MINE) is None or not broker.broker.accountings.get_or_create(MINE).ledger
 
 
 async def test_strangers_take_no_place_among_the_new_connections_of_the_instance(tmp_path: Path) -> None:

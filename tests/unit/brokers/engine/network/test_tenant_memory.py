@@ -85,7 +85,7 @@ def test_memory_that_one_instance_frees_goes_to_a_waiting_instance_of_its_tenant
     fill(buffers, INSTANCES[:7])
     waiters = Waiter(), Waiter()
     for waiter in waiters:
-        buffers.wait(INSTANCES[7], waiter)
+        buffers.await_memory(INSTANCES[7], waiter)
 
     buffers.return_buffer(held, INSTANCES[0])
 

@@ -128,9 +128,9 @@ async def test_a_waiting_fetch_ends_with_its_client(broker: InProcessBroker, por
     assert partition is not None
     other = await WireClient.connect(port, tls=client_context(authority))
     await other.send(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=600_000))
-    await broker.until(lambda: partition.waits)
+    await broker.until(lambda: partition.delayed_operations)
     await other.close()
-    await broker.until(lambda: not partition.waits)
+    await broker.until(lambda: not partition.delayed_operations)
     await broker.until(lambda: broker.broker.listeners.count == 1)
 
 
@@ -205,7 +205,7 @@ async def test_a_client_behind_a_proxy_is_counted_before_its_handshake(tmp_path:
         assert broker.broker.listeners.counters.refused == {"address": 1}
         for client in clients:
             await client.close()
-        await broker.until(lambda: not addresses._counts)
+        await broker.until(lambda: not addresses._count_by_network)
 
 
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", bytes(64)])

@@ -277,15 +277,15 @@ async def test_a_client_that_leaves_while_the_disk_is_read_leaves_no_file_open(
     await broker.until(lambda: held.started)
     if sending:
         await prefetch_until_sending(broker, held)
-        assert partition_of(broker).log.segments[0].file.pinned
+        assert partition_of(broker).log.segments[0].file.is_pinned
     before = broker.broker.listeners.count
 
     await client.close()
     await broker.until(lambda: broker.broker.listeners.count == before - 1)
-    assert not sending or partition_of(broker).log.segments[0].file.pinned, "the thread still reads it"
+    assert not sending or partition_of(broker).log.segments[0].file.is_pinned, "the thread still reads it"
     held.run()
 
-    await broker.until(lambda: not any(segment.file.pinned for segment in partition_of(broker).log.segments))
+    await broker.until(lambda: not any(segment.file.is_pinned for segment in partition_of(broker).log.segments))
     assert not held.started, "nobody asks for more"
 
 

@@ -307,8 +307,8 @@ def test_the_producer_that_was_idle_for_longest_is_evicted_first() -> None:
         producers.update(PRODUCERS_MAX + 100, 0, 0, 0, PRODUCERS_MAX + 100, NOW_MS)
         assert {1, 4, 6} <= producers.producers.keys()
         assert 5 not in producers.producers
-        assert producers.check(1, 0, 3, 0) == 0
-        assert producers.check(1, 0, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert producers.check_sequence(1, 0, 3, 0) == 0
+        assert producers.check_sequence(1, 0, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_the_producer_that_ended_a_transaction_last_is_evicted_last() -> None:

@@ -85,7 +85,7 @@ def test_repeated_reads_behind_damage_need_no_other_scan(log: SimulatedLog, tmp_
         assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
     away.rename(file)
     log.truncate(1)
-    assert not partition.log.segments[0].damaged, "the truncated part is written again"
+    assert not partition.log.segments[0].damage_by_offset, "the truncated part is written again"
 
 
 def test_a_start_reports_where_a_log_was_truncated(log: SimulatedLog, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_start_reports_where_a_log_was_truncated(log: SimulatedLog, tmp_path: 
     table, report = started(tmp_path)
     ((topic, number, damage),) = report.damages
     assert (topic, number, damage[:3]) == (TOPIC, 0, (str(file), position, 2))
-    assert f"{report.truncated_bytes} bytes" in damage.what
+    assert f"{report.truncated_bytes} bytes" in damage.description
     table.close()
 
 

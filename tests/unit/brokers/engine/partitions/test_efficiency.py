@@ -135,7 +135,7 @@ def test_reads_and_appends_do_not_wait_for_each_other(partition: Partition) -> N
     held = partition.read(0, 1 << 20, min_one_batch=True).slice
     assert held is not None and held.length > before.length
     partition.log.advance_start(200)
-    partition.log._drop(partition.log.segments[:1], partition.log.segments[1:])
+    partition.log._remove_segments(partition.log.segments[:1], partition.log.segments[1:])
 
     assert os.pread(before.fd, before.length, before.position) == expected
     assert os.pread(held.fd, held.length, held.position).startswith(expected)

@@ -59,7 +59,7 @@ def session(tmp_path: Path) -> FollowerSession:
 
 
 def taken(session: FollowerSession, count: int) -> list[str]:
-    lines = [session.next_ready() for _ in range(count)]
+    lines = [session.pop_ready() for _ in range(count)]
     partitions = [line.partition for line in lines if line is not None]
     return [partition.topic for partition in partitions if isinstance(partition, Partition)]
 
@@ -71,9 +71,9 @@ def test_an_instance_with_many_partitions_does_not_delay_the_replication_of_othe
 
 
 def test_returned_partitions_come_first_and_in_order(session: FollowerSession) -> None:
-    lines = [line for line in (session.next_ready() for _ in range(3)) if line is not None]
+    lines = [line for line in (session.pop_ready() for _ in range(3)) if line is not None]
     session.requeue(lines)
-    again = [session.next_ready() for _ in range(4)]
+    again = [session.pop_ready() for _ in range(4)]
     assert again[0] is lines[0]
     assert {id(line) for line in again} >= {id(line) for line in lines}
     assert [line.key[1] for line in again if line is not None and line.owner == "ins-aaaaaaaa"] == [0, 1]

@@ -21,7 +21,7 @@ from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import read_records
 from brokers.engine.records.compression import Oversized, Undecodable, compress
-from brokers.engine.records.conversion import UnsupportedCodec, from_batches
+from brokers.engine.records.conversion import UnsupportedCodec, convert_to_messages
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Finished
 from brokers.engine.storage.compaction.pacing import Pacer
@@ -100,7 +100,7 @@ def read_all_ways(partition: Partition) -> None:
         for magic in (0, 1):
             try:
                 read_records(stored)
-                from_batches(stored, magic, 0)
+                convert_to_messages(stored, magic, 0)
             except (Malformed, UnsupportedCodec, Undecodable, Oversized):
                 continue
 

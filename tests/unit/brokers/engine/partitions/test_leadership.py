@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.partitions.delayed_operations import DelayedReplication
-from brokers.engine.partitions.leadership import SWEPT_MIN, Leadership
+from brokers.engine.partitions.leadership import SWEEP_COUNT_MIN, Leadership
 
 NEVER = 1 << 40
 
@@ -27,12 +27,12 @@ def test_members_of_both_isrs_count_during_a_write() -> None:
     """REP-24."""
     made = leadership()
     made.followers[2].update_fetch_state(10, 0, 10, 0)
-    assert made.committed(10) == -1
+    assert made.committed_offset(10) == -1
     made.propose((1, 2))
-    assert made.committed(10) == -1
+    assert made.committed_offset(10) == -1
     made.confirm((2, 3), (1, 2))
     made.propose(None)
-    assert made.committed(10) == 10
+    assert made.committed_offset(10) == 10
 
 
 def test_the_high_watermark_waits_for_a_follower_only_while_it_keeps_up() -> None:
@@ -40,9 +40,9 @@ def test_the_high_watermark_waits_for_a_follower_only_while_it_keeps_up() -> Non
     made = leadership(isr=(1, 2))
     made.followers[2].update_fetch_state(10, 0, 10, 5_000)
     made.followers[3].update_fetch_state(7, 0, 7, 5_000)
-    assert made.committed(10) == 7
+    assert made.committed_offset(10) == 7
     made.followers[3].update_keeps_up(40_000, 30_000)
-    assert made.committed(10) == 10
+    assert made.committed_offset(10) == 10
 
 
 def test_the_high_watermark_does_not_wait_for_dead_or_stopping_brokers() -> None:
@@ -51,18 +51,18 @@ def test_the_high_watermark_does_not_wait_for_dead_or_stopping_brokers() -> None
     made.followers[2].update_fetch_state(10, 0, 10, 5_000)
     made.followers[3].update_fetch_state(7, 0, 7, 5_000)
     made.unavailable_brokers = frozenset({3})
-    assert made.committed(10) == 10
+    assert made.committed_offset(10) == 10
     made.confirm((2, 3), (1, 2, 3))
-    assert made.committed(10) == 7
+    assert made.committed_offset(10) == 7
 
 
 def test_a_follower_with_deleted_records_does_not_join_the_isr() -> None:
     """LOG-46: the deletion was confirmed to a client while the replica was down."""
     made = leadership(isr=(1, 2))
     made.followers[3].update_fetch_state(10, 0, 10, 5_000)
-    assert made.candidates(10, start_offset=4) == []
+    assert made.isr_candidates(10, start_offset=4) == []
     made.followers[3].update_fetch_state(10, 4, 10, 5_000)
-    assert made.candidates(10, start_offset=4) == [3]
+    assert made.isr_candidates(10, start_offset=4) == [3]
 
 
 def test_an_epoch_begins_without_knowledge_of_followers() -> None:
@@ -108,11 +108,11 @@ def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], wa
 
 def test_expired_requests_do_not_accumulate() -> None:
     made = leadership()
-    for number in range(10 * SWEPT_MIN):
+    for number in range(10 * SWEEP_COUNT_MIN):
         item = wait()
         made.await_commit(item, NEVER + number)
         item.expire()
-    assert len(made.delayed_operations()) <= SWEPT_MIN
+    assert len(made.delayed_operations()) <= SWEEP_COUNT_MIN
 
 
 def test_a_hundred_thousand_pending_requests_do_not_slow_an_append() -> None:

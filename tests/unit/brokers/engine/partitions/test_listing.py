@@ -55,6 +55,6 @@ def test_times_that_fall_for_long_do_not_make_a_search_long(tmp_path: Path) -> N
     times = [NOW_MS, NOW_MS + 1, NOW_MS + 5, NOW_MS + 6, NOW_MS + 10]
     assert [list_offsets(partition, at, isolation=0, version=7).offset for at in times] == [0, 151, 151, 153, -1]
     segment = partition.log.active
-    read = sum(1 for _ in segment.headers(lookups._start(segment, NOW_MS + 1, 0, wait=True)))
+    read = sum(1 for _ in segment.headers(lookups._search_position(segment, NOW_MS + 1, 0, may_wait=True)))
     assert read <= 5
     table.close()

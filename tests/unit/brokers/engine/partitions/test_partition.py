@@ -174,8 +174,8 @@ def test_a_fetch_is_woken_once_by_enough_bytes(table: PartitionTable, partition:
     assert woken == [1]
     assert not wait.expired
     wait.leave()
-    assert not partition.waits
-    assert not other.waits
+    assert not partition.delayed_operations
+    assert not other.delayed_operations
 
 
 def test_losing_the_leadership_ends_pending_operations(partition: Partition) -> None:

@@ -30,15 +30,15 @@ def test_files_and_directories_are_removed_in_the_order_of_their_times(tmp_path:
     waiting = Removals(lambda _: None)
     waiting.add([third], tmp_path, 30)
     waiting.add([first, second, str(topic), str(tmp_path / "gone already")], tmp_path, 20)
-    assert waiting.due(19) is None
-    batch = waiting.due(20)
+    assert waiting.pop_due(19) is None
+    batch = waiting.pop_due(20)
     assert batch is not None
     assert len(list(tmp_path.iterdir())) == 4, "not before it is run"
     batch.run()
     batch.finish()
     assert [path.name for path in tmp_path.iterdir()] == ["2.log.deleted"]
-    assert waiting.due(29) is None
-    assert waiting.due(30) is not None
+    assert waiting.pop_due(29) is None
+    assert waiting.pop_due(30) is not None
 
 
 def test_a_clock_that_is_set_back_delays_nothing(tmp_path: Path) -> None:
@@ -46,10 +46,10 @@ def test_a_clock_that_is_set_back_delays_nothing(tmp_path: Path) -> None:
     day_ms = 86_400_000
     waiting = Removals(lambda _: None)
     waiting.add(_files(tmp_path, 1), tmp_path, day_ms + 60)
-    assert waiting.due(day_ms) is None
-    assert waiting.due(1) is None
-    assert waiting.due(60) is None
-    assert waiting.due(61) is not None
+    assert waiting.pop_due(day_ms) is None
+    assert waiting.pop_due(1) is None
+    assert waiting.pop_due(60) is None
+    assert waiting.pop_due(61) is not None
 
     table = opened(tmp_path / "root")
     partition = table.become_leader("t", 0, b"1" * 16, 0, {"retention.bytes": "0"}, now_ms=NOW_MS)
@@ -88,7 +88,7 @@ def test_only_the_link_of_a_linked_partition_is_removed(tmp_path: Path, is_resta
 def test_a_stopped_batch_leaves_the_remaining_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = Removals(lambda _: None)
     waiting.add(_files(tmp_path, 3), tmp_path, 0)
-    batch = waiting.due(0)
+    batch = waiting.pop_due(0)
     assert batch is not None
 
     def remove_and_stop(path: str, _: Path) -> None:

@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.partitions.leadership import Leadership
-from brokers.engine.partitions.progress import FollowerProgress, effective_minimum, may_join, out_of_sync_replicas
+from brokers.engine.partitions.progress import (
+    FollowerProgress,
+    effective_min_insync_replicas,
+    may_join,
+    out_of_sync_replicas,
+)
 
 
 @given(st.integers(0, 50), st.lists(st.integers(-1, 60), max_size=4))
@@ -17,7 +22,7 @@ def test_the_committed_offset_is_the_minimum_of_all_that_count(leader_end: int, 
     for replica, end in zip(others, ends, strict=True):
         leadership.followers[replica].update_fetch_state(end, 0, leader_end, 0)
     held_by_all = max((offset for offset in range(-1, leader_end + 1) if all(end >= offset for end in ends)), default=0)
-    assert leadership.committed(leader_end) == held_by_all
+    assert leadership.committed_offset(leader_end) == held_by_all
 
 
 def test_a_follower_is_caught_up_at_the_log_end_of_its_last_fetch() -> None:
@@ -42,4 +47,4 @@ def test_members_leave_when_behind_too_long_and_join_when_they_have_everything_c
     assert may_join(quick, 40, 45)
     assert not may_join(slow, 40, 0)
     assert not may_join(slow, 20, 31)
-    assert effective_minimum(2, 1) == 1
+    assert effective_min_insync_replicas(2, 1) == 1

@@ -118,7 +118,7 @@ def test_the_parsed_view_follows_topic_over_broker_over_default() -> None:
     assert view.log.segment_bytes == SEGMENT_BYTES.default
     assert view.batch_rules.batch_bytes_max == 5_000
     assert view.batch_rules.compacted
-    assert view.batch_rules.walk_all
+    assert view.batch_rules.walks_all
     assert not view.log.retention.delete
     bounds = parse({"message.timestamp.difference.max.ms": "7", "message.timestamp.after.max.ms": "9"}, {}).batch_rules
     assert (bounds.timestamp_before_ms_max, bounds.timestamp_after_ms_max) == (7, 9)

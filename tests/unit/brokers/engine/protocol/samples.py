@@ -50,19 +50,19 @@ class _Maker:
         values = {
             slot.name: self.value(slot.name, slot.spec)
             for slot in slots_of(cls, self.version)
-            if slot.present and self.variant != "blank" and not _is_own(slot.spec)
+            if slot.is_present and self.variant != "blank" and not _is_own(slot.spec)
         }
         return cls(**values)
 
     def value(self, name: str, spec: FieldSpec) -> Any:
-        if self.variant == "nulls" and spec.nullable(self.version):
+        if self.variant == "nulls" and spec.is_nullable(self.version):
             return None
         self.count += 1
         if spec.kind == "array":
             items = 2 if self.variant == "full" else 1
-            return [self.value(name, spec.of) for _ in range(items)]
+            return [self.value(name, spec.inner) for _ in range(items)]
         if spec.kind == "nested":
-            return self.struct(spec.of)
+            return self.struct(spec.inner)
         return self.scalar(name, spec.kind)
 
     def scalar(self, name: str, kind: str) -> Any:

@@ -35,15 +35,15 @@ def values(spec: FieldSpec, version: int) -> st.SearchStrategy[Any]:
     elif spec.kind == "text":
         strategy = TEXTS
     elif spec.kind == "array":
-        strategy = st.lists(values(spec.of, version), max_size=3)
+        strategy = st.lists(values(spec.inner, version), max_size=3)
     elif spec.kind == "nested":
-        strategy = messages(spec.of, version)
+        strategy = messages(spec.inner, version)
     else:
         strategy = st.one_of(st.binary(max_size=20), st.binary(min_size=120, max_size=300))
-    return st.one_of(st.none(), strategy) if spec.nullable(version) else strategy
+    return st.one_of(st.none(), strategy) if spec.is_nullable(version) else strategy
 
 
 def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
     """Return a strategy for messages of this class; fields that the version lacks have their default."""
-    fields = {slot.name: values(slot.spec, version) for slot in slots_of(cls, version) if slot.present}
+    fields = {slot.name: values(slot.spec, version) for slot in slots_of(cls, version) if slot.is_present}
     return st.builds(cls, **fields)

@@ -49,10 +49,10 @@ def named(message: Any, version: int) -> list[tuple[Names, Any]]:
     found: list[tuple[Names, Any]] = []
     for slot in slots_of(type(message), version):
         value = getattr(message, slot.name)
-        if not slot.present or value is None:
+        if not slot.is_present or value is None:
             continue
         is_list = slot.spec.kind == "array"
-        item: FieldSpec = slot.spec.of if is_list else slot.spec
+        item: FieldSpec = slot.spec.inner if is_list else slot.spec
         for each in value if is_list else [value]:
             if item.kind == "nested":
                 found += named(each, version)

@@ -105,7 +105,7 @@ def _assert_same_field(name: str, spec: FieldSpec, default: Any, field: dict[str
         assert not spec.exists(version) or first <= version <= last, (name, version)
         if spec.exists(version):
             first, last = _range(field.get("nullableVersions", "none"))
-            assert spec.nullable(version) == (first <= version <= last), (name, version)
+            assert spec.is_nullable(version) == (first <= version <= last), (name, version)
     assert spec.tag == field.get("tag"), name
     written = field.get("default")
     if spec.kind in ("array", "nested"):
@@ -116,7 +116,7 @@ def _assert_same_field(name: str, spec: FieldSpec, default: Any, field: dict[str
         assert default == (written in ("true", True) if spec.kind == "boolean" else int(str(written), 0)), name
     elif spec.kind == "uuid":
         assert default == UUID_ZERO, name
-    struct = spec.of.of if spec.kind == "array" else spec.of
+    struct = spec.inner.inner if spec.kind == "array" else spec.inner
     if struct is not None and field.get("fields"):
         _assert_same_schema(struct, field["fields"], version_max)
 

@@ -14,7 +14,7 @@ from brokers.engine.records.conversion import (
     ConversionBudget,
     UnsupportedCodec,
     check_message_set,
-    from_batches,
+    convert_to_messages,
     to_batch,
 )
 from brokers.engine.records.message_set import compress_old, encode_message, read_set
@@ -61,7 +61,7 @@ def test_a_batch_becomes_messages_from_the_offset_that_was_asked_for(
     wanted: list[Record], magic: int, codec: int, base: int, ahead: int
 ) -> None:
     data = bytes(build_batch(wanted, codec=codec, base_offset=base))
-    result = list(read_set(from_batches(data, magic, base + ahead)))
+    result = list(read_set(convert_to_messages(data, magic, base + ahead)))
     skipped = ahead if codec == NONE else 0
     assert [(m.offset, m.timestamp_ms, m.key, m.value) for m in result] == [
         (base + at, record.timestamp_ms if magic else -1, record.key, record.value)
@@ -73,7 +73,7 @@ def test_a_batch_becomes_messages_from_the_offset_that_was_asked_for(
 @given(records, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS))
 def test_there_and_back_is_the_same(wanted: list[Record], magic: int, codec: int) -> None:
     there = old_set(magic, codec, wanted)
-    back = from_batches(bytes(batch_of(there)), magic, 0)
+    back = convert_to_messages(bytes(batch_of(there)), magic, 0)
     assert [m[:4] for m in read_set(back)] == [m[:4] for m in read_set(there)]
 
 
@@ -81,7 +81,7 @@ def test_old_readers_get_the_log_append_time() -> None:
     """REC-11."""
     data = build_batch([Record(5, None, b"a"), Record(6, None, b"b")], codec=GZIP)
     layout.set_attributes_and_timestamp(data, layout.read_header(data).attributes | layout.LOG_APPEND_TIME, TIME_MS)
-    (entry,) = [from_batches(bytes(data), 1, 0)]
+    (entry,) = [convert_to_messages(bytes(data), 1, 0)]
     assert entry[17] == GZIP | layout.LOG_APPEND_TIME
     assert [m.timestamp_ms for m in read_set(entry)] == [TIME_MS, TIME_MS]
 
@@ -89,16 +89,16 @@ def test_old_readers_get_the_log_append_time() -> None:
 def test_control_batches_are_omitted() -> None:
     control = build_batch([Record(0, b"\0\0\0\1", b"")], attributes=layout.CONTROL | layout.TRANSACTIONAL)
     data = bytes(build_batch([Record(0, None, b"a")], base_offset=0)) + bytes(control)
-    assert [m.value for m in read_set(from_batches(data, 1, 0))] == [b"a"]
-    assert from_batches(bytes(control), 0, 0) == b""
+    assert [m.value for m in read_set(convert_to_messages(data, 1, 0))] == [b"a"]
+    assert convert_to_messages(bytes(control), 0, 0) == b""
 
 
 def test_old_readers_get_the_batches_before_a_zstd_batch() -> None:
     readable = bytes(build_batch([Record(0, None, b"a")]))
     zstd = bytes(build_batch([Record(0, None, b"b")], codec=ZSTD))
-    assert [m.value for m in read_set(from_batches(readable + zstd + readable, 1, 0))] == [b"a"]
+    assert [m.value for m in read_set(convert_to_messages(readable + zstd + readable, 1, 0))] == [b"a"]
     with pytest.raises(UnsupportedCodec):
-        from_batches(zstd + readable, 1, 0)
+        convert_to_messages(zstd + readable, 1, 0)
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP])
@@ -110,14 +110,14 @@ def test_no_flipped_bit_of_a_stored_batch_reaches_an_old_reader_under_a_good_che
         damaged[at] ^= 1 << at % 8
         for magic in (0, 1):
             with pytest.raises((Malformed, Undecodable)):
-                from_batches(bytes(damaged), magic, 1)
-            assert from_batches(good + bytes(damaged), magic, 0) == from_batches(good, magic, 0)
+                convert_to_messages(bytes(damaged), magic, 1)
+            assert convert_to_messages(good + bytes(damaged), magic, 0) == convert_to_messages(good, magic, 0)
 
 
 def test_a_conversion_does_not_grow_far_beyond_its_input() -> None:
     piece = bytes(build_batch([Record(0, None, b"")] * 2_000))
     data = b"".join(bytes(build_batch([Record(0, None, b"")] * 2_000, base_offset=2_000 * at)) for at in range(30))
-    out = from_batches(data, 1, 0)
+    out = convert_to_messages(data, 1, 0)
     assert len(data) <= len(out) <= 5 * max(len(data), 128 * 1024 + len(piece))
 
 
@@ -196,7 +196,7 @@ def test_no_stored_bytes_make_a_reader_fail_in_another_way(
         layout.HEADER.pack_into(data, 0, *fields)
         layout.write_crc(data)
         try:
-            from_batches(bytes(data), magic, 0)
+            convert_to_messages(bytes(data), magic, 0)
         except (Malformed, Undecodable, Oversized):
             continue
 
@@ -205,7 +205,7 @@ def test_overflowing_timestamps_are_converted_like_other_readers_do() -> None:
     data = bytearray(build_batch([Record(0, None, b"a"), Record(5, None, b"b")]))
     layout.HEADER.pack_into(data, 0, *layout.read_header(data)._replace(base_timestamp=2**63 - 2))
     layout.write_crc(data)
-    assert [m.timestamp_ms for m in read_set(from_batches(bytes(data), 1, 0))] == [2**63 - 2, -(2**63) + 3]
+    assert [m.timestamp_ms for m in read_set(convert_to_messages(bytes(data), 1, 0))] == [2**63 - 2, -(2**63) + 3]
 
 
 @given(records, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), st.integers(0, 2**20), st.binary(max_size=6))
@@ -257,9 +257,9 @@ def test_a_response_ends_when_the_conversion_work_is_used_up() -> None:
     headers = [("", None)] * 1_000
     batches[1] = bytes(build_batch([Record(0, None, b"", headers)], codec=GZIP, base_offset=1_000))
     data = b"".join(batches)
-    assert from_batches(data, 1, 0, ConversionBudget(10_000)) == from_batches(batches[0], 1, 0)
+    assert convert_to_messages(data, 1, 0, ConversionBudget(10_000)) == convert_to_messages(batches[0], 1, 0)
     work = ConversionBudget(200_000)
-    assert from_batches(data, 1, 0, work) == from_batches(data[: len(batches[0]) + len(batches[1])], 1, 0)
+    assert convert_to_messages(data, 1, 0, work) == convert_to_messages(data[: len(batches[0]) + len(batches[1])], 1, 0)
     assert work.is_used_up
 
 
@@ -269,6 +269,6 @@ def test_batches_before_an_inconvertible_one_are_returned() -> None:
     rotten = build_batch([Record(0, None, b"b")], base_offset=1)
     rotten[-1] = 1  # a missing header
     layout.write_crc(rotten)
-    assert from_batches(good + bytes(rotten), 1, 0) == from_batches(good, 1, 0)
+    assert convert_to_messages(good + bytes(rotten), 1, 0) == convert_to_messages(good, 1, 0)
     with pytest.raises(Malformed):
-        from_batches(bytes(rotten) + good, 1, 1)
+        convert_to_messages(bytes(rotten) + good, 1, 1)

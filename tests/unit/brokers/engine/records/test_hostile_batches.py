@@ -25,7 +25,7 @@ from brokers.engine.records.compression import (
     XERIAL_HEADER,
     compress,
 )
-from brokers.engine.records.conversion import check_message_set, from_batches, to_batch
+from brokers.engine.records.conversion import check_message_set, convert_to_messages, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import (
@@ -136,7 +136,7 @@ def test_overflowing_timestamps_are_stored_as_64_bit_values(base_ms: int, delta:
         "where no time is later than none"
     )
     assert read_records(data)[0][1].timestamp_ms == declared_ms
-    assert [message.timestamp_ms for message in read_set(from_batches(bytes(data), 1, 0))] == [declared_ms]
+    assert [message.timestamp_ms for message in read_set(convert_to_messages(bytes(data), 1, 0))] == [declared_ms]
     bounded = BatchRules(timestamp_before_ms_max=1_000)
     assert code_of(view, bounded) == (error_codes.NONE if declared_ms == LONG_MAX else error_codes.INVALID_TIMESTAMP)
 

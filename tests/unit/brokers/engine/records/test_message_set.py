@@ -18,7 +18,7 @@ from brokers.engine.records.message_set import (
     compress_old,
     decompress_old,
     encode_message,
-    entries,
+    read_entries,
     read_set,
 )
 from tests.unit.brokers.engine.records.test_vectors import VEC_2, VEC_3, VEC_4
@@ -54,13 +54,13 @@ def test_entries_of_every_format_follow_each_other_and_name_it_in_the_same_byte(
     ]
     data = b"".join(written)
 
-    result = list(entries(data))
+    result = list(read_entries(data))
 
     assert [(entry.offset, entry.magic) for entry in result] == [(5, 0), (2**40, 1), (2**41, 2), (2**42, 0)]
     assert [data[entry.start : entry.end] for entry in result] == written
     assert [data[entry.start + 16] for entry in result] == [0, 1, 2, 0]
     assert [int.from_bytes(data[8:12], "big") for data in written] == [entry.size_bytes - 12 for entry in result]
-    assert list(entries(data[:-1])) == result[:-1], "a cut entry at the end is left out"
+    assert list(read_entries(data[:-1])) == result[:-1], "a cut entry at the end is left out"
 
 
 @given(pairs, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), st.integers(0, 2**40))
@@ -155,7 +155,7 @@ def test_each_fault_raises_its_error(data: bytes, fault: type[Exception]) -> Non
 def test_an_incomplete_entry_at_the_end_is_omitted() -> None:
     """REC-60."""
     for cut in range(1, len(VEC_3)):
-        assert [entry.end for entry in entries(VEC_2 + VEC_3[:cut])] == [len(VEC_2)]
+        assert [entry.end for entry in read_entries(VEC_2 + VEC_3[:cut])] == [len(VEC_2)]
 
 
 @given(st.binary(max_size=200))

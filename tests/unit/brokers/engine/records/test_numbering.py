@@ -10,7 +10,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, encode_record
 from brokers.engine.records.compression import ZSTD
-from brokers.engine.records.numbering import is_numbered, renumber
+from brokers.engine.records.numbering import has_consecutive_deltas, renumber
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import BatchRules, check_batch
 from brokers.engine.records.walk import Malformed, check_lengths, record_deltas
@@ -38,7 +38,7 @@ def test_the_fast_check_agrees_with_the_slow_one(runs: list[tuple[int, int, int]
     block, count = block_of(runs, off)
     check_lengths(block, count)
     deltas = [delta for delta, _ in record_deltas(block, count)]
-    assert is_numbered(block, count) == (deltas == list(range(count)))
+    assert has_consecutive_deltas(block, count) == (deltas == list(range(count)))
     mended = renumber(block, count)
     check_lengths(mended, count)
     assert [delta for delta, _ in record_deltas(mended, count)] == list(range(count))
@@ -51,14 +51,14 @@ def test_wrong_deltas_of_every_width_are_detected(wrong: int | None, size: int) 
         encode_record(Record(0, None, b"v" * size), index ^ (1 if index == wrong else 0), 0) for index in range(20_000)
     )
     check_lengths(block, 20_000)
-    assert is_numbered(block, 20_000) == (wrong is None)
+    assert has_consecutive_deltas(block, 20_000) == (wrong is None)
 
 
 @pytest.mark.parametrize("body", [b"\x00" + b"\xff" * 20, b"\x00\x00" + b"\xff" * 12])
 def test_an_invalid_integer_is_malformed(body: bytes) -> None:
     block = bytes((2 * len(body),)) + body
     with pytest.raises(Malformed):
-        is_numbered(block * 6, 6)
+        has_consecutive_deltas(block * 6, 6)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_records_whose_fields_do_not_fill_them_are_not_numbered(body: bytes) -> 
     misnumbered = encode_record(Record(0, None, b"v"), 1, 0)
     block = misnumbered + (bytes((2 * len(body),)) + body) * 5
     check_lengths(block, 6)
-    assert not is_numbered(block, 6)
+    assert not has_consecutive_deltas(block, 6)
     with pytest.raises(Malformed):
         renumber(block, 6)
     data = build_batch([Record(0, None, b"v")] * 6)[: layout.HEADER_BYTES] + block

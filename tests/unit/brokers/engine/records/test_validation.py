@@ -11,7 +11,7 @@ from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, encode_record, read_records, recompress
 from brokers.engine.records.compression import GZIP, ZSTD
 from brokers.engine.records.control import COMMIT, end_marker
-from brokers.engine.records.rejections import RECORD_ERRORS_MAX, BatchRejected, missing_keys
+from brokers.engine.records.rejections import RECORD_ERRORS_MAX, BatchRejected, missing_key_rejection
 from brokers.engine.records.validation import BatchRules, check_batch, check_shape, claims_transaction
 from tests.unit.brokers.engine.records.test_vectors import VEC_2, VEC_3
 
@@ -252,7 +252,7 @@ def test_a_claim_of_log_append_time_is_refused_where_it_would_apply(data: bytear
 
 
 def test_the_number_of_record_errors_is_limited() -> None:
-    refused = missing_keys(list(range(RECORD_ERRORS_MAX * 3)))
+    refused = missing_key_rejection(list(range(RECORD_ERRORS_MAX * 3)))
     assert len(refused.record_errors) == RECORD_ERRORS_MAX
     assert f"due to {RECORD_ERRORS_MAX * 3} record errors" in (refused.message or "")
 

@@ -6,7 +6,7 @@ import pytest
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records import control
-from brokers.engine.records.batch import first_old_entry
+from brokers.engine.records.batch import first_entry
 from brokers.engine.records.builder import Record, build_batch, encode_record, read_records
 from brokers.engine.wire.checksum import crc32, crc32c
 
@@ -36,7 +36,7 @@ def test_the_checksums_have_their_published_check_values() -> None:
 @pytest.mark.parametrize(("vector", "magic"), [(VEC_2, 0), (VEC_3, 1)])
 def test_old_messages_are_detected_by_size_and_magic(vector: bytes, magic: int) -> None:
     """VEC-2, VEC-3."""
-    assert first_old_entry(vector) == (len(vector), magic)
+    assert first_entry(vector) == (len(vector), magic)
 
 
 def test_a_batch_of_one_record_is_built_and_read_bit_by_bit() -> None:

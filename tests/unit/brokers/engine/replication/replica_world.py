@@ -18,7 +18,7 @@ from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 from brokers.engine.records.batch import scan_headers
 from brokers.engine.records.builder import Record, build_batch
-from brokers.engine.replication.truncation import after_out_of_range, truncation_offset
+from brokers.engine.replication.truncation import resolve_out_of_range, truncation_offset
 
 TOPIC, TOPIC_ID = "t", b"t" * 16
 KEY = (TOPIC_ID, 0)
@@ -199,7 +199,7 @@ class ReplicaWorld:
         )
         joined = [
             member
-            for member in leadership.candidates(partition.high_watermark)
+            for member in leadership.isr_candidates(partition.high_watermark)
             if self.replicas[member].is_up
             and self.replicas[member].incarnation == leadership.followers[member].broker_epoch
         ]
@@ -280,14 +280,14 @@ class ReplicaWorld:
         return outcome
 
     def _answer(self, replica: Replica, partition: Partition, session: FollowerSession, found: Partition | None) -> str:
-        line = session.next_ready()
+        line = session.pop_ready()
         if line is None:
             assert found is not None
             append_fetched(partition, memoryview(b""), found.high_watermark, found.log_start_offset, NOW_MS)
             return "caught up"
         if line.code == error_codes.OFFSET_OUT_OF_RANGE:
             assert found is not None
-            error_code = after_out_of_range(partition.log_end_offset, found.log_start_offset, found.log_end_offset)
+            error_code = resolve_out_of_range(partition.log_end_offset, found.log_start_offset, found.log_end_offset)
             if error_code.truncate_to is not None:
                 replica.table.truncate(partition, error_code.truncate_to, NOW_MS)
             elif error_code.restart_at is not None:
@@ -322,7 +322,7 @@ class ReplicaWorld:
         data = b"".join(segment.batch_at(0, segment.size_bytes) for segment in partition.log.segments)
         return [data[at : at + header.size_bytes] for at, header in scan_headers(data)]
 
-    def committed(self, broker: int, below: int) -> list[bytes]:
+    def committed_offset(self, broker: int, below: int) -> list[bytes]:
         return [batch for batch in self.batches(broker) if int.from_bytes(batch[:8], "big") < below]
 
     def check(self) -> None:
@@ -335,7 +335,7 @@ class ReplicaWorld:
             for other in online:
                 if replica.broker < other.broker and replica.partition is not None and other.partition is not None:
                     below = min(replica.partition.high_watermark, other.partition.high_watermark)
-                    assert self.committed(replica.broker, below) == self.committed(other.broker, below)
+                    assert self.committed_offset(replica.broker, below) == self.committed_offset(other.broker, below)
 
     def heal(self) -> Partition:
         """Restarts all brokers and lets them catch up; returns the leader's replica."""

@@ -103,10 +103,10 @@ class PlanAndLeader(RuleBasedStateMachine):
 
     @invariant()
     def whatever_is_followed_is_asked_for_now_or_at_a_known_time(self) -> None:
-        assert {index for _, index in self.plan.followed} == set(self.replicas)
+        assert {index for _, index in self.plan.state_by_key} == set(self.replicas)
         if self.sent is not None or not self.replicas:
             return
-        held_back = [followed for followed in self.plan.followed.values() if followed.retry_ms > self.now_ms]
+        held_back = [followed for followed in self.plan.state_by_key.values() if followed.retry_ms > self.now_ms]
         if len(held_back) == len(self.replicas):
             assert self.plan.due_ms() is not None
 
@@ -117,7 +117,7 @@ class PlanAndLeader(RuleBasedStateMachine):
         if self.sent is None:
             return
         for index, held in self.replicas.items():
-            followed = self.plan.followed[TOPIC_ID, index]
+            followed = self.plan.state_by_key[TOPIC_ID, index]
             if followed.retry_ms <= self.now_ms:
                 assert self.session.get(index) == held.log.log_end_offset
                 assert followed.was_requested_in_this_epoch()

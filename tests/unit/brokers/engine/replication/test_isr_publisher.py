@@ -20,7 +20,7 @@ from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication import isr_publisher
-from brokers.engine.replication.isr_publisher import IsrPublisher, transferred_leadership
+from brokers.engine.replication.isr_publisher import IsrPublisher, transfer_leadership
 from brokers.engine.storage.files import StorageFailed
 
 NAME, TOPIC_ID = "orders", b"t" * 16
@@ -272,7 +272,7 @@ async def test_the_high_watermark_does_not_wait_for_a_stopping_broker(world: Fet
 async def test_a_new_leader_with_a_failed_disk_transfers_the_leadership(world: FetcherContext) -> None:
     """LOG-3: it was in sync a moment ago, and only it knows of its disk."""
     world.show(topic(REPLICAS, 1, leader=2, epoch=1))
-    world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
+    world.table.on_directory_failure(StorageFailed(world.partition.log.root, OSError("gone")))
     world.publisher.check_disks()
 
     world.show(topic(REPLICAS, 2, leader=1, epoch=2))
@@ -289,7 +289,7 @@ async def test_the_leadership_on_a_failed_disk_moves_as_soon_as_possible(world: 
     living = world.current.image.brokers
     stopping = {id: info(id, stopping=id != 1) for id in REPLICAS}
     world.current.publish(world.current.image.with_changes(ImageDelta(brokers=stopping)))
-    world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
+    world.table.on_directory_failure(StorageFailed(world.partition.log.root, OSError("gone")))
     world.publisher.check_disks()
     await asyncio.sleep(isr_publisher.COLLECTION_DELAY_S * 2)
     assert world.store.writes == []
@@ -306,11 +306,11 @@ def test_the_leadership_moves_to_the_first_live_in_sync_replica() -> None:
     shown = topic((1, 2, 3), 5).partitions[0]
     brokers = {id: info(id) for id in REPLICAS}
 
-    given = transferred_leadership(shown, 1, brokers)
+    given = transfer_leadership(shown, 1, brokers)
 
     assert given is not None
     assert (given.leader, given.leader_epoch, given.isr, given.isr_broker_epochs) == (2, 1, (2, 3), (10, 10))
-    reborn = transferred_leadership(shown, 1, {**brokers, 2: info(2, epoch=11)})
+    reborn = transfer_leadership(shown, 1, {**brokers, 2: info(2, epoch=11)})
     assert reborn is not None
     assert reborn.leader == 3
-    assert transferred_leadership(replace(shown, isr=(1,), isr_epochs=(10,)), 1, brokers) is None
+    assert transfer_leadership(replace(shown, isr=(1,), isr_epochs=(10,)), 1, brokers) is None

@@ -46,7 +46,7 @@ class Renamed:
         assert batch is not None
         batch.run()
         batch.finish()
-        return batch.is_whole
+        return batch.is_complete
 
 
 @pytest.mark.parametrize("is_seen_deleted", [True, False])
@@ -80,7 +80,7 @@ def test_a_topic_deleted_during_a_checkpoint_waits_for_the_next_one(table: Parti
     batch.finish()
     wanted = renamed.wanted
 
-    renamed.roles.on_checkpoint(is_written=batch.is_whole)
+    renamed.roles.on_checkpoint(is_written=batch.is_complete)
 
     assert table.flusher.outdated == {("other", 0)}
     assert renamed.wanted == wanted + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.replication.truncation import OutOfRange, after_out_of_range, truncation_offset
+from brokers.engine.replication.truncation import OutOfRangeAction, resolve_out_of_range, truncation_offset
 from brokers.engine.storage.leader_epochs import LeaderEpochs
 
 ROUNDS_MAX = 50
@@ -76,9 +76,9 @@ def test_records_unknown_to_the_leader_are_truncated_and_common_ones_are_kept() 
 
 def test_an_out_of_range_offset_is_resolved_by_both_ends_of_the_leaders_log() -> None:
     """REP-9."""
-    assert after_out_of_range(10, leader_start_offset=0, leader_end_offset=7) == OutOfRange(truncate_to=7)
-    assert after_out_of_range(10, leader_start_offset=12, leader_end_offset=20) == OutOfRange(restart_at=12)
-    assert after_out_of_range(10, leader_start_offset=10, leader_end_offset=20) == OutOfRange()
-    left_behind = after_out_of_range(10, leader_start_offset=10, leader_end_offset=20, is_empty=False)
-    assert left_behind == OutOfRange(restart_at=10)
-    assert after_out_of_range(10, leader_start_offset=3, leader_end_offset=10) == OutOfRange()
+    assert resolve_out_of_range(10, leader_start_offset=0, leader_end_offset=7) == OutOfRangeAction(truncate_to=7)
+    assert resolve_out_of_range(10, leader_start_offset=12, leader_end_offset=20) == OutOfRangeAction(restart_at=12)
+    assert resolve_out_of_range(10, leader_start_offset=10, leader_end_offset=20) == OutOfRangeAction()
+    left_behind = resolve_out_of_range(10, leader_start_offset=10, leader_end_offset=20, is_empty=False)
+    assert left_behind == OutOfRangeAction(restart_at=10)
+    assert resolve_out_of_range(10, leader_start_offset=3, leader_end_offset=10) == OutOfRangeAction()

@@ -17,7 +17,7 @@ from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.control import ABORT, end_marker
 from brokers.engine.storage import recovery
 from brokers.engine.storage.log import Log, LogConfig
-from brokers.engine.storage.lookups import first_at_or_after
+from brokers.engine.storage.lookups import find_first_at_or_after
 from tests.unit.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen, values
 
 # Each batch has its own index entry; there are two closed segments and the active one.
@@ -78,7 +78,7 @@ def test_no_flipped_bit_of_a_time_index_misleads_a_search_by_time_or_retention(s
         log, _ = reopen(copy, SMALL, clean=True, recovery_point=BATCHES * RECORDS)
         assert log.log_end_offset == BATCHES * RECORDS
         for number in range(BATCHES):
-            at_or_after = first_at_or_after(log, NOW_MS + 10 * number)
+            at_or_after = find_first_at_or_after(log, NOW_MS + 10 * number)
             assert at_or_after is not None
             assert (at_or_after.timestamp_ms, at_or_after.offset) == (NOW_MS + 10 * number, number * RECORDS)
         assert log.active.largest_timestamp() == NOW_MS + 10 * (BATCHES - 1) + 1

@@ -26,8 +26,8 @@ def test_a_directory_locked_by_another_process_is_refused_until_that_process_end
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         with pytest.raises(DirectoryRefused, match="in use by another broker process"):
-            LogRoot(tmp_path).open(1, "cluster")
+            LogRoot(tmp_path).lock_and_claim(1, "cluster")
         other.communicate("")
     root = LogRoot(tmp_path)
-    root.open(1, "cluster")
+    root.lock_and_claim(1, "cluster")
     root.unlock()

@@ -41,7 +41,7 @@ def run(log: SimulatedLog, acked: list[Record]) -> None:
             try:
                 log.partition.log.roll(NOW_MS)
             except StorageFailed as failure:  # handled like in `Partition.append`
-                log.table.directory_failed(failure)
+                log.table.on_directory_failure(failure)
         batch = log.table.flusher.plan_flush()
         batch.run()
         batch.finish()

@@ -20,7 +20,7 @@ from brokers.engine.storage.log import (
     SMALL_SEGMENT_BYTES,
     LogConfig,
 )
-from brokers.engine.storage.lookups import first_at_or_after, greatest_timestamp
+from brokers.engine.storage.lookups import find_first_at_or_after, find_greatest_timestamp
 from brokers.engine.storage.retention import RetentionRules
 from brokers.engine.storage.segment import BLOCK_BYTES
 from tests.unit.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen, values
@@ -55,9 +55,9 @@ def test_a_log_returns_the_same_records_as_a_list(
             assert read_all(log, from_offset=start, max_bytes=max_bytes) == list(enumerate(model))[start:]
             wanted_ms = data.draw(st.integers(NOW_MS - 6_000, NOW_MS + 6_000))
             first = next((at for at, record in enumerate(model) if record.timestamp_ms >= wanted_ms), None)
-            at_or_after = first_at_or_after(log, wanted_ms)
+            at_or_after = find_first_at_or_after(log, wanted_ms)
             assert (at_or_after.offset if at_or_after else None) == first
-            newest = greatest_timestamp(log)
+            newest = find_greatest_timestamp(log)
             assert newest is not None
             assert newest.timestamp_ms == max(record.timestamp_ms for record in model)
             assert model[newest.offset].timestamp_ms == newest.timestamp_ms
@@ -280,7 +280,7 @@ def test_bytes_between_two_offsets_are_those_of_all_segments_between(tmp_path: P
         append(log, values(2, size=300))
     assert len(log.segments) > 3
 
-    positions = [log.position_of(offset) for offset in range(0, log.log_end_offset, 2)]
+    positions = [log.find_position(offset) for offset in range(0, log.log_end_offset, 2)]
     sizes = [segment.size_bytes for segment in log.segments]
     places = [sum(sizes[:at]) + position for at, position in filter(None, positions)] + [sum(sizes)]
 

@@ -47,28 +47,28 @@ def open_descriptors(fd: int) -> int:
 
 
 def test_no_range_is_beyond_before_the_first_prefetch() -> None:
-    assert not ReadAhead().is_beyond(0, SIZE_BYTES)
+    assert not ReadAhead().must_prefetch(0, SIZE_BYTES)
 
 
 def test_the_loop_stays_behind_the_position_of_the_thread(fd: int) -> None:
     ahead = ReadAhead()
     ahead.prefetch(fd, MIB, 100 * KIB)
     until = MIB + 100 * KIB
-    assert not ahead.is_beyond(MIB, until)
-    assert ahead.is_beyond(until - 1, until + 1)
-    assert ahead.is_beyond(until, until + 1)
-    assert ahead.is_beyond(until + MARKED_BYTES - 1, until + MARKED_BYTES)
-    assert not ahead.is_beyond(until + MARKED_BYTES, until + MARKED_BYTES + 1), "another reader's part of the file"
-    assert not ahead.is_beyond(0, KIB)
+    assert not ahead.must_prefetch(MIB, until)
+    assert ahead.must_prefetch(until - 1, until + 1)
+    assert ahead.must_prefetch(until, until + 1)
+    assert ahead.must_prefetch(until + MARKED_BYTES - 1, until + MARKED_BYTES)
+    assert not ahead.must_prefetch(until + MARKED_BYTES, until + MARKED_BYTES + 1), "another reader's part of the file"
+    assert not ahead.must_prefetch(0, KIB)
 
 
 def test_the_range_is_prefetched_and_more_for_a_sequential_reader(path: Path, fd: int) -> None:
     ahead = ReadAhead()
     forget(path)
     ahead.prefetch(fd, 0, 100 * KIB)
-    assert ahead.is_beyond(0, 100 * KIB + 1)
+    assert ahead.must_prefetch(0, 100 * KIB + 1)
     ahead.prefetch(fd, 100 * KIB, KIB)
-    assert not ahead.is_beyond(0, 100 * KIB + PREFETCHED_BYTES)
+    assert not ahead.must_prefetch(0, 100 * KIB + PREFETCHED_BYTES)
     assert cached_pages(path) * os.sysconf("SC_PAGESIZE") >= 100 * KIB + PREFETCHED_BYTES
 
 
@@ -77,23 +77,23 @@ def test_a_thread_also_reads_a_range_that_a_reader_skipped(path: Path, fd: int) 
     ahead.prefetch(fd, 0, 100 * KIB)
     forget(path)
     ahead.prefetch(fd, MIB, MIB)
-    assert not ahead.is_beyond(0, 2 * MIB)
+    assert not ahead.must_prefetch(0, 2 * MIB)
     assert cached_pages(path) * os.sysconf("SC_PAGESIZE") >= 2 * MIB - 100 * KIB
 
 
 def test_a_file_that_was_read_to_its_end_is_read_by_the_loop_again(fd: int) -> None:
     ahead = ReadAhead()
     ahead.prefetch(fd, SIZE_BYTES - MIB, 100 * KIB)
-    assert ahead.is_beyond(SIZE_BYTES - MIB, SIZE_BYTES)
+    assert ahead.must_prefetch(SIZE_BYTES - MIB, SIZE_BYTES)
     ahead.prefetch(fd, SIZE_BYTES - MIB + 100 * KIB, 100 * KIB)
-    assert not ahead.is_beyond(SIZE_BYTES - MIB, SIZE_BYTES)
-    assert not ahead.is_beyond(SIZE_BYTES, SIZE_BYTES + 1), "what is appended next is in memory"
+    assert not ahead.must_prefetch(SIZE_BYTES - MIB, SIZE_BYTES)
+    assert not ahead.must_prefetch(SIZE_BYTES, SIZE_BYTES + 1), "what is appended next is in memory"
 
 
 def test_the_loop_reads_alone_after_many_bytes_without_disk_reads(fd: int) -> None:
     ahead = ReadAhead()
     at = prefetches = 0
-    while prefetches == 0 or ahead.is_beyond(at, at + KIB):
+    while prefetches == 0 or ahead.must_prefetch(at, at + KIB):
         ahead.prefetch(fd, at, MIB)
         prefetches += 1
         at = MIB + (prefetches - 1) * PREFETCHED_BYTES
@@ -107,9 +107,9 @@ def test_readers_at_several_positions_of_one_file_are_tracked_separately(fd: int
     for place in places:
         ahead.prefetch(fd, place, MIB)
     first, *rest = places
-    assert all(ahead.is_beyond(place, place + MIB + 1) for place in rest)
-    assert not any(ahead.is_beyond(place, place + MIB) for place in rest)
-    assert not ahead.is_beyond(first, first + MIB + 1), "one too many: the kernel reads ahead for it"
+    assert all(ahead.must_prefetch(place, place + MIB + 1) for place in rest)
+    assert not any(ahead.must_prefetch(place, place + MIB) for place in rest)
+    assert not ahead.must_prefetch(first, first + MIB + 1), "one too many: the kernel reads ahead for it"
 
 
 def test_without_a_free_descriptor_the_readers_descriptor_is_used(
@@ -122,7 +122,7 @@ def test_without_a_free_descriptor_the_readers_descriptor_is_used(
     ahead = ReadAhead()
     ahead.prefetch(fd, 0, MIB)
     monkeypatch.undo()
-    assert not ahead.is_beyond(0, MIB)
+    assert not ahead.must_prefetch(0, MIB)
     assert os.fstat(fd).st_size == SIZE_BYTES, "still open"
 
 
@@ -168,6 +168,6 @@ def test_concurrent_prefetches_use_a_descriptor_each(fd: int) -> None:
 def test_a_reopened_file_starts_without_read_ahead_state(path: Path) -> None:
     file = SegmentFile(str(path), path.parent, OpenFiles())
     file.read_ahead.prefetch(file.open(), 0, MIB)
-    assert file.read_ahead.is_beyond(0, MIB + 1)
+    assert file.read_ahead.must_prefetch(0, MIB + 1)
     file.close()
-    assert not file.read_ahead.is_beyond(0, MIB + 1)
+    assert not file.read_ahead.must_prefetch(0, MIB + 1)

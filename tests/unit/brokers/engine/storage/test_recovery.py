@@ -169,7 +169,7 @@ def test_foreign_files_are_reported_and_ignored(tmp_path: Path) -> None:
     assert sorted(damage.file for damage in report.damages) == sorted(
         str(directory / name) for name in files + directories
     )
-    assert all("ignored" in damage.what for damage in report.damages)
+    assert all("ignored" in damage.description for damage in report.damages)
     assert {file.name for file in directory.iterdir()} > {*files, *directories}
 
 

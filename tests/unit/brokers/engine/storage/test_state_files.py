@@ -17,7 +17,7 @@ from brokers.engine.storage.directories import DirectoryRefused, LogRoot, read_t
 from brokers.engine.storage.files import StorageFailed, storage_errors
 from brokers.engine.storage.leader_epochs import LeaderEpochs
 from brokers.engine.storage.producer_state import CachedBatch, ProducerState
-from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
+from brokers.engine.storage.retention import RetentionRules, SegmentFacts, count_deletable
 from tests.unit.brokers.engine.storage.logs import append, new_log, values
 
 
@@ -74,31 +74,31 @@ def test_epochs_always_increase_in_both(tmp_path_factory: pytest.TempPathFactory
 def test_duplicates_of_the_last_five_batches_are_known_and_gaps_are_refused() -> None:
     """IDE-5 to IDE-8, REC-59: no error 59, as in Apache Kafka; an unknown producer may begin at any sequence."""
     state = ProducerState()
-    assert state.check(1, 0, 77, 2) == 0, "an unknown producer may start anywhere"
+    assert state.check_sequence(1, 0, 77, 2) == 0, "an unknown producer may start anywhere"
     for number in range(7):
-        assert state.check(1, 0, number * 10, 9) == 0
+        assert state.check_sequence(1, 0, number * 10, 9) == 0
         state.update(1, 0, number * 10, 9, number * 10 + 9, 1_000 + number)
     for number in range(2, 7):
-        known = state.check(1, 0, number * 10, 9)
+        known = state.check_sequence(1, 0, number * 10, 9)
         assert isinstance(known, CachedBatch)
         assert known.last_offset - known.offset_delta == number * 10
         assert known.timestamp_ms == 1_000 + number
-    assert state.check(1, 0, 10, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 0, 71, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 0, 60, 5) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 1, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 1, 0, 0) == 0
+    assert state.check_sequence(1, 0, 10, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check_sequence(1, 0, 71, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check_sequence(1, 0, 60, 5) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check_sequence(1, 1, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check_sequence(1, 1, 0, 0) == 0
     state.update(1, 1, 0, 0, 70, 2_000)
-    assert state.check(1, 0, 70, 0) == error_codes.INVALID_PRODUCER_EPOCH
+    assert state.check_sequence(1, 0, 70, 0) == error_codes.INVALID_PRODUCER_EPOCH
 
 
 def test_sequences_wrap() -> None:
     """IDE-7."""
     state = ProducerState()
     state.update(1, 0, 2**31 - 2, 1, 1, 0)
-    assert state.check(1, 0, 0, 4) == 0
+    assert state.check_sequence(1, 0, 0, 4) == 0
     state.update(1, 0, 2**31 - 1, 3, 5, 0)
-    assert state.check(1, 0, 3, 0) == 0
+    assert state.check_sequence(1, 0, 3, 0) == 0
 
 
 def test_idle_producers_are_forgotten() -> None:
@@ -106,7 +106,7 @@ def test_idle_producers_are_forgotten() -> None:
     state = ProducerState()
     state.update(1, 0, 0, 0, 0, 1_000)
     state.update(2, 0, 0, 0, 0, 2_000)
-    assert state.expire(now_ms=11_000, after_ms=10_000) == 1
+    assert state.expire(now_ms=11_000, age_ms_min=10_000) == 1
     assert list(state.producers) == [2]
 
 
@@ -153,7 +153,7 @@ def test_retention_takes_whole_segments_from_the_oldest(
     rules: RetentionRules, high_watermark: int, now_ms: int, gone: int
 ) -> None:
     """LOG-43, LOG-44."""
-    result = deletable(
+    result = count_deletable(
         facts(100, 100, 100, 100),
         rules,
         log_start_offset=0,
@@ -167,27 +167,27 @@ def test_retention_takes_whole_segments_from_the_oldest(
 def test_a_raised_start_offset_and_an_empty_last_segment() -> None:
     rules = RetentionRules(0, -1)
     segments = facts(100, 100, 0)
-    assert deletable(segments, rules, log_start_offset=0, log_end_offset=20, high_watermark=20, now_ms=10**9) == 2
+    assert count_deletable(segments, rules, log_start_offset=0, log_end_offset=20, high_watermark=20, now_ms=10**9) == 2
     keep = RetentionRules(-1, -1)
-    assert deletable(segments, keep, log_start_offset=10, log_end_offset=20, high_watermark=20, now_ms=0) == 1
+    assert count_deletable(segments, keep, log_start_offset=10, log_end_offset=20, high_watermark=20, now_ms=0) == 1
 
 
 def test_a_root_has_one_owner_at_a_time(tmp_path: Path) -> None:
     """LOG-1, LOG-34."""
     root = LogRoot(tmp_path / "logs")
-    root.open(1, "c")
+    root.lock_and_claim(1, "c")
     with pytest.raises(DirectoryRefused, match="in use"):
-        LogRoot(tmp_path / "logs").open(1, "c")
+        LogRoot(tmp_path / "logs").lock_and_claim(1, "c")
     root.mark_clean(3)
     root.unlock()
     with pytest.raises(DirectoryRefused, match="belongs to broker 1"):
-        LogRoot(tmp_path / "logs").open(2, "c")
+        LogRoot(tmp_path / "logs").lock_and_claim(2, "c")
     again = LogRoot(tmp_path / "logs")
-    again.open(1, "c")
+    again.lock_and_claim(1, "c")
     assert again.clean
     again.unlock()
     crashed = LogRoot(tmp_path / "logs")
-    crashed.open(1, "c")
+    crashed.lock_and_claim(1, "c")
     assert not crashed.clean
     crashed.unlock()
 
@@ -195,7 +195,7 @@ def test_a_root_has_one_owner_at_a_time(tmp_path: Path) -> None:
 def test_partition_directories_are_found_with_their_topic_id(tmp_path: Path) -> None:
     """LOG-2, LOG-4, LOG-47."""
     root = LogRoot(tmp_path)
-    root.open(1, "c")
+    root.lock_and_claim(1, "c")
     topic_id = bytes(range(16))
     directory = root.create_partition("ins-a.my-topic", 12, topic_id)
     assert (Path(directory) / "partition.metadata").read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
@@ -218,7 +218,7 @@ def test_an_io_error_names_its_root(tmp_path: Path) -> None:
 def test_an_epoch_that_begins_is_saved_with_its_first_batch(tmp_path: Path) -> None:
     """A thousand leaderships gained at once write no file; no batch is written before its epoch is saved."""
     log = new_log(tmp_path / "t-0")
-    log.epochs.begin(3, log.log_end_offset)
+    log.epochs.assign_unsaved(3, log.log_end_offset)
     assert log.epochs.latest == 3 and not Path(log.epochs.path).exists()
     append(log, values(1), epoch=3)
     assert Path(log.epochs.path).read_text().split() == ["0", "1", "3", "0"]

@@ -9,13 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokers.engine.assembly.admin_server import CONNECTIONS_MAX, REQUEST_TIMEOUT_S, AdminServer
-from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized, parse, response_bytes
+from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized, parse_request, response_bytes
 from brokers.engine.telemetry.metrics import Sample, render
 from config.embedded.process import free_port
 
 
 def test_a_request_is_taken_apart() -> None:
-    request = parse(b"GET /v1/a%20b?since_ms=5&x=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer s3cret\r\n\r\n")
+    request = parse_request(b"GET /v1/a%20b?since_ms=5&x=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer s3cret\r\n\r\n")
 
     assert request == Request("/v1/a b", {"since_ms": "5", "x": "1"}, "s3cret")
     assert isinstance(request, Request)
@@ -32,7 +32,7 @@ def test_a_request_is_taken_apart() -> None:
     ],
 )
 def test_a_request_other_than_get_is_refused(head: bytes, status: int) -> None:
-    reply = parse(head)
+    reply = parse_request(head)
 
     assert isinstance(reply, Reply)
     assert reply.status == status

@@ -49,7 +49,7 @@ def test_events_without_end_share_one_allowance() -> None:
     limit = LineLimit(Clock())
     admitted = [limit.admit(f"group {number} is unknown") for number in range(10_000)]
     assert sum(line is not None for line in admitted) == EVENTS_MAX + LINES_PER_MINUTE_MAX
-    assert len(limit._lines) == EVENTS_MAX + 1 and len(limit._suppressed) <= EVENTS_MAX
+    assert len(limit._line_count_by_event) == EVENTS_MAX + 1 and len(limit._suppressed_by_event) <= EVENTS_MAX
 
 
 def test_the_count_of_an_event_that_returns_is_not_displaced_by_events_that_never_do() -> None:
@@ -64,7 +64,7 @@ def test_the_count_of_an_event_that_returns_is_not_displaced_by_events_that_neve
     assert limit.admit("again") == 7
     assert limit.admit("once 199") == 1
     assert limit.admit(OTHERS) == 2
-    assert len(limit._suppressed) <= EVENTS_MAX
+    assert len(limit._suppressed_by_event) <= EVENTS_MAX
 
 
 def test_lines_of_libraries_say_how_many_were_suppressed(monkeypatch: pytest.MonkeyPatch) -> None:

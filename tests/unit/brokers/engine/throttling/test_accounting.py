@@ -57,13 +57,13 @@ def test_a_changed_limit_keeps_what_was_counted() -> None:
 
 def test_a_limit_set_too_low_by_mistake_is_over_when_it_is_put_right() -> None:
     quotas, shares = ClientQuotas(250), InstanceShares(250)
-    shares.update(1, Layout.of({1: 1}), 1, 1, 0)
+    shares.update(1, Layout.from_leaders({1: 1}), 1, 1, 0)
     strict = quotas.limiter({ANY_CLIENT: {PRODUCE: 1.0}}, PRODUCE, "u", "a", 0)
     assert strict is not None
     assert shares.produce is not None
     assert charge((strict, shares.produce), 1_000_000, 0)[0] > 900_000_000
 
-    shares.update(1, Layout.of({1: 1}), 10_000_000, 10_000_000, 1)
+    shares.update(1, Layout.from_leaders({1: 1}), 10_000_000, 10_000_000, 1)
     mild = quotas.limiter({ANY_CLIENT: {PRODUCE: 10_000_000.0}}, PRODUCE, "u", "a", 1)
 
     assert mild is strict
@@ -162,21 +162,24 @@ def test_a_response_that_waits_for_something_else_is_counted_nowhere() -> None:
 def test_a_broker_gets_its_part_of_the_bandwidth_by_the_partitions_it_leads() -> None:
     shares = InstanceShares()
 
-    shares.update(2, Layout.of({1: 2, 2: 1, 3: 1}), 100, 200, 0)
+    shares.update(2, Layout.from_leaders({1: 2, 2: 1, 3: 1}), 100, 200, 0)
     assert shares.produce is not None
     assert shares.consume is not None
     assert (shares.produce.limit_per_s, shares.consume.limit_per_s) == (25, 50)
     before = shares.produce
-    shares.update(2, Layout.of({2: 1}), 100, 200, 0)
+    shares.update(2, Layout.from_leaders({2: 1}), 100, 200, 0)
     assert shares.produce is before
     assert before.limit_per_s == 100
-    shares.update(2, Layout.of({1: 1}), 100, 200, 0)
+    shares.update(2, Layout.from_leaders({1: 1}), 100, 200, 0)
     assert before.limit_per_s == 50, "requests that it refuses count as if it were one more that leads"
     assert shares.flows == ()
 
 
 def test_where_followers_are_read_each_replica_has_a_part_of_what_consumers_may_read() -> None:
-    leaders, replicas = Layout.of({1: 3}, None, "adaptive"), Layout.of({1: 3, 2: 3, 3: 3}, None, "adaptive")
+    leaders, replicas = (
+        Layout.from_leaders({1: 3}, None, "adaptive"),
+        Layout.from_leaders({1: 3, 2: 3, 3: 3}, None, "adaptive"),
+    )
     made = {broker: InstanceShares() for broker in (1, 2, 3, 4)}
     for broker, shares in made.items():
         shares.update(broker, leaders, 90, 90, 0, replicas)
@@ -221,10 +224,10 @@ def test_the_traffic_ring_adds_up_second_by_second(events: list[tuple[int, str, 
         now_ms += wait_s * 1_000
         row = expected.setdefault(now_ms // 1_000 * 1_000, [0, 0])
         if direction == "in":
-            ring.produced(count, now_ms)
+            ring.add_produced(count, now_ms)
             row[0] += count
         else:
-            ring.consumed(count, now_ms)
+            ring.add_consumed(count, now_ms)
             row[1] += count
 
     assert {point[0]: point[1:3] for point in ring.points(0, now_ms)} == expected
@@ -233,8 +236,8 @@ def test_the_traffic_ring_adds_up_second_by_second(events: list[tuple[int, str, 
 def test_the_traffic_ring_keeps_fifteen_minutes() -> None:
     ring = Traffic()
     for second in range(1, traffic.SECONDS_KEPT + 100):
-        ring.produced(1, second * 1_000)
-    ring.delayed(40, (traffic.SECONDS_KEPT + 99) * 1_000)
+        ring.add_produced(1, second * 1_000)
+    ring.record_delay(40, (traffic.SECONDS_KEPT + 99) * 1_000)
     now_ms = (traffic.SECONDS_KEPT + 99) * 1_000
 
     points = ring.points(0, now_ms)
@@ -249,7 +252,7 @@ def test_the_longest_delay_of_each_minute_is_kept_for_a_quarter_of_an_hour() -> 
     ring = Traffic()
     for minute in range(1, 31):
         for delay_ms in (5, minute * 10, 7):
-            ring.delayed(delay_ms, minute * traffic.MINUTE_MS + delay_ms)
+            ring.record_delay(delay_ms, minute * traffic.MINUTE_MS + delay_ms)
     now_ms = 30 * traffic.MINUTE_MS + 30_000
     result = ring.delayed_minutes(now_ms)
     assert result == [[minute * traffic.MINUTE_MS, minute * 10] for minute in range(16, 31)]
@@ -317,10 +320,10 @@ def test_too_many_keys_are_counted_together_and_nothing_is_lost() -> None:
 
 def test_a_accounting_outlives_its_instance_until_it_was_reported() -> None:
     accountings = AccountingRegistry()
-    accounting = accountings.of("ins-x")
+    accounting = accountings.get_or_create("ins-x")
     accountings.retire("ins-x")
 
-    assert accountings.of("ins-x") is accounting
+    assert accountings.get_or_create("ins-x") is accounting
     counter = accounting.usage.counter("t", "u", "c", "produce")
     counter.add(1)
     accountings.forget_retired()

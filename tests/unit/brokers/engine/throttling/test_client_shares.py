@@ -13,7 +13,7 @@ from quotas.precedence import Entity
 
 ANY_CLIENT = Entity(False, None, True, None)
 LIMIT = 900_000.0
-THREE = Layout.of({1: 1, 2: 1, 3: 1}, None, "adaptive")
+THREE = Layout.from_leaders({1: 1, 2: 1, 3: 1}, None, "adaptive")
 DIGEST_CHARACTERS = 32
 
 
@@ -37,17 +37,17 @@ def test_a_limit_is_split_by_partitions_and_the_limiter_knows_the_whole() -> Non
 
 
 def test_where_it_holds_on_each_broker_it_is_not_split() -> None:
-    client_limiter = limiter(accounting(Layout.of({1: 1, 2: 1, 3: 1}, None, "adaptive", is_shared=False)))
+    client_limiter = limiter(accounting(Layout.from_leaders({1: 1, 2: 1, 3: 1}, None, "adaptive", is_shared=False)))
     assert (client_limiter.limit_per_s, client_limiter.whole_limit_per_s) == (LIMIT, LIMIT)
 
 
 def test_a_broker_that_leads_everything_has_the_whole_limit() -> None:
-    assert limiter(accounting(Layout.of({1: 4}, None, "adaptive"))).limit_per_s == LIMIT
+    assert limiter(accounting(Layout.from_leaders({1: 4}, None, "adaptive"))).limit_per_s == LIMIT
 
 
 @given(st.floats(0.001, 1e12), st.dictionaries(st.integers(1, 6), st.integers(0, 50), min_size=1))
 def test_parts_are_something_where_the_limit_is_and_never_more_together(limit: float, leaders: dict[int, int]) -> None:
-    layout = Layout.of(leaders)
+    layout = Layout.from_leaders(leaders)
     parts = [static_part(limit, layout, broker) for broker in layout.leaders]
     assert sum(parts) <= limit * (1 + 1e-9)
     assert all(part > 0 for part in parts)
@@ -57,14 +57,14 @@ def test_parts_are_something_where_the_limit_is_and_never_more_together(limit: f
 
 def test_where_followers_are_read_a_consumers_limit_is_split_by_replicas() -> None:
     made = InstanceAccounting()
-    made.client_shares.update(2, Layout.of({1: 3}, None, "adaptive"), 0, THREE)
+    made.client_shares.update(2, Layout.from_leaders({1: 3}, None, "adaptive"), 0, THREE)
     consumed = made.client_quotas.limiter({ANY_CLIENT: {CONSUMER_BYTE_RATE: LIMIT}}, CONSUMER_BYTE_RATE, "u", "a", 0)
     assert consumed is not None
     assert consumed.limit_per_s == LIMIT / 3
     made.client_shares.on_delay(consumed, 1)
     ((direction, _),) = made.client_shares.flows
     assert direction == CONSUME
-    made.client_shares.update(2, Layout.of({1: 3}, None, "adaptive"), 2)
+    made.client_shares.update(2, Layout.from_leaders({1: 3}, None, "adaptive"), 2)
     assert not made.client_shares.flows, "consumers read at the leaders again"
 
 
@@ -101,7 +101,7 @@ def test_another_layout_or_limit_is_split_by_partitions_again() -> None:
     made.client_shares.on_delay(client_limiter, 0)
     (flow,) = made.client_shares.flows.values()
     flow.apply_answer(THREE.basis(int(LIMIT)), 800_000, False, 10, 10)
-    made.client_shares.update(1, Layout.of({1: 1, 2: 2}, None, "adaptive"), 20)
+    made.client_shares.update(1, Layout.from_leaders({1: 1, 2: 2}, None, "adaptive"), 20)
     assert client_limiter.limit_per_s == LIMIT / 3
     assert limiter(made, limit=300.0).limit_per_s == 100
 

@@ -7,7 +7,7 @@ import heapq
 import pytest
 
 from brokers.engine.throttling.charging import Limiter, Rule, charge
-from brokers.engine.throttling.demand import FREE_DIVISOR, wanted_bps
+from brokers.engine.throttling.demand import FREE_DIVISOR, estimate_demand_bps
 from brokers.engine.throttling.flow_share import FlowShare
 from quotas.pacing import Pace
 
@@ -24,7 +24,7 @@ def limited(share_bps: int) -> tuple[Limiter, FlowShare]:
 
 
 def closed_loop(limiter: Limiter, flow: FlowShare, *, connections: int, natural_bps: int, seconds: int) -> list[int]:
-    """Return `wanted_bps` of each second. Without delays all connections together would transfer `natural_bps`; each
+    """Return the estimated demand of each second. Without delays all connections would transfer `natural_bps`; each
     sends its next batch once it was answered and the delay is over.
     """
     batch = 100 * KB
@@ -83,5 +83,5 @@ def test_the_estimate_never_is_below_what_was_admitted_and_never_beyond_its_boun
     for admitted_bps in (0, 1, 1_000, MB):
         for waited_ms in (0, 1, 500, 999, 1_000, 5_000):
             for share_bps in (0, 1, 500, 2 * MB):
-                wanted = wanted_bps(admitted_bps, waited_ms, 1_000, share_bps)
+                wanted = estimate_demand_bps(admitted_bps, waited_ms, 1_000, share_bps)
                 assert admitted_bps <= wanted <= FREE_DIVISOR * max(admitted_bps, share_bps)

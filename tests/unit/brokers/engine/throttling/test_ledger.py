@@ -77,7 +77,7 @@ def test_a_refused_produce_has_one_cause(state: str, message: str | None, expect
 def test_totals_of_all_instances_outlive_their_entries_and_the_instances() -> None:
     accountings = AccountingRegistry()
     for number in range(3):
-        accountings.of(f"ins-{number}").record_request_time(100, "u", "a", NOW_MS)
+        accountings.get_or_create(f"ins-{number}").record_request_time(100, "u", "a", NOW_MS)
     accountings.retire("ins-0")
     accountings.forget_retired()
 
@@ -95,13 +95,13 @@ def test_a_minute_has_each_cause_with_those_who_waited_longest() -> None:
         minutes.record((BANDWIDTH, "u", client), 20.0, 1, delay_ms, NOW_MS + 59_000)
     minutes.record((BANDWIDTH, "u", "a"), 20.0, 1, 5, NOW_MS + MINUTE_MS)
 
-    first, second = minutes.recorded_between(0, NEVER_MS)
+    first, second = minutes.list_minutes(0, NEVER_MS)
 
     assert (first["minute_ms"], second["minute_ms"]) == (NOW_MS, NOW_MS + MINUTE_MS)
     (cause,) = first["causes"]
     assert (cause["count"], cause["waited_ms"], cause["longest_ms"], cause["whole_limit_per_s"]) == (5, 560, 400, 20.0)
     assert cause["clients"] == [["u", "b", 2, 500], ["u", "c", 1, 30], ["u", "d", 1, 20]]
-    assert [minute["minute_ms"] for minute in minutes.recorded_between(NOW_MS + MINUTE_MS, NEVER_MS)] == [
+    assert [minute["minute_ms"] for minute in minutes.list_minutes(NOW_MS + MINUTE_MS, NEVER_MS)] == [
         NOW_MS + MINUTE_MS
     ]
     json.dumps(first)
@@ -113,7 +113,7 @@ def test_invented_names_do_not_make_a_minute_grow_and_lose_no_count() -> None:
         minutes.record((client_rule(f"u{number}"), f"u{number}", f"c{number}"), 1.0, 1, 1, NOW_MS)
         minutes.record((BANDWIDTH, f"u{number}", f"c{number}"), 1.0, 1, 1, NOW_MS)
 
-    (minute,) = minutes.recorded_between(0, NEVER_MS)
+    (minute,) = minutes.list_minutes(0, NEVER_MS)
 
     assert len(minute["causes"]) <= throttled_minutes.RULES_PER_MINUTE_MAX + 2
     assert sum(cause["count"] for cause in minute["causes"]) == 2_000
@@ -127,8 +127,8 @@ def test_a_quarter_of_an_hour_is_kept() -> None:
     for number in range(60):
         minutes.record((BANDWIDTH, "u", "a"), 1.0, 1, 1, NOW_MS + number * MINUTE_MS)
 
-    assert len(minutes.recorded_between(0, NEVER_MS)) == throttled_minutes.MINUTES_KEPT
-    assert minutes.recorded_between(0, NEVER_MS)[-1]["minute_ms"] == NOW_MS + 59 * MINUTE_MS
+    assert len(minutes.list_minutes(0, NEVER_MS)) == throttled_minutes.MINUTES_KEPT
+    assert minutes.list_minutes(0, NEVER_MS)[-1]["minute_ms"] == NOW_MS + 59 * MINUTE_MS
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 9)), max_size=60), st.integers(0, 2_000))
@@ -138,7 +138,7 @@ def test_points_since_a_moment_are_those_of_the_whole_ring_from_it_on(
     ring, now_ms = Traffic(), 10_000_000
     for wait_s, count in events:
         now_ms += wait_s * 1_000
-        ring.produced(count, now_ms)
+        ring.add_produced(count, now_ms)
     since_ms = max(0, now_ms - back_s * 1_000)
 
     assert ring.points(since_ms, now_ms) == [point for point in ring.points(0, now_ms) if point[0] >= since_ms]
@@ -147,7 +147,7 @@ def test_points_since_a_moment_are_those_of_the_whole_ring_from_it_on(
 def test_a_full_ring_answers_from_the_latest_second_on() -> None:
     ring = Traffic()
     for second in range(1, 3_000):
-        ring.produced(second, second * 1_000)
+        ring.add_produced(second, second * 1_000)
 
     assert [point[0] for point in ring.points(2_990_000, 2_999_000)] == [
         second * 1_000 for second in range(2_990, 3_000)
@@ -165,9 +165,9 @@ def page(
 
 def test_one_answer_has_all_instances_that_did_something() -> None:
     accountings = AccountingRegistry()
-    accountings.of("ins-a").traffic.produced(5, NOW_MS)
-    accountings.of("ins-b").record_request_time(40, "u", "c", NOW_MS)
-    accountings.of("ins-quiet")
+    accountings.get_or_create("ins-a").traffic.add_produced(5, NOW_MS)
+    accountings.get_or_create("ins-b").record_request_time(40, "u", "c", NOW_MS)
+    accountings.get_or_create("ins-quiet")
 
     answer = page(accountings, NOW_MS + 500)
 
@@ -181,8 +181,8 @@ def test_one_answer_has_all_instances_that_did_something() -> None:
 def test_spans_one_after_the_other_tell_everything_once() -> None:
     accountings = AccountingRegistry()
     for second in range(100):
-        accountings.of("ins-a").traffic.produced(second, NOW_MS + second * 1_000)
-        accountings.of("ins-a").ledger.record(BANDWIDTH, 7.0, "u", "a", 5, NOW_MS + second * 1_000)
+        accountings.get_or_create("ins-a").traffic.add_produced(second, NOW_MS + second * 1_000)
+        accountings.get_or_create("ins-a").ledger.record(BANDWIDTH, 7.0, "u", "a", 5, NOW_MS + second * 1_000)
     points, minutes = [], []
 
     for since_ms in range(NOW_MS, NOW_MS + 120_000, 30_000):
@@ -199,7 +199,7 @@ def test_an_answer_is_bounded_and_goes_on_where_it_ended() -> None:
     ids = [f"ins-{number:04}" for number in range(30)]
     for instance_id in ids:
         for second in range(900):
-            accountings.of(instance_id).traffic.produced(1, NOW_MS + second * 1_000)
+            accountings.get_or_create(instance_id).traffic.add_produced(1, NOW_MS + second * 1_000)
     now_ms, after, seen = NOW_MS + 900_000, "", []
 
     while after is not None:

@@ -86,7 +86,7 @@ def test_without_answers_the_own_part_holds_alone_again() -> None:
     made.begin_request(5_000)
     assert made.is_current(5_000 + ANSWER_MS_MAX)
     assert not made.is_current(5_000 + ANSWER_MS_MAX + 1)
-    made.request_failed()
+    made.on_request_failed()
     assert made.unsent_bytes == 1, "what was not answered is charged again"
 
 
@@ -128,13 +128,13 @@ def test_a_limit_in_use_is_charged_each_second_and_one_that_is_waited_for_soon()
     outbox.on_request_due = lambda: hurried.append(True)
     made = pool(outbox)
     made.charge(10)
-    assert outbox.take(0) == [made]
+    assert outbox.take_due_pools(0) == [made]
     made.begin_request(0)
     made.charge(10)
-    assert outbox.take(IDLE_CHARGE_INTERVAL_MS - 1) == []
+    assert outbox.take_due_pools(IDLE_CHARGE_INTERVAL_MS - 1) == []
     made.mark_contended(IDLE_CHARGE_INTERVAL_MS - 1)
     assert hurried == [True]
-    assert outbox.take(IDLE_CHARGE_INTERVAL_MS - 1) == [made]
+    assert outbox.take_due_pools(IDLE_CHARGE_INTERVAL_MS - 1) == [made]
 
 
 def test_a_contended_limit_is_asked_about_now_and_then_and_is_let_go_at_the_end() -> None:
@@ -144,7 +144,7 @@ def test_a_contended_limit_is_asked_about_now_and_then_and_is_let_go_at_the_end(
     sent = [
         now_ms
         for now_ms in range(0, 2 * CONTENDED_MS, CHARGE_INTERVAL_MS)
-        if outbox.take(now_ms) and not made.begin_request(now_ms)
+        if outbox.take_due_pools(now_ms) and not made.begin_request(now_ms)
     ]
     assert sent == [0, 1_000, 2_000, 3_000]
     assert len(outbox) == 0

@@ -62,7 +62,7 @@ class Clock:
 
 def limiter(callback: ClientQuotaCallback | None, user: str, client_id: str = "c") -> Limiter | None:
     safe = None if callback is None else SafeCallback(callback, Clock())
-    quotas = AccountingRegistry(callback=safe).of(INSTANCE).client_quotas
+    quotas = AccountingRegistry(callback=safe).get_or_create(INSTANCE).client_quotas
     return quotas.limiter(STORED, PRODUCER_BYTE_RATE, user, client_id, 0)
 
 
@@ -83,7 +83,7 @@ def test_a_client_cannot_name_itself_into_the_group_of_other_tags() -> None:
     safe, groups = SafeCallback(callback, Clock()), set()
     for tags in ({"a": "x", "b": "y"}, {"a": "x\0b\0y"}, {"a": "x1:b1:y"}, {"a": "", "b": "x"}, {"a": "x", "b": ""}):
         callback.tags = tags
-        answer = safe.ask(INSTANCE, PRODUCER_BYTE_RATE, "user", "client")
+        answer = safe.decide_limit(INSTANCE, PRODUCER_BYTE_RATE, "user", "client")
         assert answer is not None
         groups.add(answer.group)
     assert len(groups) == 5
@@ -91,14 +91,17 @@ def test_a_client_cannot_name_itself_into_the_group_of_other_tags() -> None:
 
 def test_clients_with_the_same_tags_share_the_limit_of_the_tags() -> None:
     registry = AccountingRegistry(callback=SafeCallback(ByTeam({"team.batch": "50"}), Clock()))
-    quotas = registry.of(INSTANCE).client_quotas
+    quotas = registry.get_or_create(INSTANCE).client_quotas
 
     first, second = (quotas.limiter(STORED, PRODUCER_BYTE_RATE, f"batch.{name}", name, 0) for name in ("a", "b"))
 
     assert first is second
     assert first is not None
     assert (first.limit_per_s, first.rule.level, first.rule.entity) == (50.0, None, None)
-    assert registry.of("ins-bbbbbbbb").client_quotas.limiter(STORED, PRODUCER_BYTE_RATE, "batch.a", "a", 0) is not first
+    assert (
+        registry.get_or_create("ins-bbbbbbbb").client_quotas.limiter(STORED, PRODUCER_BYTE_RATE, "batch.a", "a", 0)
+        is not first
+    )
 
 
 def test_no_limit_is_no_limit_and_no_tags_are_what_is_set() -> None:
@@ -127,11 +130,11 @@ def test_one_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
     clock = Clock()
     callback = SafeCallback(Failing({}), clock)
     for _ in range(FAULTS_MAX + 5):
-        assert callback.ask(INSTANCE, PRODUCER_BYTE_RATE, "u", "c") is None
+        assert callback.decide_limit(INSTANCE, PRODUCER_BYTE_RATE, "u", "c") is None
     assert len(asked) == FAULTS_MAX
 
     clock.now_ms += SUSPENDED_MS
-    callback.ask(INSTANCE, PRODUCER_BYTE_RATE, "u", "c")
+    callback.decide_limit(INSTANCE, PRODUCER_BYTE_RATE, "u", "c")
     assert len(asked) == FAULTS_MAX + 1
 
 
@@ -139,7 +142,7 @@ def test_one_that_is_slow_again_and_again_is_left_alone_too(monkeypatch: pytest.
     monkeypatch.setattr(quota_callback, "ANSWER_S_MAX", -1.0)
     callback = SafeCallback(ByTeam({}), Clock())
 
-    answers = [callback.ask(INSTANCE, PRODUCER_BYTE_RATE, "batch.a", "c") for _ in range(FAULTS_MAX + 1)]
+    answers = [callback.decide_limit(INSTANCE, PRODUCER_BYTE_RATE, "batch.a", "c") for _ in range(FAULTS_MAX + 1)]
 
     assert answers == [CustomLimit(100.0, "4:team5:batch")] * FAULTS_MAX + [None]
 
@@ -150,7 +153,7 @@ def test_it_is_found_among_the_entry_points_by_name(monkeypatch: pytest.MonkeyPa
 
     callback = load("by-team", {"team.batch": "3"}, Clock())
 
-    assert callback.ask(INSTANCE, PRODUCER_BYTE_RATE, "batch.a", "c") == CustomLimit(3.0, "4:team5:batch")
+    assert callback.decide_limit(INSTANCE, PRODUCER_BYTE_RATE, "batch.a", "c") == CustomLimit(3.0, "4:team5:batch")
     with pytest.raises(SettingsWrong, match="no package has 'other'"):
         load("other", {}, Clock())
     with pytest.raises(SettingsWrong, match="cannot be used"):

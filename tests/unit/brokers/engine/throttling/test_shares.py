@@ -11,7 +11,7 @@ MB = 1_000_000
 
 def shares(*, leaders: dict[int, int], produce_bps: int = 4 * MB) -> InstanceShares:
     result = InstanceShares()
-    result.update(1, Layout.of(leaders), produce_bps, MB, 0)
+    result.update(1, Layout.from_leaders(leaders), produce_bps, MB, 0)
     return result
 
 

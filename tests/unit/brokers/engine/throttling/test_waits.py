@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from brokers.engine.throttling.charging import Limiter, Rule, charge, in_debt
+from brokers.engine.throttling.charging import Limiter, Rule, charge, find_longest_debt
 from brokers.engine.throttling.pool import Pool, PoolOutbox
-from brokers.engine.throttling.waits import CANCELLED_MIN, LimiterQueue, Mute, queue_for
+from brokers.engine.throttling.waits import CANCELLED_MIN, LimiterQueue, Mute, find_or_create_queue
 from quotas.pacing import Pace
 
 RULE = Rule("instance_bandwidth", "producer_byte_rate", None, None)
@@ -130,7 +130,7 @@ def test_a_lowered_limit_keeps_nobody_longer_than_it_was_answered() -> None:
     clock, owed, over = Clock(), limiter(), []
     muted(owed, clock, 2_000, "a", over)
     owed.set_limit(10, 0)
-    owed.debt_changed(0)
+    owed.on_debt_changed(0)
     clock.move_to(10_000)
     assert over == [("a", 2_000)]
 
@@ -144,8 +144,8 @@ def test_requests_are_admitted_one_debt_after_the_other_in_the_order_in_which_th
         charge((owed,), 500, clock.now_ms)
 
     for name in "abc":
-        assert in_debt((owed,), clock.now_ms) is owed
-        queue_for(owed, clock).admit(lambda name=name: admitted(name), TURNS)
+        assert find_longest_debt((owed,), clock.now_ms) is owed
+        find_or_create_queue(owed, clock).admit(lambda name=name: admitted(name), TURNS)
     clock.move_to(10_000)
     assert over == [("a", 1_000), ("b", 1_500), ("c", 2_000)]
 
@@ -153,7 +153,9 @@ def test_requests_are_admitted_one_debt_after_the_other_in_the_order_in_which_th
 def test_a_cancelled_wait_gives_its_place_to_the_next() -> None:
     clock, owed, over = Clock(), limiter(), []
     charge((owed,), 1_000, 0)
-    waits = [queue_for(owed, clock).admit(lambda number=number: over.append(number), TURNS) for number in range(5)]
+    waits = [
+        find_or_create_queue(owed, clock).admit(lambda number=number: over.append(number), TURNS) for number in range(5)
+    ]
     for wait in waits[:4]:
         wait.cancel()
         wait.cancel()
@@ -164,9 +166,9 @@ def test_a_cancelled_wait_gives_its_place_to_the_next() -> None:
 def test_those_that_left_are_not_kept() -> None:
     clock, owed = Clock(), limiter()
     charge((owed,), 10**9, 0)
-    stays = queue_for(owed, clock).admit(lambda: None, TURNS)
+    stays = find_or_create_queue(owed, clock).admit(lambda: None, TURNS)
     for _ in range(50):
-        for wait in [queue_for(owed, clock).admit(lambda: None, TURNS) for _ in range(CANCELLED_MIN)]:
+        for wait in [find_or_create_queue(owed, clock).admit(lambda: None, TURNS) for _ in range(CANCELLED_MIN)]:
             wait.cancel()
     queue = owed.debt_watcher
     assert isinstance(queue, LimiterQueue)
@@ -177,9 +179,9 @@ def test_those_that_left_are_not_kept() -> None:
 def test_limits_that_are_set_anew_let_all_ask_again() -> None:
     clock, owed, over = Clock(), limiter(1), []
     muted(owed, clock, 10**6, "a", over)
-    queue_for(owed, clock).admit(lambda: over.append(("b", clock.now_ms)), TURNS)
+    find_or_create_queue(owed, clock).admit(lambda: over.append(("b", clock.now_ms)), TURNS)
     assert owed.debt_watcher is not None
-    owed.debt_watcher.release()
+    owed.debt_watcher.end_all_waits()
     clock.move_to(1)
     assert over == [("a", 0), ("b", 0)]
 
@@ -187,14 +189,14 @@ def test_limits_that_are_set_anew_let_all_ask_again() -> None:
 def test_kafkas_window_alone_leaves_a_debt_with_its_connection() -> None:
     owed = Limiter(RULE, 100, 0)
     assert charge((owed,), 10_000, 0)[0] > 0
-    assert in_debt((owed,), 0) is None
+    assert find_longest_debt((owed,), 0) is None
 
 
 def test_an_instance_that_used_its_share_of_the_loop_is_admitted_one_request_a_turn() -> None:
     clock, owed, turns, over = Clock(), limiter(), InLine(), []
     charge((owed,), 1_000, 0)
     for number in range(3):
-        queue_for(owed, clock).admit(lambda number=number: over.append(number), turns)
+        find_or_create_queue(owed, clock).admit(lambda number=number: over.append(number), turns)
     clock.move_to(5_000)
     assert (over, len(turns.works)) == ([], 1)
     turns.works.pop()()

@@ -13,7 +13,7 @@ from brokers.engine.records.control import ABORT, COMMIT, end_marker
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed
 from brokers.engine.storage.compaction.swap import swap_in
 from brokers.engine.storage.log import Log, LogConfig
-from brokers.engine.storage.lookups import first_at_or_after, greatest_timestamp
+from brokers.engine.storage.lookups import find_first_at_or_after, find_greatest_timestamp
 from tests.unit.brokers.engine.storage.compaction.cleaning import clean, job_for, run
 from tests.unit.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen
 
@@ -222,7 +222,7 @@ def test_a_group_whose_source_was_deleted_meanwhile_is_not_swapped_in(tmp_path: 
         append(log, [_keyed("a", str(number))])
         log.roll(NOW_MS)
     group, _ = run(job_for(log, now_ms=NOW_MS))
-    log.detach(0, 1)
+    log.detach_segments(0, 1)
 
     assert isinstance(group, Cleaned)
     assert swap_in(log, group) is None
@@ -263,10 +263,10 @@ def test_timestamp_lookups_work_and_indexes_are_trusted_after_cleaning_and_resta
         assert len(opened.segments[0].offset_index) > 2
         for at in range(0, 1_000, 5):
             expected = next((offset for offset, record in read_all(opened) if record.timestamp_ms >= NOW_MS + at), None)
-            at_or_after = first_at_or_after(opened, NOW_MS + at)
+            at_or_after = find_first_at_or_after(opened, NOW_MS + at)
             assert at_or_after is not None
             assert at_or_after.offset == expected
-        greatest = greatest_timestamp(opened)
+        greatest = find_greatest_timestamp(opened)
         assert greatest is not None
         assert greatest.offset == 60
     crashed, report = reopen(tmp_path / "t-0", SMALL, clean=False)

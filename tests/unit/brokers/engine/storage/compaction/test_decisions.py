@@ -13,18 +13,18 @@ from brokers.engine.records.builder import Record, build_batch, records_block
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.offset_map import (
-    PLACES_MAX,
+    LIVE_FLAGS_MAX,
     RECENT_KEYS_MAX,
     LiveOffsetFilter,
     OffsetMap,
+    count_slots,
     probe,
-    slots_of,
 )
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.selection import (
     CompactionFacts,
     SourceSegment,
-    dirtiest,
+    find_dirtiest,
     first_dirty_offset,
     group_segments,
     measure,
@@ -40,10 +40,10 @@ def _segment(base: int, size: int = 100, first_ms: int = 0, last_ms: int = 0) ->
 
 def test_an_entry_of_the_offset_map_takes_24_bytes() -> None:
     """CMP-16, DEC-19: 8 GiB of slots distinguish 366 GB of records of 1 KiB."""
-    assert slots_of(8 * 1024**3) == 357_913_941
-    assert slots_of(8 * 1024**3) * 1024 // 10**9 == 366
-    assert slots_of(128 * 1024**2) == 5_592_405
-    assert int(slots_of(128 * 1024**2) * 0.9) == 5_033_164
+    assert count_slots(8 * 1024**3) == 357_913_941
+    assert count_slots(8 * 1024**3) * 1024 // 10**9 == 366
+    assert count_slots(128 * 1024**2) == 5_592_405
+    assert int(count_slots(128 * 1024**2) * 0.9) == 5_033_164
 
 
 @given(
@@ -74,10 +74,10 @@ def test_the_offset_map_is_a_dictionary_until_it_is_full(
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=60),
     st.integers(0, 40),
-    st.sampled_from([1, 4, 16, PLACES_MAX]),
+    st.sampled_from([1, 4, 16, LIVE_FLAGS_MAX]),
 )
 def test_a_batch_is_skipped_only_if_it_has_no_live_record(
-    batches: list[tuple[int, int]], first_dirty: int, places_max: int
+    batches: list[tuple[int, int]], first_dirty: int, flags_max: int
 ) -> None:
     """Batches have one to three records of a key; few places for many offsets may only make the filter more
     conservative.
@@ -92,13 +92,13 @@ def test_a_batch_is_skipped_only_if_it_has_no_live_record(
                 live[key] = end
             end += 1
     offsets.latest_offset = end - 1
-    result = LiveOffsetFilter(offsets, first_dirty, places_max)
+    result = LiveOffsetFilter(offsets, first_dirty, flags_max)
     for base, last in spans:
         lives = base < first_dirty or any(base <= offset <= last for offset in live.values())
-        assert result.any_of(base, last) >= lives
-        if places_max > end:
-            assert result.any_of(base, last) == lives
-    assert result.any_of(end, end + 5), "what was not mapped stays"
+        assert result.may_have_live(base, last) >= lives
+        if flags_max > end:
+            assert result.may_have_live(base, last) == lives
+    assert result.may_have_live(end, end + 5), "what was not mapped stays"
 
 
 @given(
@@ -154,7 +154,7 @@ def test_only_whole_closed_segments_below_the_stable_offset_are_measured() -> No
     assert result.ratio == pytest.approx(2 / 3)
     assert measure(segments, CompactionRules(), first_dirty=10, stable_offset=29, now_ms=0).first_uncleanable == 20
     nothing = measure(segments, CompactionRules(), first_dirty=30, stable_offset=100, now_ms=0)
-    assert (nothing.cleanable_bytes, nothing.eligible(CompactionRules(dirty_ratio_min=0.0))) == (0, False)
+    assert (nothing.cleanable_bytes, nothing.is_eligible(CompactionRules(dirty_ratio_min=0.0))) == (0, False)
 
 
 def test_a_minimum_lag_excludes_young_segments_and_a_maximum_lag_forces_old_ones() -> None:
@@ -163,16 +163,16 @@ def test_a_minimum_lag_excludes_young_segments_and_a_maximum_lag_forces_old_ones
     lagging = measure(segments, CompactionRules(lag_ms_min=20), first_dirty=0, stable_offset=99, now_ms=100)
     assert lagging.first_uncleanable == 10
     forced = CompactionRules(dirty_ratio_min=1.0, lag_ms_max=50)
-    assert not measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=50).overdue
-    assert measure(segments, forced, first_dirty=10, stable_offset=99, now_ms=62).eligible(forced)
+    assert not measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=50).is_overdue
+    assert measure(segments, forced, first_dirty=10, stable_offset=99, now_ms=62).is_eligible(forced)
 
 
 def test_a_timestamp_in_the_future_does_not_delay_overdue_segments_after_it() -> None:
     """CMP-14: the clocks of producers differ, and the lag is a promise for every record."""
     segments = [_segment(0, first_ms=9_999), _segment(10, first_ms=-1), _segment(20, first_ms=11), _segment(30)]
     forced = CompactionRules(dirty_ratio_min=1.0, lag_ms_max=50)
-    assert measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=62).eligible(forced)
-    assert not measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=61).eligible(forced)
+    assert measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=62).is_eligible(forced)
+    assert not measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=61).is_eligible(forced)
 
 
 def test_the_log_with_the_greatest_dirty_share_is_selected() -> None:
@@ -181,8 +181,8 @@ def test_the_log_with_the_greatest_dirty_share_is_selected() -> None:
         measure([_segment(0), _segment(10), _segment(20, size)], rules, first_dirty=at, stable_offset=99, now_ms=0)
         for at, size in ((20, 0), (10, 0), (0, 0))
     )
-    assert dirtiest([("a", clean, rules), ("b", half, rules)]) is None, "a half is not more than a half"
-    chosen = dirtiest([("a", clean, rules), ("b", half, rules), ("c", most, rules)])
+    assert find_dirtiest([("a", clean, rules), ("b", half, rules)]) is None, "a half is not more than a half"
+    chosen = find_dirtiest([("a", clean, rules), ("b", half, rules), ("c", most, rules)])
     assert chosen is not None
     assert chosen[0] == "c"
 
