@@ -63,7 +63,7 @@ def test_a_batch_weighs_about_what_is_wanted(batch_bytes: int) -> None:
 def test_a_tally_counts_in_tenths_of_a_second_since_the_first_answer() -> None:
     tally = flood.Tally()
     for now_s, weight, error, throttle_ms in ((5.0, 10, 0, 0), (5.05, 10, 0, 30), (5.31, 7, 0, 50), (5.4, 99, 3, 0)):
-        tally.note(now_s, weight, error, throttle_ms)
+        tally.record_response(now_s, weight, error, throttle_ms)
     summary = tally.summary()
     assert summary["slots"] == [20, 0, 0, 7]
     assert summary["errors"] == {"3": 1}
