@@ -44,7 +44,7 @@ from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import HOST, EngineCluster, TestInstance
 from tests.testkit.own_zookeeper import own_zookeeper
 from tests.testkit.tls import make_certificate
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 
 SECURITIES: Final = ("plaintext", "sasl_plaintext", "tls", "sasl_tls")
 USER, PASSWORD = "bench", "bench-secret"
@@ -72,7 +72,7 @@ def settings_of(instance: TestInstance, security: str, ca_file: str) -> dict[str
 
 def grant_rights(cluster: EngineCluster, instance: TestInstance, conf: dict[str, Any]) -> None:
     """Creates a user, the rule that admits it, and entries about other users."""
-    alter(cluster, instance, added(USER, PASSWORD, instance_id=instance.id))
+    alter_users(cluster, instance, user_addition(USER, PASSWORD, instance_id=instance.id))
     let_everybody_administer(cluster, instance)
     entries = [_allowing(f"other-{number}", f"other-{number}-", "PREFIXED") for number in range(OTHER_USERS)]
     client = admin.AdminClient(conf)

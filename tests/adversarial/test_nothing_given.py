@@ -20,7 +20,7 @@ from tests.product.system.attacks import filled
 from tests.testkit import depth
 from tests.testkit.engine import EngineCluster
 from tests.testkit.records import batch, fetch, produce
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 from tests.testkit.wire import WireClient
 
 REQUESTS: Final = depth.number_from("PENSTOCK_RANDOM_REQUESTS", short=300, long=10_000)
@@ -62,7 +62,7 @@ async def seen_by(owner: WireClient) -> list[Any]:
 
 async def test_a_user_without_rights_reads_and_changes_nothing(cluster: EngineCluster) -> None:
     instance = await asyncio.to_thread(cluster.create_instance, INSTANCE, allow_everyone_if_no_acl=False)
-    await asyncio.to_thread(alter, cluster, instance, added(USER, "secret", instance_id=INSTANCE))
+    await asyncio.to_thread(alter_users, cluster, instance, user_addition(USER, "secret", instance_id=INSTANCE))
     (broker,) = cluster.brokers
     owner = await WireClient.connect(broker.settings.internal_port)
     assert (await owner.log_in(INSTANCE, cluster.secret)).error_code == 0

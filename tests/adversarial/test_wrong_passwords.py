@@ -17,7 +17,7 @@ from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslH
 from tests.adversarial.conftest import with_topic
 from tests.adversarial.hostile import TOPIC, Neighbour
 from tests.testkit.engine import EngineCluster, TestInstance
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 from tests.testkit.wire import WireClient
 
 pytestmark = pytest.mark.long("brokers/engine/handlers/auth", "brokers/engine/handlers/authentication.py")
@@ -41,7 +41,7 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 def attacked(cluster: EngineCluster, mechanism: str) -> TestInstance:
     """Another one for each mechanism: after the attack nobody signs in to it from this address for a while."""
     instance = cluster.create_instance("ins-" + mechanism[:5].lower() + "aaa", security="sasl_plaintext")
-    alter(cluster, instance, added("alice", "alice-secret"))
+    alter_users(cluster, instance, user_addition("alice", "alice-secret"))
     return instance
 
 

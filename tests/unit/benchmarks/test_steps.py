@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from benchmarks.__main__ import SIMULATED, select, benchmarks_by_name
+from benchmarks.__main__ import SIMULATED, benchmarks_by_name, select
 
 
 def test_each_step_can_be_named_and_without_names_all_of_them_run() -> None:
