@@ -118,7 +118,7 @@ class Member:
         return not response.error_code
 
     async def send_heartbeats(self, delay_s: float, until_s: float) -> None:
-        """Sends a heartbeat every `HEARTBEAT_INTERVAL_S`, first after `delay_s`, until the loop's clock is `until_s`."""
+        """Sends a heartbeat every `HEARTBEAT_INTERVAL_S`, after `delay_s`, until `until_s` of the loop's clock."""
         loop = asyncio.get_running_loop()
         next_s = loop.time() + delay_s
         while next_s < until_s:

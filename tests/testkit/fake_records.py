@@ -70,7 +70,7 @@ class FakeTopicRecords:
         batches = []
         offset = start
         for _ in range(2):
-            records = self.log[partition][offset : min(offset + self.store.per_batch, stop)]
+            records = self.log[partition][offset : min(offset + self.store.records_per_batch, stop)]
             if records:
                 offset += len(records)
                 batches.append(CopiedBatch(data=b",".join(records), records=len(records), next_offset=offset))

@@ -99,7 +99,7 @@ def test_cells_have_names_of_their_own_and_the_quick_ones_take_three_minutes_for
     assert len(FLOODS) == 96
     assert len({cell.name for cell in FULL_SIZE}) == len(FULL_SIZE) == len(FLOODS) + 8
     _, seconds = quota_accuracy.SIZES["quick"]
-    before_s = 2 * max(stock_client.SPELL_S, stock_client.IDLE_S)
+    before_s = 2 * max(stock_client.BURST_S, stock_client.IDLE_S)
     assert 2 * len(groups_of(QUICK_SIZE)) * (seconds + 2 + before_s) <= 180
 
 
@@ -175,7 +175,7 @@ def test_a_serial_client_waits_for_each_record_in_turn_after_a_spell_that_is_not
     serial, producer = client("serial")
     tally = serial.run()
     spell = producer.flushed_at[0]
-    assert spell == pytest.approx(stock_client.SPELL_S * 10, abs=1)
+    assert spell == pytest.approx(stock_client.BURST_S * 10, abs=1)
     assert set(producer.partitions[:spell]) == {0}
     after = producer.partitions[spell:]
     assert all(later == (sooner + 1) % 3 for sooner, later in pairwise(after))

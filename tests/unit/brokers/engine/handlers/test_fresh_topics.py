@@ -116,9 +116,9 @@ async def grow(client: WireClient, topic: str, count: int) -> int:
 async def test_a_topic_that_was_made_through_another_broker_is_known(late: Late, ask: Any) -> None:
     await late.make("orders")
     assert await ask(late.here, "orders") != UNKNOWN
-    assert len(late.producer_states) == 1
+    assert len(late.looks) == 1
     assert await ask(late.here, "orders") != UNKNOWN
-    assert len(late.producer_states) == 1, "by then the image has it"
+    assert len(late.looks) == 1, "by then the image has it"
 
 
 @pytest.mark.parametrize("ask", [commit, add])
@@ -133,7 +133,7 @@ async def test_a_partition_that_was_made_through_another_broker_is_known(late: L
 @pytest.mark.parametrize("ask", [commit, add, describe, delete])
 async def test_a_topic_that_is_nowhere_is_unknown_after_one_look(late: Late, ask: Any) -> None:
     assert await ask(late.here, "nowhere") == UNKNOWN
-    assert len(late.producer_states) == 1
+    assert len(late.looks) == 1
 
 
 async def test_looks_are_bounded_whatever_is_asked(late: Late) -> None:
@@ -143,7 +143,7 @@ async def test_looks_are_bounded_whatever_is_asked(late: Late) -> None:
         codes = await asyncio.gather(*(commit(client, "nowhere") for client in clients))
         assert set(codes) == {UNKNOWN}
     took_s = asyncio.get_running_loop().time() - began_s
-    assert 0 < len(late.producer_states) <= CHANGE_LOG_READS_BURST + CHANGE_LOG_READS_PER_S * took_s + 1
+    assert 0 < len(late.looks) <= CHANGE_LOG_READS_BURST + CHANGE_LOG_READS_PER_S * took_s + 1
 
 
 async def test_a_look_that_fails_leaves_the_answer_as_it_was(late: Late, monkeypatch: pytest.MonkeyPatch) -> None:
