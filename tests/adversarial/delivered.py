@@ -63,7 +63,9 @@ class World:
 
     def create_instance(self, bought_bps: int, config: dict[str, str] | None = None) -> TestInstance:
         self._instance_count += 1
-        instance = self.cluster.create_instance(f"ins-{self._instance_count:08d}", produce_bps=bought_bps, consume_bps=bought_bps)
+        instance = self.cluster.create_instance(
+            f"ins-{self._instance_count:08d}", produce_bps=bought_bps, consume_bps=bought_bps
+        )
         admin = AdminClient({"bootstrap.servers": instance.bootstrap, "log_level": 0})
         topic = NewTopic(TOPIC, len(ASSIGNMENT), replica_assignment=ASSIGNMENT, config=config or {})
         admin.create_topics([topic])[TOPIC].result(TIMEOUT_S)

@@ -46,8 +46,7 @@ class DrawnRequest:
 
 
 class Requests:
-    """Draws requests. `names` and `ids` are frequent values of texts and ids: existing objects, and objects of others.
-    """
+    """Draws requests. `names` and `ids` are frequent values of texts and ids: own objects, and objects of others."""
 
     def __init__(self, random: Random, names: Sequence[str], ids: Sequence[bytes]) -> None:
         self._random = random

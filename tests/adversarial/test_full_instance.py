@@ -1,4 +1,4 @@
-"""An instance that is filled at full speed is stopped where what was bought ends, and nobody else notices (CKA-26).
+"""An instance that is filled at full speed is stopped at the end of its storage, and no other one notices (CKA-26).
 
 Three brokers, three replicas, real clients; ten writers of another instance are acknowledged meanwhile.
 """
