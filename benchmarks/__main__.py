@@ -68,28 +68,28 @@ def bench_loads(product: Product, args: argparse.Namespace) -> Iterator[dict[str
         load.interleaved({"peer": benches["peer"]}, args.loads.split(","), 1)
     rss_mb = {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}
     yield {"floor_cpu_s_per_gb": load.floor_cpu_s_per_gb(), **rss_mb}
-    result = load.interleaved(benches, args.loads.split(","), args.rounds)
+    runs_by_target = load.interleaved(benches, args.loads.split(","), args.rounds)
     for name in args.loads.split(","):
-        lines = {target: load.summary(name, runs[name]) for target, runs in result.items()}
-        for target, figures in lines.items():
+        summaries = {target: load.summary(name, runs[name]) for target, runs in runs_by_target.items()}
+        for target, figures in summaries.items():
             yield {"target": target, **figures}
         if args.peer:
-            yield ratios(name, lines["penstock"], lines["peer"])
+            yield ratios(name, summaries["penstock"], summaries["peer"])
     yield {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}
 
 
-def ratios(name: str, ours: dict[str, Any], peers: dict[str, Any]) -> dict[str, Any]:
+def ratios(name: str, penstock: dict[str, Any], peer: dict[str, Any]) -> dict[str, Any]:
     """Returns the cost of our server divided by the peer's: of the median runs and of the cheapest runs."""
     key = load.cost_key(name)
     least = f"{key}_least"
-    ratio_of_median, ratio_of_least = ours[key] / peers[key], ours[least] / peers[least]
+    ratio_of_median, ratio_of_least = penstock[key] / peer[key], penstock[least] / peer[least]
     return {"load": name, "ratio_to_peer": round(ratio_of_median, 2), "ratio_of_least": round(ratio_of_least, 2)}
 
 
-def steps(args: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[dict[str, Any] | str]]]:
+def benchmarks_by_name(args: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[dict[str, Any] | str]]]:
     """Returns the benchmarks by their name in `--only`, in the order in which they run."""
 
-    def replicated(product: Product) -> Iterator[dict[str, Any] | str]:
+    def measure_replication(product: Product) -> Iterator[dict[str, Any] | str]:
         return replication.measure(
             product,
             gb=args.gb,
@@ -99,21 +99,21 @@ def steps(args: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[di
             peer_pids=args.peer_pids,
         )
 
-    def provisioned(product: Product) -> Iterator[dict[str, Any] | str]:
+    def measure_provisioning(product: Product) -> Iterator[dict[str, Any] | str]:
         yield provisioning.provision(product, args.instances)
         yield provisioning.fill_product(product, args.crowd, existing=args.instances)
 
     return {
         "start": lambda product: iter([engine_start.measure(product)]),
         "loads": lambda product: bench_loads(product, args),
-        "replication": replicated,
+        "replication": measure_replication,
         "neighbours": lambda product: neighbours.measure(product, args.peer, args.seconds),
         "floods": lambda product: floods_beside.measure(product, args.seconds, args.rounds),
         "hot-partition": lambda product: hot_partition.measure(product, args.brokers),
         "limit-changes": lambda product: limit_changes.measure(product),
         "accuracy": lambda product: quota_accuracy.measure(product, args.peer, args.accuracy, args.brokers),
         "connections": lambda product: iter([connections.measure(product, args.connections)]),
-        "provisioning": provisioned,
+        "provisioning": measure_provisioning,
         "invoices": lambda product: invoices.measure(product, args.tenants),
         "closing": lambda product: closing.measure(product, args.tenants),
         "money-pages": lambda product: money_pages.measure(product, args.tenants),
@@ -150,35 +150,35 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def select(only: str | None, known: Collection[str]) -> set[str]:
+def select(only: str | None, names: Collection[str]) -> set[str]:
     """Returns the names given with `--only`, or all known names.
 
     Raises:
         SystemExit: a name is not known.
     """
-    selected = set(only.split(",")) if only else set(known)
-    if unknown := selected - set(known):
-        raise SystemExit(f"--only knows {', '.join(known)}; not {', '.join(sorted(unknown))}")
+    selected = set(only.split(",")) if only else set(names)
+    if unknown := selected - set(names):
+        raise SystemExit(f"--only knows {', '.join(names)}; not {', '.join(sorted(unknown))}")
     return selected
 
 
 def main() -> None:
     args = parse_args()
-    known = steps(args)
-    wanted = select(args.only, [SIMULATED, *known])
+    measurements = benchmarks_by_name(args)
+    selected = select(args.only, [SIMULATED, *measurements])
     print(environment.line(), flush=True)
-    if SIMULATED in wanted:
+    if SIMULATED in selected:
         for figures in sharing.measure():
             print_figures(figures)
-    if wanted <= {SIMULATED}:
+    if selected <= {SIMULATED}:
         return
     with (
         tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch,
         running(Path(scratch), brokers=args.brokers) as product,
     ):
         print_figures({"benchmark": "manage.py up", "ready_after_s": round(product.ready_after_s, 2)})
-        for name, measure in known.items():
-            if name in wanted:
+        for name, measure in measurements.items():
+            if name in selected:
                 for figures in measure(product):
                     print_figures(figures)
 

@@ -48,29 +48,29 @@ COLUMNS: Final = [{"name": "id", "type": "integer"}, {"name": "text", "type": "s
 class CpuTimes:
     """The CPU-seconds of processes that start and end during the measurement."""
 
-    seen: dict[tuple[int, float], float] = field(default_factory=dict)
+    cpu_s_by_process: dict[tuple[int, float], float] = field(default_factory=dict)
 
-    def look(self, processes: Iterable[psutil.Process]) -> None:
+    def sample(self, processes: Iterable[psutil.Process]) -> None:
         """Reads the CPU times of the processes that run now."""
         for process in processes:
             try:
                 times = process.cpu_times()
-                self.seen[process.pid, process.create_time()] = times.user + times.system
+                self.cpu_s_by_process[process.pid, process.create_time()] = times.user + times.system
             except psutil.Error:
                 continue
 
     @property
     def cpu_s(self) -> float:
-        return sum(self.seen.values())
+        return sum(self.cpu_s_by_process.values())
 
 
 def value_of(number: int, noise: bytes, *, as_json: bool) -> bytes:
     """Returns a unique value, half of which does not compress."""
-    at = number * SCATTER % (len(noise) - RECORD_BYTES)
+    noise_offset = number * SCATTER % (len(noise) - RECORD_BYTES)
     if as_json:
-        text = noise[at : at + RECORD_BYTES // 4].hex()
+        text = noise[noise_offset : noise_offset + RECORD_BYTES // 4].hex()
         return b'{"id":%d,"text":"%s","more":"%s"}' % (number, text.encode(), b"." * (RECORD_BYTES // 2 - 40))
-    return b"%016d" % number + noise[at : at + RECORD_BYTES // 2] + b"." * (RECORD_BYTES // 2 - 16)
+    return b"%016d" % number + noise[noise_offset : noise_offset + RECORD_BYTES // 2] + b"." * (RECORD_BYTES // 2 - 16)
 
 
 def fill(bootstrap: str, size_bytes: int, *, as_json: bool) -> tuple[int, int, int]:
@@ -101,7 +101,7 @@ def fill(bootstrap: str, size_bytes: int, *, as_json: bool) -> tuple[int, int, i
     return number, total, sum_of_hashes % MODULUS
 
 
-def pipeline(product: Product) -> list[psutil.Process]:
+def pipeline_processes(product: Product) -> list[psutil.Process]:
     """Returns the pipeline worker, its child with the Spark session, Java, and Spark's Python workers."""
     for process in product.supervisor.children():
         try:
@@ -112,39 +112,39 @@ def pipeline(product: Product) -> list[psutil.Process]:
     return []
 
 
-def archive(product: Product, instance_id: str, records: int, args: argparse.Namespace) -> dict[str, Any]:
+def run_archive(product: Product, instance_id: str, records: int, args: argparse.Namespace) -> dict[str, Any]:
     """Creates the archive and waits until it is complete; kills the worker on the way."""
     brokers = [psutil.Process(pid) for pid in product.broker_pids()]
     brokers_before = sum(sum(broker.cpu_times()[:2]) for broker in brokers)
-    cpu_times, before = CpuTimes(), CpuTimes()
-    before.look(pipeline(product))
+    cpu_times, cpu_times_before = CpuTimes(), CpuTimes()
+    cpu_times_before.sample(pipeline_processes(product))
     columns = {"value_format": "json", "value_schema": COLUMNS} if args.format == "json" else {}
-    expected = {"instance_id": instance_id, "topic": TOPIC, "url": "file:lake", "interval_minutes": 1, **columns}
-    made, started_s = product.call("POST", "/archives", expected), time.monotonic()
-    marks = [records * part // (args.kills + 1) for part in range(1, args.kills + 1)]
-    down_s, killed_at = 0.0, None
+    body = {"instance_id": instance_id, "topic": TOPIC, "url": "file:lake", "interval_minutes": 1, **columns}
+    archive, started_s = product.call("POST", "/archives", body), time.monotonic()
+    kill_at_rows = [records * part // (args.kills + 1) for part in range(1, args.kills + 1)]
+    down_s, last_kill = 0.0, None
     while time.monotonic() - started_s < TIMEOUT_S:
         time.sleep(POLL_S)
-        processes = pipeline(product)
-        cpu_times.look(processes)
-        shown = product.call("GET", f"/archives/{made['id']}")
-        done = sum(partition["next_offset"] for partition in shown["partitions"])
-        if killed_at is not None and done > killed_at[1]:
-            down_s, killed_at = down_s + time.monotonic() - killed_at[0], None
-        if marks and done >= marks[0]:
-            marks.pop(0)
+        processes = pipeline_processes(product)
+        cpu_times.sample(processes)
+        status = product.call("GET", f"/archives/{archive['id']}")
+        archived_rows = sum(partition["next_offset"] for partition in status["partitions"])
+        if last_kill is not None and archived_rows > last_kill[1]:
+            down_s, last_kill = down_s + time.monotonic() - last_kill[0], None
+        if kill_at_rows and archived_rows >= kill_at_rows[0]:
+            kill_at_rows.pop(0)
             for process in processes:
                 process.kill()
-            killed_at = (time.monotonic(), done)
-        elif done >= records and not any(partition["lag"] for partition in shown["partitions"]):
+            last_kill = (time.monotonic(), archived_rows)
+        elif archived_rows >= records and not any(partition["lag"] for partition in status["partitions"]):
             break
     else:
-        raise SystemExit(f"not archived in time: {shown}")
+        raise SystemExit(f"not archived in time: {status}")
     return {
-        "archive_id": made["id"],
+        "archive_id": archive["id"],
         "seconds": time.monotonic() - started_s,
         "down_s": round(down_s, 1),
-        "pipeline_cpu_s": cpu_times.cpu_s - before.cpu_s,
+        "pipeline_cpu_s": cpu_times.cpu_s - cpu_times_before.cpu_s,
         "brokers_cpu_s": sum(sum(broker.cpu_times()[:2]) for broker in brokers) - brokers_before,
     }
 
@@ -152,12 +152,12 @@ def archive(product: Product, instance_id: str, records: int, args: argparse.Nam
 def read_back(root: Path, archive_id: str) -> tuple[int, int, int]:
     """Returns the number of rows, the number of files, and the sum of the values' hashes."""
     (folder,) = root.glob(f"*/lake/{archive_id}/{TOPIC}")
-    columns = ds.dataset(folder, format="parquet", partitioning="hive")
+    dataset = ds.dataset(folder, format="parquet", partitioning="hive")
     rows = sum_of_hashes = 0
-    for batch in columns.to_batches(columns=["value"]):
+    for batch in dataset.to_batches(columns=["value"]):
         rows += batch.num_rows
         sum_of_hashes += sum(xxhash.xxh64_intdigest(value.as_buffer()) for value in batch.column(0))
-    return rows, len(columns.files), sum_of_hashes % MODULUS
+    return rows, len(dataset.files), sum_of_hashes % MODULUS
 
 
 def measure(product: Product, root: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -167,11 +167,11 @@ def measure(product: Product, root: Path, args: argparse.Namespace) -> dict[str,
     client = AdminClient({"bootstrap.servers": bootstrap})
     config = {"retention.ms": "-1"}
     client.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=config)])[TOPIC].result(30)
-    records, size, hashes = fill(bootstrap, int(args.gb * 1e9), as_json=args.format == "json")
-    figures = archive(product, instance_id, records, args)
-    rows, files, found = read_back(root, figures.pop("archive_id"))
-    if (rows, found) != (records, hashes):
-        raise SystemExit(f"{rows} rows of {records} records, hashes {found} and {hashes}")
+    records, size, produced_hashes = fill(bootstrap, int(args.gb * 1e9), as_json=args.format == "json")
+    figures = run_archive(product, instance_id, records, args)
+    rows, files, read_hashes = read_back(root, figures.pop("archive_id"))
+    if (rows, read_hashes) != (records, produced_hashes):
+        raise SystemExit(f"{rows} rows of {records} records, hashes {read_hashes} and {produced_hashes}")
     gb = size / 1e9
     return {
         "benchmark": "archive", "format": args.format, "gb": round(gb, 2), "kills": args.kills, "records": records,

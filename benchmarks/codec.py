@@ -41,11 +41,11 @@ def microseconds(call: Callable[[], object], count: int = 5_000) -> float:
     return min(timeit.repeat(call, timer=time.thread_time, number=count, repeat=ROUNDS)) / count * 1e6
 
 
-def _show(name: str, call: Callable[[], object], count: int = 5_000) -> None:
+def _print_cost(name: str, call: Callable[[], object], count: int = 5_000) -> None:
     print(f"{name:<58} {microseconds(call, count):8.2f} us")
 
 
-def _produce() -> None:
+def _measure_produce() -> None:
     request = ProduceRequest(
         acks=-1,
         timeout_ms=30_000,
@@ -55,19 +55,19 @@ def _produce() -> None:
         body = codec.encode_request(ApiKey.PRODUCE, version, request)
         frame = bytearray(encode_request_frame(ApiKey.PRODUCE, version, 5, "rdkafka", body))
         end = len(frame)
-        _show(f"request header, produce v{version}", lambda: decode_request_header(frame, 4, end))  # noqa: B023
-        at = decode_request_header(frame, 4, end)[4]
-        _show(f"produce v{version} decode, by hand", lambda: decode_produce(frame, at, end, version))  # noqa: B023
-        _show(
+        _print_cost(f"request header, produce v{version}", lambda: decode_request_header(frame, 4, end))  # noqa: B023
+        body_start = decode_request_header(frame, 4, end)[4]
+        _print_cost(f"produce v{version} decode, by hand", lambda: decode_produce(frame, body_start, end, version))  # noqa: B023
+        _print_cost(
             f"produce v{version} decode, compiled",
-            lambda: codec.decode_request(ApiKey.PRODUCE, version, frame, at, end),  # noqa: B023
+            lambda: codec.decode_request(ApiKey.PRODUCE, version, frame, body_start, end),  # noqa: B023
         )
         topics = [(b"orders", [(0, 0, 10**9, -1, 0, None)])]
-        _show(
+        _print_cost(
             f"produce v{version} answer, by hand",
             lambda: encode_produce_response(version, 5, topics, 0),  # noqa: B023
         )
-        _show(
+        _print_cost(
             f"produce v{version} answer, compiled, objects built",
             lambda: codec.encode_response(
                 ApiKey.PRODUCE,
@@ -84,7 +84,7 @@ def _produce() -> None:
         )
 
 
-def _fetch() -> None:
+def _measure_fetch() -> None:
     for version in (11, 12, 13, 17):
         for count in (1, 3):
             partitions = [
@@ -94,20 +94,20 @@ def _fetch() -> None:
             topic = FetchTopic(topic="orders", topic_id=bytes(range(16)), partitions=partitions)
             request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[topic])
             body = codec.encode_request(ApiKey.FETCH, version, request)
-            _show(
+            _print_cost(
                 f"fetch v{version} decode, {count} partitions, by hand",
                 lambda: decode_fetch(body, 0, len(body), version),  # noqa: B023
             )
             name = bytes(range(16)) if version >= 13 else b"orders"
             responses = [(index, 0, 10**9, 10**9, 0, 16_384, RECORDS) for index in range(count)]
-            _show(
+            _print_cost(
                 f"fetch v{version} answer, {count} partitions, by hand",
                 lambda: encode_fetch_response(version, 5, 0, 0, 0, [(name, responses)]),  # noqa: B023
             )
 
 
-def _metadata() -> None:
-    answer = MetadataResponse(
+def _measure_metadata() -> None:
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=index, host="127.0.0.1", port=9092) for index in range(3)],
         cluster_id="cluster",
         topics=[
@@ -123,12 +123,12 @@ def _metadata() -> None:
             for topic in range(200)
         ],
     )
-    body = codec.encode_response(ApiKey.METADATA, 9, answer)
-    _show("metadata v9 answer, 200 topics x 3", lambda: codec.encode_response(ApiKey.METADATA, 9, answer), 20)
-    _show("metadata v9 read back", lambda: codec.decode_response(ApiKey.METADATA, 9, body), 20)
+    body = codec.encode_response(ApiKey.METADATA, 9, response)
+    _print_cost("metadata v9 answer, 200 topics x 3", lambda: codec.encode_response(ApiKey.METADATA, 9, response), 20)
+    _print_cost("metadata v9 read back", lambda: codec.decode_response(ApiKey.METADATA, 9, body), 20)
 
 
 if __name__ == "__main__":
-    _produce()
-    _fetch()
-    _metadata()
+    _measure_produce()
+    _measure_fetch()
+    _measure_metadata()

@@ -103,7 +103,7 @@ def spans(server: Server, filler: Filler | None, *, keep: bool) -> Iterator[dict
     """Yields the spans alone, cold and warm in turn, so that variations of the machine affect all of them."""
 
     def consume() -> dict[str, Any]:
-        return _consumed(server.bootstrap, server.records, keep=keep)
+        return _run_reader(server.bootstrap, server.records, keep=keep)
 
     def read_bare() -> dict[str, Any]:
         return _read_without_broker(server.files)
@@ -121,7 +121,7 @@ def spans(server: Server, filler: Filler | None, *, keep: bool) -> Iterator[dict
     yield {"span": "warm", **_measure_during(server, consume)}
 
 
-def _producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
+def _begin_producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
     return neighbours.begin(
         bootstrap, topic=LIVE, client_id=LIVE, bytes_per_s=RECORDS_PER_S * RECORD_BYTES, record_bytes=RECORD_BYTES,
         seconds=seconds,
@@ -129,12 +129,12 @@ def _producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
 
 
 def _measure_alone(bootstrap: str) -> dict[str, Any]:
-    result = neighbours.finish(_producer(bootstrap, BASELINE_S))
+    result = neighbours.finish(_begin_producer(bootstrap, BASELINE_S))
     started_s = result.acknowledged[0][0] + neighbours.SETTLING_S
     return _latencies(result, started_s, result.acknowledged[-1][0])
 
 
-def _consumed(bootstrap: str, records: int, *, keep: bool) -> dict[str, Any]:
+def _run_reader(bootstrap: str, records: int, *, keep: bool) -> dict[str, Any]:
     """Runs the reader in a process of its own; returns the figures that it prints."""
     command = [
         sys.executable,
@@ -148,8 +148,8 @@ def _consumed(bootstrap: str, records: int, *, keep: bool) -> dict[str, Any]:
     ]
     if keep:
         command.append("--keep")
-    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=CLONE, timeout=READ_TIMEOUT_S)
-    return json.loads(ended.stdout)
+    reader = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=CLONE, timeout=READ_TIMEOUT_S)
+    return json.loads(reader.stdout)
 
 
 def _read_without_broker(files: list[Path]) -> dict[str, Any]:
@@ -161,50 +161,54 @@ def _read_without_broker(files: list[Path]) -> dict[str, Any]:
 def _measure_during(server: Server, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Measures a producer that starts before the reading and stops after it; counts only the time of the reading."""
     broker = server.process
-    producer = _producer(server.bootstrap, READ_TIMEOUT_S)
+    producer = _begin_producer(server.bootstrap, READ_TIMEOUT_S)
     time.sleep(2 * neighbours.SETTLING_S)  # the producer's process has started and its connection is established
     disk_before, cpu_before = broker.io_counters().read_bytes, sum(broker.cpu_times()[:2])
     stolen_before = psutil.cpu_times().steal
     try:
-        done = read()
+        reading = read()
     finally:
-        producer.send_signal(neighbours.ENOUGH)
+        producer.send_signal(neighbours.STOP_SIGNAL)
     stolen_s = psutil.cpu_times().steal - stolen_before
-    result, duration_s = neighbours.finish(producer), done["ended"] - done["began"]
+    result, duration_s = neighbours.finish(producer), reading["ended"] - reading["began"]
     return {
-        **_latencies(result, done["began"], done["ended"]),
-        "read_mb_s": round(done["received_bytes"] / 1e6 / duration_s),
+        **_latencies(result, reading["began"], reading["ended"]),
+        "read_mb_s": round(reading["received_bytes"] / 1e6 / duration_s),
         "server_from_disk_mb": round((broker.io_counters().read_bytes - disk_before) / 1e6),
         "server_cpu_s": round(sum(broker.cpu_times()[:2]) - cpu_before, 2),
         "stolen_share": round(stolen_s / duration_s / psutil.cpu_count(), 3),
     }
 
 
-def _latencies(samples: Paced, started_s: float, ended: float) -> dict[str, Any]:
-    within = sorted(latency for at, _, latency in samples.acknowledged if started_s <= at <= ended)
-    if not within or samples.errors:
-        raise SystemExit(f"nothing was acknowledged between {started_s} and {ended}: {samples.errors[:1]}")
-    figures = {f"ack_p{name}_ms": round(within[int(len(within) * share)], 3) for name, share in SHARES.items()}
-    return {"seconds": round(ended - started_s, 1), "acknowledged": len(within), **figures}
+def _latencies(samples: Paced, started_s: float, ended_s: float) -> dict[str, Any]:
+    latencies_ms = sorted(
+        latency_ms for acknowledged_s, _, latency_ms in samples.acknowledged if started_s <= acknowledged_s <= ended_s
+    )
+    if not latencies_ms or samples.errors:
+        raise SystemExit(f"nothing was acknowledged between {started_s} and {ended_s}: {samples.errors[:1]}")
+    figures = {
+        f"ack_p{name}_ms": round(latencies_ms[int(len(latencies_ms) * share)], 3) for name, share in SHARES.items()
+    }
+    return {"seconds": round(ended_s - started_s, 1), "acknowledged": len(latencies_ms), **figures}
 
 
 def medians(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the medians of each kind of span, and the ratios of a cold reader to the others."""
-    line: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "benchmark": "produce at 1,000 records of 1 KB a second beside a reader of an old log",
         "server": name,
     }
     for kind in ("alone", "cold", "disk", "warm"):
         for share in SHARES:
             values = sorted(span[f"ack_p{share}_ms"] for span in results if span["span"] == kind)
-            line[f"{kind}_p{share}_ms"] = values[len(values) // 2]
-    line["cold_to_alone_p99"] = round(line["cold_p99_ms"] / line["alone_p99_ms"], 2)
-    line["cold_to_disk_p99"] = round(line["cold_p99_ms"] / line["disk_p99_ms"], 2)
-    line["cold_to_warm_p99"] = round(line["cold_p99_ms"] / line["warm_p99_ms"], 2)
-    return line
+            figures[f"{kind}_p{share}_ms"] = values[len(values) // 2]
+    figures["cold_to_alone_p99"] = round(figures["cold_p99_ms"] / figures["alone_p99_ms"], 2)
+    figures["cold_to_disk_p99"] = round(figures["cold_p99_ms"] / figures["disk_p99_ms"], 2)
+    figures["cold_to_warm_p99"] = round(figures["cold_p99_ms"] / figures["warm_p99_ms"], 2)
+    return figures
 
 
-def _ours(product: Product, gb: float, bandwidth_mb_s: int) -> Server:
+def _fill_penstock(product: Product, gb: float, bandwidth_mb_s: int) -> Server:
     instance_id = product.create_instance(name="cold", bandwidth_mb_s=bandwidth_mb_s, storage_gb=100)
     bootstrap = bootstrap_of(product.wait_running(instance_id))
     for topic in (ARCHIVE, LIVE):
@@ -215,10 +219,10 @@ def _ours(product: Product, gb: float, bandwidth_mb_s: int) -> Server:
     return Server("penstock", bootstrap, process, records, _files(next(directories)))
 
 
-def _peer(bootstrap: str, pid: int, data: Path, gb: float) -> Server:
+def _fill_peer(bootstrap: str, pid: int, data: Path, gb: float) -> Server:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic(name, 1, 1) for name in (ARCHIVE, LIVE)]).values():
-        made.result(30)
+    for creation in admin.create_topics([NewTopic(name, 1, 1) for name in (ARCHIVE, LIVE)]).values():
+        creation.result(30)
     records = fill(bootstrap, int(gb * 1e9))
     return Server("peer", bootstrap, psutil.Process(pid), records, _files(data / f"{ARCHIVE}-0"))
 
@@ -233,22 +237,22 @@ def measure(args: argparse.Namespace) -> None:
         tempfile.TemporaryDirectory(prefix="penstock-cold-", dir=args.directory) as scratch,
         running(Path(scratch), brokers=1) as product,
     ):
-        servers = [_ours(product, args.gb, args.mb_s)]
+        servers = [_fill_penstock(product, args.gb, args.mb_s)]
         if args.peer:
-            servers.append(_peer(args.peer, args.peer_pid, args.peer_data, args.gb))
+            servers.append(_fill_peer(args.peer, args.peer_pid, args.peer_data, args.gb))
         for server in servers:
             drop_from_page_cache(server.files)
             size_gb = sum(file.stat().st_size for file in server.files) / 1e9
             print_figures({"server": server.name, "disk_mb_s": read_through(server.files), "archive_gb": size_gb})
         filler = None if args.free else Filler(Path(scratch))
-        result: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
+        spans_by_server: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
         for _ in range(args.rounds):
             for server in servers:
                 for span in spans(server, filler, keep=args.keep):
                     print_figures({"server": server.name, **span})
-                    result[server.name].append(span)
-        for name, lines in result.items():
-            print_figures(medians(name, lines))
+                    spans_by_server[server.name].append(span)
+        for name, server_spans in spans_by_server.items():
+            print_figures(medians(name, server_spans))
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ SMALL_SEGMENT_BYTES = 1 << 20
 WORKER = "brokers.engine.storage.compaction.worker"
 # The cleaner checks for work every 15 s.
 CLEANER_TIMEOUT_S = 300.0
-BURN = f"import os\nos.nice({NICENESS})\nwhile True: pass"
+OCCUPY_CORE = f"import os\nos.nice({NICENESS})\nwhile True: pass"
 CLIENT = b"filler"
 
 
@@ -57,17 +57,23 @@ CLIENT = b"filler"
 
 def keyed_batches(records: int, keys: int, now_ms: int) -> Iterator[bytearray]:
     """Yields batches of 100 records of equal size with random keys, at a cost of 0.1 µs per record."""
-    mark = b"key-########"
+    placeholder = b"key-########"
     value = (b'{"order":"4711","state":"paid","amount":12.50}' * VALUE_BYTES)[:VALUE_BYTES]
-    content = [Record(now_ms + at // 10, mark, value) for at in range(BATCH_RECORDS)]
-    around = [encode_record(record, at, at // 10).split(mark) for at, record in enumerate(content)]
-    head = build_batch(content)[: layout.HEADER_BYTES]
+    template_records = [Record(now_ms + at // 10, placeholder, value) for at in range(BATCH_RECORDS)]
+    surroundings = [
+        encode_record(record, at, at // 10).split(placeholder) for at, record in enumerate(template_records)
+    ]
+    head = build_batch(template_records)[: layout.HEADER_BYTES]
     names = [b"key-%08d" % number for number in range(keys)]
     source = random.Random(7)
     for _ in range(records // BATCH_RECORDS):
         keys_drawn = source.choices(names, k=BATCH_RECORDS)
         data = head + b"".join(
-            [piece for (before, after), key in zip(around, keys_drawn, strict=True) for piece in (before, key, after)]
+            [
+                piece
+                for (before, after), key in zip(surroundings, keys_drawn, strict=True)
+                for piece in (before, key, after)
+            ]
         )
         layout.write_crc(data)
         yield data
@@ -165,7 +171,7 @@ class Bench:
             seconds=self.seconds + neighbours.SETTLING_S,
         )
 
-    def cleaning(self) -> psutil.Process | None:
+    def cleaner_process(self) -> psutil.Process | None:
         """Returns the cleaner's process, or None if none is running."""
         for child in psutil.Process(self._broker_pid).children():
             try:
@@ -175,7 +181,7 @@ class Bench:
                 continue  # it ended meanwhile
         return None
 
-    def cleaned(self) -> list[dict[str, Any]]:
+    def cleaner_runs(self) -> list[dict[str, Any]]:
         """Returns the cleaner runs so far, as recorded in the broker's log."""
         lines = [line for path in self._state_dir.rglob("broker.log") for line in path.read_text().splitlines()]
         return [json.loads(line) for line in lines if '"log_cleaned"' in line]
@@ -191,13 +197,19 @@ class Span(NamedTuple):
 
 def percentiles(spans: list[Span], samples: neighbours.Paced) -> dict[str, list[dict[str, float]]]:
     """Returns percentiles of the acknowledgement latencies of each span, by state."""
-    result: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
+    percentiles_by_state: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
     for span in spans:
-        latencies = sorted(latency for at, _, latency in samples.acknowledged if span.since_s <= at < span.until_s)
+        latencies = sorted(
+            latency_ms
+            for acknowledged_s, _, latency_ms in samples.acknowledged
+            if span.since_s <= acknowledged_s < span.until_s
+        )
         if latencies:
             shares = {"p50_ms": 0.5, "p99_ms": 0.99}
-            result[span.state].append({name: latencies[int(len(latencies) * share)] for name, share in shares.items()})
-    return result
+            percentiles_by_state[span.state].append(
+                {name: latencies[int(len(latencies) * share)] for name, share in shares.items()}
+            )
+    return percentiles_by_state
 
 
 def alternate(worker: psutil.Process, until_s: float) -> list[Span]:
@@ -211,7 +223,7 @@ def alternate(worker: psutil.Process, until_s: float) -> list[Span]:
         except psutil.NoSuchProcess:
             break
         started_s = time.monotonic()
-        with burning() if state == "beside_a_busy_core" else nullcontext(), suppress(psutil.TimeoutExpired):
+        with occupied_core() if state == "beside_a_busy_core" else nullcontext(), suppress(psutil.TimeoutExpired):
             worker.wait(SPAN_S)
         spans.append(Span(state, started_s + SETTLING_S, time.monotonic()))
     with suppress(psutil.NoSuchProcess):
@@ -220,9 +232,9 @@ def alternate(worker: psutil.Process, until_s: float) -> list[Span]:
 
 
 @contextmanager
-def burning() -> Iterator[None]:
+def occupied_core() -> Iterator[None]:
     """Runs a process that occupies one core at the cleaner's niceness."""
-    process = subprocess.Popen([sys.executable, "-c", BURN])
+    process = subprocess.Popen([sys.executable, "-c", OCCUPY_CORE])
     try:
         yield
     finally:
@@ -230,12 +242,12 @@ def burning() -> Iterator[None]:
         process.wait()
 
 
-def wait_for(probe: Callable[[], Any], what: str) -> Any:
+def wait_for(probe: Callable[[], Any], condition: str) -> Any:
     """Waits until `probe` returns something true, and returns it. Raises SystemExit after `CLEANER_TIMEOUT_S`."""
-    deadline = time.monotonic() + CLEANER_TIMEOUT_S
+    deadline_s = time.monotonic() + CLEANER_TIMEOUT_S
     while not (result := probe()):
-        if time.monotonic() > deadline:
-            raise SystemExit(f"{what}: not within {CLEANER_TIMEOUT_S:g} s")
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"{condition}: not within {CLEANER_TIMEOUT_S:g} s")
         time.sleep(0.02)
     return result
 
@@ -245,16 +257,16 @@ def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[st
     topic = CompactedTopic(bench.bootstrap, f"state-{number}")
     topic.fill(records, keys)
     os.sync()  # dirty pages of the filling belong to none of the spans
-    before = len(bench.cleaned())
+    earlier_runs = len(bench.cleaner_runs())
     topic.release()
-    worker = wait_for(bench.cleaning, "the cleaner takes the log")
+    worker = wait_for(bench.cleaner_process, "the cleaner takes the log")
     worker.suspend()
     until_s = time.monotonic() + bench.seconds
     producer = bench.begin_producing()
     time.sleep(2 * neighbours.SETTLING_S)  # the producer's start and its first records do not count
     spans = alternate(worker, until_s)
-    result = percentiles(spans, neighbours.finish(producer))
-    run = wait_for(lambda: bench.cleaned()[before:], "the broker tells of the run")[0]
+    latencies = percentiles(spans, neighbours.finish(producer))
+    run = wait_for(lambda: bench.cleaner_runs()[earlier_runs:], "the broker tells of the run")[0]
     topic.delete()
     cleaner = {
         "cpu_s": run["cpu_s"],
@@ -264,7 +276,7 @@ def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[st
         "records_kept": run["records_kept"],
         "records_dropped": run["records_dropped"],
     }
-    return cleaner, result
+    return cleaner, latencies
 
 
 def summary(cleaners: list[dict[str, Any]], results: list[dict[str, list[Any]]]) -> dict[str, Any]:
@@ -297,14 +309,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         with running(Path(scratch), brokers=1) as product:
             bench = Bench(product, Path(scratch), args.seconds)
-            cleaners, result = [], []
+            cleaners, all_latencies = [], []
             for number in range(args.rounds):
-                cleaner, seen = measure(bench, number, args.records, args.keys)
+                cleaner, latencies = measure(bench, number, args.records, args.keys)
                 cleaners.append(cleaner)
-                result.append(seen)
-                print(json.dumps(summary([cleaner], [seen])), flush=True)
+                all_latencies.append(latencies)
+                print(json.dumps(summary([cleaner], [latencies])), flush=True)
         title = f"cleaning {args.records} records of {args.keys} keys"
-        print(json.dumps({"benchmark": title, **summary(cleaners, result)}), flush=True)
+        print(json.dumps({"benchmark": title, **summary(cleaners, all_latencies)}), flush=True)
 
 
 if __name__ == "__main__":

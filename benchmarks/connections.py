@@ -23,27 +23,27 @@ def measure(product: Product, connection_count: int) -> dict[str, Any]:
     """Opens `connection_count` connections to one broker, each with one answered request; then measures a paced
     producer beside them.
     """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _, descriptors_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max, descriptors_max))
     instance_id = product.create_instance(name="crowded", bandwidth_mb_s=10, storage_gb=10)
     instance = product.wait_running(instance_id)
     product.call("POST", f"/instances/{instance_id}/topics", {"name": "modest", "partitions": 3})
     bootstrap = bootstrap_of(instance)
-    alone = finish(_producer(bootstrap))
+    alone = finish(_begin_producer(bootstrap))
     host, _, port = bootstrap.split(",")[0].partition(":")
     broker = psutil.Process(product.broker_pids()[0])
-    before = broker.memory_info().rss
-    began = time.monotonic()
+    rss_before = broker.memory_info().rss
+    began_s = time.monotonic()
     sockets = [socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) for _ in range(connection_count)]
     for connection in sockets:
         connection.sendall(GREETING)
     answered = sum(_is_answered(connection) for connection in sockets)
-    duration_s = time.monotonic() - began
-    after = broker.memory_info().rss
-    producer_result = finish(_producer(bootstrap))
-    cpu_before = sum(broker.cpu_times()[:2])
+    duration_s = time.monotonic() - began_s
+    rss_after = broker.memory_info().rss
+    producer_result = finish(_begin_producer(bootstrap))
+    cpu_before_s = sum(broker.cpu_times()[:2])
     time.sleep(SECONDS)
-    idle_cpu_s = sum(broker.cpu_times()[:2]) - cpu_before
+    idle_cpu_s = sum(broker.cpu_times()[:2]) - cpu_before_s
     for connection in sockets:
         connection.close()
     return {
@@ -51,7 +51,7 @@ def measure(product: Product, connection_count: int) -> dict[str, Any]:
         "connections": connection_count,
         "answered": answered,
         "opened_and_answered_per_s": round(connection_count / duration_s),
-        "rss_kb_per_connection": round((after - before) / connection_count / 1e3, 2),
+        "rss_kb_per_connection": round((rss_after - rss_before) / connection_count / 1e3, 2),
         "idle_cpu_share": round(idle_cpu_s / SECONDS, 4),
         "ack_p50_ms_alone": round(alone.latency_ms(0.5), 3),
         "ack_p50_ms_beside": round(producer_result.latency_ms(0.5), 3),
@@ -60,7 +60,7 @@ def measure(product: Product, connection_count: int) -> dict[str, Any]:
     }
 
 
-def _producer(bootstrap: str) -> Any:
+def _begin_producer(bootstrap: str) -> Any:
     return begin(
         bootstrap, topic="modest", client_id="modest", bytes_per_s=100_000, record_bytes=1_000, seconds=SECONDS
     )

@@ -90,25 +90,47 @@ def measure(product: Product, *, topics: int, groups: int, audit_rows: int, mess
     _make_groups(bootstrap, groups)
     rows = run_in_shell(product, FILL_AUDIT.format(instance=instance_id, rows=audit_rows))
     yield {"benchmark": "console", "topics": topics, "topics_made_s": round(made_s, 1), "groups": groups, **rows}
-    opener, root = _signed_in(product)
+    opener, root = _sign_in(product)
     web = web_processes(product.supervisor)
-    for page in _pages(instance_id):
-        yield {"benchmark": f"page {page.replace(instance_id, 'INS')}", **_timed(opener, root + page, web)}
-    yield from _messages(product, opener, root, instance_id, bootstrap, messages)
+    for page in _page_paths(instance_id):
+        yield {"benchmark": f"page {page.replace(instance_id, 'INS')}", **_time_page(opener, root + page, web)}
+    yield from _measure_messages(product, opener, root, instance_id, bootstrap, messages)
     yield from _measure_during_scans(product, tokens, min(messages, SCANNED_MESSAGES_MAX))
 
 
-def _pages(instance_id: str) -> Iterator[str]:
-    at = f"/instances/{instance_id}/"
-    yield from ("/instances/", at, f"{at}why/", f"{at}heaviest/", f"{at}behind/", f"{at}traffic.json")
-    yield from (f"{at}topics/", f"{at}topics/?sort=-size", f"{at}topics/?sort=-lag", f"{at}topics/?q=0999")
+def _page_paths(instance_id: str) -> Iterator[str]:
+    instance_path = f"/instances/{instance_id}/"
     yield from (
-        f"{at}topics/t/topic-00007/",
-        f"{at}topics/t/topic-00007/partitions/",
-        f"{at}topics/t/topic-00007/config/",
+        "/instances/",
+        instance_path,
+        f"{instance_path}why/",
+        f"{instance_path}heaviest/",
+        f"{instance_path}behind/",
+        f"{instance_path}traffic.json",
     )
-    yield from (f"{at}groups/", f"{at}groups/?q=group-01", f"{at}groups/one/?group=group-00007", f"{at}storage/")
-    yield from (f"{at}clients/", f"{at}users/", f"{at}quotas/", f"{at}access/")
+    yield from (
+        f"{instance_path}topics/",
+        f"{instance_path}topics/?sort=-size",
+        f"{instance_path}topics/?sort=-lag",
+        f"{instance_path}topics/?q=0999",
+    )
+    yield from (
+        f"{instance_path}topics/t/topic-00007/",
+        f"{instance_path}topics/t/topic-00007/partitions/",
+        f"{instance_path}topics/t/topic-00007/config/",
+    )
+    yield from (
+        f"{instance_path}groups/",
+        f"{instance_path}groups/?q=group-01",
+        f"{instance_path}groups/one/?group=group-00007",
+        f"{instance_path}storage/",
+    )
+    yield from (
+        f"{instance_path}clients/",
+        f"{instance_path}users/",
+        f"{instance_path}quotas/",
+        f"{instance_path}access/",
+    )
     yield from ("/audit/", "/audit/?q=topic-500000", "/audit/?action=user.created", "/palette/?q=topic-0999&part=names")
 
 
@@ -126,20 +148,20 @@ def _make_groups(bootstrap: str, count: int) -> None:
     def commit(number: int) -> None:
         offset = TopicPartition(f"topic-{number % 100:05d}", 0, 0)
         group = ConsumerGroupTopicPartitions(f"group-{number:05d}", [offset])
-        for tries in range(20):
+        for attempt in range(20):
             try:
                 for committed in admin.alter_consumer_group_offsets([group]).values():
                     committed.result(60)
                 return
             except KafkaException:  # the coordinator is being loaded; the client offers nothing to wait for
-                time.sleep(0.1 * (tries + 1))
+                time.sleep(0.1 * (attempt + 1))
         raise SystemExit(f"group {number} has no offsets")
 
     with concurrent.futures.ThreadPoolExecutor(GROUPS_AT_ONCE) as pool:
         list(pool.map(commit, range(count)))
 
 
-def _signed_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
+def _sign_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
     """Signs in as the demo tenant's owner; returns the opener and the root URL."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
     root = product.ready["console_url"].rstrip("/")
@@ -152,7 +174,7 @@ def _signed_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
     return opener, root
 
 
-def _timed(
+def _time_page(
     opener: urllib.request.OpenerDirector, address: str, web: Sequence[psutil.Process], calls: int = CALLS
 ) -> dict[str, Any]:
     """Returns the response times of a page, until its last byte, and the processor time of the web processes."""
@@ -176,24 +198,24 @@ def _timed(
     }
 
 
-def _messages(
+def _measure_messages(
     product: Product, opener: urllib.request.OpenerDirector, root: str, instance_id: str, bootstrap: str, count: int
 ) -> Iterator[dict[str, Any]]:
     topic = _fill(bootstrap, "ten-million", count)
-    at = f"/instances/{instance_id}/topics/{topic}/messages"
+    messages_path = f"/instances/{instance_id}/topics/{topic}/messages"
     api, token = product.ready["api_url"].rstrip("/"), product.ready["tenant"]["token"]
     web = web_processes(product.supervisor)
     yield {"benchmark": f"newest page of {count} messages, console",
-           **_timed(opener, f"{root}/instances/{instance_id}/topics/t/{topic}/", web)}  # fmt: skip
+           **_time_page(opener, f"{root}/instances/{instance_id}/topics/t/{topic}/", web)}  # fmt: skip
     rest_opener = urllib.request.build_opener()
     rest_opener.addheaders = [("Authorization", f"Bearer {token}")]
-    yield {"benchmark": "newest page, REST", **_timed(rest_opener, f"{api}{at}?limit=50", web)}
-    for name, words in SCAN_FILTERS.items():
+    yield {"benchmark": "newest page, REST", **_time_page(rest_opener, f"{api}{messages_path}?limit=50", web)}
+    for name, filter_parameters in SCAN_FILTERS.items():
         before = processor_time(web)
-        scan = _scan(api, token, f"{at}?start=oldest&{words}", SCAN_S)
+        scan = _scan(api, token, f"{messages_path}?start=oldest&{filter_parameters}", SCAN_S)
         yield {"benchmark": f"scan, {name} filter", **scan,
                **processor_time(web).since(before, scan["pages"] or 1)}  # fmt: skip
-    yield {"benchmark": "a scan whose client disconnected", **_measure_abandoned_scans(api, token, at)}
+    yield {"benchmark": "a scan whose client disconnected", **_measure_abandoned_scans(api, token, messages_path)}
 
 
 def _fill(bootstrap: str, topic: str, count: int) -> str:
@@ -219,25 +241,25 @@ def _scan(api: str, token: str, path: str, seconds: float) -> dict[str, Any]:
     """Reads one page after the other for a time, from the start of the topic again after its end; returns the rate of
     scanned records and the longest page.
     """
-    ends = time.monotonic() + seconds
-    scanned, pages, busy, page_token = 0, 0, 0, ""
+    ends_s = time.monotonic() + seconds
+    scanned, pages, refused_count, page_token = 0, 0, 0, ""
     started_s = time.monotonic()
     longest_ms = 0.0
-    while time.monotonic() < ends:
-        status, page, took_ms = _get(api, token, path + page_token)
+    while time.monotonic() < ends_s:
+        status, page, took_ms = _timed_get(api, token, path + page_token)
         if status != http.HTTPStatus.OK:
-            busy += 1
+            refused_count += 1
             time.sleep(0.1)
             continue
         longest_ms, pages, scanned = max(longest_ms, took_ms), pages + 1, scanned + page["scanned"]
         page_token = "" if page["next_page_token"] is None else f"&page_token={page['next_page_token']}"
     took_s = time.monotonic() - started_s
-    return {"pages": pages, "refused": busy, "records_per_s": round(scanned / took_s),
+    return {"pages": pages, "refused": refused_count, "records_per_s": round(scanned / took_s),
             "mb_per_s": round(scanned * MESSAGE_BYTES / took_s / 1_000_000, 1),
             "longest_page_ms": round(longest_ms)}  # fmt: skip
 
 
-def _get(api: str, token: str, path: str) -> tuple[int, dict[str, Any], float]:
+def _timed_get(api: str, token: str, path: str) -> tuple[int, dict[str, Any], float]:
     request = urllib.request.Request(api + path, headers={"Authorization": f"Bearer {token}"})
     started_s = time.perf_counter()
     try:
@@ -248,19 +270,19 @@ def _get(api: str, token: str, path: str) -> tuple[int, dict[str, Any], float]:
     return status, json.loads(raw), (time.perf_counter() - started_s) * 1_000
 
 
-def _measure_abandoned_scans(api: str, token: str, at: str) -> dict[str, Any]:
+def _measure_abandoned_scans(api: str, token: str, messages_path: str) -> dict[str, Any]:
     """Returns the times until the tenant may read messages again after the client of a scan has disconnected."""
     parts = urllib.parse.urlsplit(api)
-    costly = urllib.parse.quote(".[] == .[] | " * 10 + "false")
+    costly_filter = urllib.parse.quote(".[] == .[] | " * 10 + "false")
     free_after_ms = []
     for _ in range(ABANDONED_SCANS):
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
-        path = f"{parts.path}{at}?start=oldest&jq={costly}"
+        path = f"{parts.path}{messages_path}?start=oldest&jq={costly_filter}"
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         time.sleep(ABANDONED_AFTER_S)
         connection.close()
         started_s = time.perf_counter()
-        while _get(api, token, f"{at}?limit=1")[0] != http.HTTPStatus.OK:
+        while _timed_get(api, token, f"{messages_path}?limit=1")[0] != http.HTTPStatus.OK:
             if time.perf_counter() - started_s > FREE_WITHIN_S:
                 raise SystemExit(f"the scan of a client that disconnected goes on after {FREE_WITHIN_S} s")
         free_after_ms.append((time.perf_counter() - started_s) * 1_000)
@@ -273,24 +295,26 @@ def _measure_abandoned_scans(api: str, token: str, at: str) -> dict[str, Any]:
 def _measure_during_scans(product: Product, tokens: list[str], messages: int) -> Iterator[dict[str, Any]]:
     """Yields a paced producer's latency alone and beside ten scans by three tenants, in turns."""
     api = product.ready["api_url"].rstrip("/")
-    scanned = []
+    scan_targets = []
     for token in tokens:
         ready = {**product.ready, "tenant": {**product.ready["tenant"], "token": token}}
         tenant = Product(state_dir=product.state_dir, ready=ready, ready_after_s=0, supervisor=product.supervisor)
         instance_id = tenant.create_instance(name="scanned", bandwidth_mb_s=20, storage_gb=5)
         topic = _fill(bootstrap_of(tenant.wait_running(instance_id)), "scanned", messages)
-        scanned.append((token, f"/instances/{instance_id}/topics/{topic}/messages?start=oldest&{SCAN_FILTERS['text']}"))
-    modest = product.create_instance(name="modest", bandwidth_mb_s=5, storage_gb=1)
-    bootstrap = bootstrap_of(product.wait_running(modest))
+        scan_targets.append(
+            (token, f"/instances/{instance_id}/topics/{topic}/messages?start=oldest&{SCAN_FILTERS['text']}")
+        )
+    modest_id = product.create_instance(name="modest", bandwidth_mb_s=5, storage_gb=1)
+    bootstrap = bootstrap_of(product.wait_running(modest_id))
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("modest", 3, 1)])["modest"].result(60)
     alone, beside, scans = [], [], []
     for _ in range(3):
-        alone.append(neighbours.finish(neighbours.victim(bootstrap, SCAN_S)))
+        alone.append(neighbours.finish(neighbours.begin_modest_producer(bootstrap, SCAN_S)))
         with concurrent.futures.ThreadPoolExecutor(SCANS_AT_ONCE) as pool:
-            chosen = itertools.islice(itertools.cycle(scanned), SCANS_AT_ONCE)
-            running = [pool.submit(_scan, api, token, path, SCAN_S + 2) for token, path in chosen]
-            beside.append(neighbours.finish(neighbours.victim(bootstrap, SCAN_S)))
+            scans_to_run = itertools.islice(itertools.cycle(scan_targets), SCANS_AT_ONCE)
+            running = [pool.submit(_scan, api, token, path, SCAN_S + 2) for token, path in scans_to_run]
+            beside.append(neighbours.finish(neighbours.begin_modest_producer(bootstrap, SCAN_S)))
             scans.append(sum(scan.result()["records_per_s"] for scan in running))
     yield {
         "benchmark": "a producer of another instance beside ten scans",

@@ -26,18 +26,18 @@ def measure(product: Product) -> dict[str, Any]:
     settings = json.loads(Path(command[command.index("--settings") + 1]).read_text())
     ready_url = f"http://{settings['bind_host']}:{settings['admin_port']}/readyz"
     idle_rss_mb = [round(psutil.Process(pid).memory_info().rss / 1e6) for pid in pids]
-    killed_at = time.monotonic()
+    killed_s = time.monotonic()
     victim.kill()
-    deadline = killed_at + READY_TIMEOUT_S
-    while time.monotonic() < deadline:
+    deadline_s = killed_s + READY_TIMEOUT_S
+    while time.monotonic() < deadline_s:
         replacement = set(product.broker_pids()) - set(pids)
         if replacement and _is_ready(ready_url):
-            started = psutil.Process(replacement.pop()).create_time()
+            started_s = psutil.Process(replacement.pop()).create_time()
             return {
                 "benchmark": "broker process",
                 "idle_rss_mb": idle_rss_mb,
-                "start_to_ready_s": round(time.time() - started, 2),
-                "killed_to_ready_s": round(time.monotonic() - killed_at, 2),
+                "start_to_ready_s": round(time.time() - started_s, 2),
+                "killed_to_ready_s": round(time.monotonic() - killed_s, 2),
             }
         time.sleep(0.02)
     raise SystemExit(f"the killed broker was not replaced within {READY_TIMEOUT_S} s")

@@ -67,51 +67,51 @@ def leaders_of(broker: BrokerProcess) -> int:
     return int(broker.admin("/v1/status")["leaders"])
 
 
-def wait_for_session_end(client: KazooClient, broker_id: int, after_s: float) -> Future[float]:
+def wait_for_session_end(client: KazooClient, broker_id: int, killed_s: float) -> Future[float]:
     """Returns a future of the wall-clock time in seconds at which the broker's registration disappears."""
     session_ended: Future[float] = Future()
 
-    def look(_event: object) -> None:
+    def on_change(_event: object) -> None:
         session_ended.set_result(time.time())
 
-    if client.exists(paths.broker(broker_id), watch=look) is None:
-        raise SystemExit(f"broker {broker_id} was not registered {time.time() - after_s:.1f} s after the kill")
+    if client.exists(paths.broker(broker_id), watch=on_change) is None:
+        raise SystemExit(f"broker {broker_id} was not registered {time.time() - killed_s:.1f} s after the kill")
     return session_ended
 
 
 def measure(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) -> dict[str, Any]:
     """Kills the broker and measures one failover."""
     client = cluster.zookeeper
-    others = [broker for broker in cluster.brokers if broker is not victim]
-    led = sum(state.leader == victim.settings.broker_id for state, _ in states(client, topics))
-    kept = {broker.settings.broker_id: leaders_of(broker) for broker in others}
-    processes = {broker.settings.broker_id: psutil.Process(broker.pid) for broker in others}
+    survivors = [broker for broker in cluster.brokers if broker is not victim]
+    led_before = sum(state.leader == victim.settings.broker_id for state, _ in states(client, topics))
+    leaders_by_broker = {broker.settings.broker_id: leaders_of(broker) for broker in survivors}
+    processes = {broker.settings.broker_id: psutil.Process(broker.pid) for broker in survivors}
     cpu_s = {id: sum(process.cpu_times()[:2]) for id, process in processes.items()}
-    wanted = sum(kept.values()) + led
-    gone = wait_for_session_end(client, victim.settings.broker_id, time.time())
+    expected_leaders = sum(leaders_by_broker.values()) + led_before
+    session_ended = wait_for_session_end(client, victim.settings.broker_id, time.time())
     killed_s = time.time()
     victim.kill()
     try:
-        ended_s = gone.result(TIMEOUT_S)
+        ended_s = session_ended.result(TIMEOUT_S)
     except TimeoutError:
         raise SystemExit("the session never ended") from None
-    while sum(leaders_of(broker) for broker in others) < wanted:
+    while sum(leaders_of(broker) for broker in survivors) < expected_leaders:
         if time.time() > ended_s + TIMEOUT_S:
             raise SystemExit("not everything is led again")
         threading.Event().wait(POLL_INTERVAL_S)
-    seen_s = time.time()
-    controller = int(others[0].admin("/v1/status")["controller_id"])
+    led_again_s = time.time()
+    controller = int(survivors[0].admin("/v1/status")["controller_id"])
     used_s = {id: sum(process.cpu_times()[:2]) - cpu_s[id] for id, process in processes.items()}
-    after = states(client, topics)
-    assert all(state.leader in kept for state, _ in after)
+    states_after = states(client, topics)
+    assert all(state.leader in leaders_by_broker for state, _ in states_after)
     return {
-        "led_by_the_dead": led,
+        "led_by_the_dead": led_before,
         "session_ended_after_s": round(ended_s - killed_s, 2),
-        "written_after_ms": round((max(written_s for _, written_s in after) - ended_s) * 1000),
-        "seen_after_ms": round((seen_s - ended_s) * 1000),
-        "unavailable_s": round(seen_s - killed_s, 2),
+        "written_after_ms": round((max(written_s for _, written_s in states_after) - ended_s) * 1000),
+        "seen_after_ms": round((led_again_s - ended_s) * 1000),
+        "unavailable_s": round(led_again_s - killed_s, 2),
         "controller_cpu_ms": round(used_s[controller] * 1000),
-        "other_cpu_ms": round(max(used for id, used in used_s.items() if id != controller) * 1000),
+        "other_cpu_ms": round(max(broker_used_s for id, broker_used_s in used_s.items() if id != controller) * 1000),
         "rss_mb": [round(process.memory_info().rss / 1e6) for process in processes.values()],
     }
 

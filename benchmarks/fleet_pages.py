@@ -98,48 +98,48 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     client = Client(headers={"Authorization": f"Bearer {make_token(owner, ['operator'])}"})
 
     def panel(address: str) -> bytes:
-        answer = browser.get(address)
-        assert answer.status_code == 200, (address, answer.status_code)
-        return bytes(answer.content)
+        response = browser.get(address)
+        assert response.status_code == 200, (address, response.status_code)
+        return bytes(response.content)
 
     def rest(address: str) -> bytes:
-        answer = client.get(f"{ROOT}{address}")
-        assert answer.status_code == 200, (address, answer.content)
-        return bytes(answer.content)
+        response = client.get(f"{ROOT}{address}")
+        assert response.status_code == 200, (address, response.content)
+        return bytes(response.content)
 
-    def report(ago: timedelta) -> None:
+    def set_last_answers(ago: timedelta) -> None:
         """Sets the last answers of all brokers and agents to the time `ago` before now."""
-        at = timezone.now() - ago
-        Broker.objects.update(observed_at=at)
-        Host.objects.update(agent_seen_at=at)
+        answered_at = timezone.now() - ago
+        Broker.objects.update(observed_at=answered_at)
+        Host.objects.update(agent_seen_at=answered_at)
 
-    for ask, addresses in ((panel, panel_addresses(fleet)), (rest, rest_addresses(fleet))):
+    for request_page, addresses in ((panel, panel_addresses(fleet)), (rest, rest_addresses(fleet))):
         for address in addresses:
             if re.search(args.only, address):
-                report(timedelta())
-                yield _timed(ask, address, args)
-    report(SILENCE_DURATION)
-    index = next(iter(panel_addresses(fleet)))
-    yield _timed(panel, index, args) | {"page": f"{index} while all brokers and agents are silent"}
+                set_last_answers(timedelta())
+                yield _time_page(request_page, address, args)
+    set_last_answers(SILENCE_DURATION)
+    index_page = next(iter(panel_addresses(fleet)))
+    yield _time_page(panel, index_page, args) | {"page": f"{index_page} while all brokers and agents are silent"}
 
 
-def _timed(ask: RequestFunction, address: str, args: argparse.Namespace) -> dict[str, Any]:
+def _time_page(request_page: RequestFunction, address: str, args: argparse.Namespace) -> dict[str, Any]:
     """Returns the times of a page, and the queries of one of its calls."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
-    size_bytes = len(ask(address))
+    size_bytes = len(request_page(address))
     took_ms, cpu_ms = [], []
     for _ in range(args.calls):
-        began, cpu_began = time.perf_counter(), time.process_time()
-        ask(address)
-        took_ms.append((time.perf_counter() - began) * 1_000)
-        cpu_ms.append((time.process_time() - cpu_began) * 1_000)
+        began_s, cpu_began_s = time.perf_counter(), time.process_time()
+        request_page(address)
+        took_ms.append((time.perf_counter() - began_s) * 1_000)
+        cpu_ms.append((time.process_time() - cpu_began_s) * 1_000)
     with CaptureQueriesContext(connection) as captured:
-        ask(address)
+        request_page(address)
     queries = list(captured.captured_queries)
     if args.profile:
-        _print_profile(ask, address, queries)
+        _print_profile(request_page, address, queries)
     took_ms.sort()
     p95_ms = took_ms[min(args.calls - 1, int(args.calls * 0.95))]
     return {
@@ -155,12 +155,12 @@ def _timed(ask: RequestFunction, address: str, args: argparse.Namespace) -> dict
     }
 
 
-def _print_profile(ask: RequestFunction, address: str, queries: list[dict[str, str]]) -> None:
+def _print_profile(request_page: RequestFunction, address: str, queries: list[dict[str, str]]) -> None:
     for query in queries:
         if float(query["time"]) >= SLOW_QUERY_S:
             print(f"{query['time']} s: {query['sql'][:SHOWN_SQL_CHARS]}")
     profile = cProfile.Profile()
-    profile.runcall(ask, address)
+    profile.runcall(request_page, address)
     pstats.Stats(profile).sort_stats("tottime").print_stats(PROFILE_LINES)
     pstats.Stats(profile).sort_stats("cumulative").print_stats(PROFILE_LINES)
 

@@ -86,7 +86,7 @@ class Tally:
     answers: int = 0
     lost: int = 0
 
-    def note(self, now_s: float, weight: int, error: int, throttle_ms: int) -> None:
+    def record_response(self, now_s: float, weight: int, error: int, throttle_ms: int) -> None:
         """Counts a response and its throttle time; `slots` count only responses without an error."""
         if self.began_s is None:
             self.began_s = now_s
@@ -96,9 +96,9 @@ class Tally:
         if error:
             self.errors[error] += 1
             return
-        self.slots[self._reach(now_s)] += weight
+        self.slots[self._extend_to_slot(now_s)] += weight
 
-    def _reach(self, now_s: float) -> int:
+    def _extend_to_slot(self, now_s: float) -> int:
         """Returns the slot of the given time; adds the empty slots before it."""
         slot = int((now_s - (self.began_s or now_s)) * 1000 / SLOT_MS)
         self.slots += [0] * (slot + 1 - len(self.slots))
@@ -106,7 +106,7 @@ class Tally:
 
     def end(self, now_s: float) -> None:
         """Ends the counting, with empty slots up to now."""
-        self._reach(now_s)
+        self._extend_to_slot(now_s)
 
     def summary(self) -> dict[str, Any]:
         delays_ms = sorted(self.throttles_ms) or [0]
@@ -143,11 +143,13 @@ class FloodConnection(asyncio.Protocol):
         if not self._flood.is_paced and self._flood.is_turn_of(self.partition):
             self.send(WINDOW - len(self._in_flight))
 
-    def send(self, wanted: int) -> None:
-        """Sends `wanted` requests, but has at most `PACED_WINDOW` of them in flight."""
+    def send(self, request_count: int) -> None:
+        """Sends `request_count` requests, but has at most `PACED_WINDOW` of them in flight."""
         if self._transport is None or self._transport.is_closing():
             return
-        requests = [self._next_request() for _ in range(max(0, min(wanted, PACED_WINDOW - len(self._in_flight))))]
+        requests = [
+            self._next_request() for _ in range(max(0, min(request_count, PACED_WINDOW - len(self._in_flight))))
+        ]
         self._in_flight += requests
         if requests:
             self._transport.write(b"".join(request.frame for request in requests))
@@ -158,7 +160,7 @@ class FloodConnection(asyncio.Protocol):
         while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4], "big")):
             request = self._in_flight[answered]
             answered += 1
-            self._flood.note(request.weight, *request.read(bytes(received[4:end])))
+            self._flood.record_response(request.weight, *request.read(bytes(received[4:end])))
             del received[:end]
         del self._in_flight[:answered]
         self.fill()
@@ -184,9 +186,9 @@ class Flood:
         self._partitions = 1
         self._has_begun = asyncio.Event()
 
-    def note(self, weight: int, error: int, throttle_ms: int) -> None:
+    def record_response(self, weight: int, error: int, throttle_ms: int) -> None:
         """Counts a response."""
-        self.tally.note(self.now_s(), weight, error, throttle_ms)
+        self.tally.record_response(self.now_s(), weight, error, throttle_ms)
         self._has_begun.set()
 
     def now_s(self) -> float:
@@ -196,25 +198,25 @@ class Flood:
         """True if connections of this partition may send now; with a move interval, of one partition at a time."""
         if self.has_ended:
             return False
-        every_s, began_s = self.args.move_interval_s, self.tally.began_s
-        if not every_s:
+        move_interval_s, began_s = self.args.move_interval_s, self.tally.began_s
+        if not move_interval_s:
             return True
-        moved = 0 if began_s is None else int((self.now_s() - began_s) / every_s)
-        return partition == moved % self._partitions
+        move_count = 0 if began_s is None else int((self.now_s() - began_s) / move_interval_s)
+        return partition == move_count % self._partitions
 
     async def run(self) -> Tally:
         """Runs until the time is over or SIGTERM ends the flood; returns the counts."""
         if self.args.kind == "connections":
-            work = [asyncio.create_task(self._open_and_close()) for _ in range(self.args.clients)]
+            tasks = [asyncio.create_task(self._open_and_close()) for _ in range(self.args.clients)]
         else:
-            work = [asyncio.create_task(self._drive_connections())]
+            tasks = [asyncio.create_task(self._drive_connections())]
             await self._connect()
         await self._wait_for_end()
         self.has_ended = True
         self.tally.end(self.now_s())
-        for task in work:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for connection in self._connections:
             connection.close()
         return self.tally
@@ -244,31 +246,31 @@ class Flood:
         """
         args, client_id = self.args, self.args.client_id
         host, _, port = args.bootstrap.split(",")[0].rpartition(":")
-        first: Target = host, int(port)
+        first_target: Target = host, int(port)
         if args.kind == "produce":
-            leaders = leaders_of(first, args.topic)
+            leaders = leaders_of(first_target, args.topic)
             self._partitions = len(leaders)
             read = read_produced(args.topic)
             frames = [produce(client_id, args.topic, index, args.batch_bytes) for index in range(len(leaders))]
-            weighed = zip(leaders, frames, strict=True)
-            return [(target, _repeated(frame, read, len(frame) - 4)) for target, frame in weighed]
+            frames_by_leader = zip(leaders, frames, strict=True)
+            return [(target, _repeated(frame, read, len(frame) - 4)) for target, frame in frames_by_leader]
         if args.kind == "mutations":
             run, numbers = time.time_ns(), count()
-            return [(first, lambda: _mutations(client_id, f"flood-{run}-{next(numbers)}"))]
+            return [(first_target, lambda: _mutations(client_id, f"flood-{run}-{next(numbers)}"))]
         if args.kind == "metadata":
-            return [(first, _repeated(metadata(client_id), read_throttled))]
-        return [(first, _repeated(API_VERSIONS, read_api_versions))]
+            return [(first_target, _repeated(metadata(client_id), read_throttled))]
+        return [(first_target, _repeated(API_VERSIONS, read_api_versions))]
 
     async def _drive_connections(self) -> None:
         """Sends paced requests, and wakes connections whose turn begins."""
-        due_s, sent = self.now_s(), 0.0
+        started_s, sent_count = self.now_s(), 0.0
         while True:
             await asyncio.sleep(PACE_S)
             if self.is_paced and self._connections:
-                wanted = (self.now_s() - due_s) * REQUESTS_PER_S - sent
-                sent += wanted
+                request_count = (self.now_s() - started_s) * REQUESTS_PER_S - sent_count
+                sent_count += request_count
                 for connection in self._connections:
-                    connection.send(round(wanted / len(self._connections)))
+                    connection.send(round(request_count / len(self._connections)))
             elif self.args.move_interval_s:
                 for connection in self._connections:
                     connection.fill()
@@ -280,7 +282,7 @@ class Flood:
                 reader, writer = await asyncio.open_connection(host, int(port))
                 writer.write(API_VERSIONS)
                 await reader.readexactly(4)
-                self.note(1, 0, 0)
+                self.record_response(1, 0, 0)
                 writer.transport.abort()
             except (OSError, asyncio.IncompleteReadError):
                 self.tally.lost += 1
@@ -304,19 +306,19 @@ def _mutations(client_id: str, prefix: str) -> NextRequest:
 
 
 def begin(
-    bootstrap: str, kind: str, client_id: str, *, seconds: float, module: str = "benchmarks.flood", **more: Any
+    bootstrap: str, kind: str, client_id: str, *, seconds: float, module: str = "benchmarks.flood", **options: Any
 ) -> subprocess.Popen[bytes]:
     """Starts a flood, or the load of another module with the same arguments, in a process of its own; see `finish`."""
-    options = [
+    words = [
         word
-        for name, value in more.items()
+        for name, value in options.items()
         if value is not None
         for word in (f"--{name.replace('_', '-')}", str(value))
     ]
     return subprocess.Popen(
         [
             sys.executable, "-m", module, "--bootstrap", bootstrap, "--kind", kind,
-            "--client-id", client_id, "--seconds", str(seconds), *options,
+            "--client-id", client_id, "--seconds", str(seconds), *words,
         ],
         stdout=subprocess.PIPE, cwd=CLONE,
     )  # fmt: skip

@@ -23,11 +23,11 @@ TOPICS = 20
 
 
 class Flood(NamedTuple):
-    """A kind of flood; `more` has further arguments of `flood.begin`."""
+    """A kind of flood; `begin_options` are further arguments of `flood.begin`."""
 
     title: str
     kind: str
-    more: dict[str, Any]
+    begin_options: dict[str, Any]
 
 
 FLOODS = (
@@ -50,22 +50,28 @@ def measure(product: Product, seconds: float, rounds: int) -> Iterator[dict[str,
         addresses[name] = bootstrap_of(product.wait_running(instance_id))
     _make_topics(addresses["flooding"], ["flood", *(f"beside-{number}" for number in range(TOPICS - 1))])
     _make_topics(addresses["quiet"], ["quiet"])
-    finish(_quiet(addresses["quiet"], SETTLING_S * 2))
-    lines = []
-    for case in FLOODS:
+    finish(_begin_quiet_producer(addresses["quiet"], SETTLING_S * 2))
+    rows = []
+    for flood_kind in FLOODS:
         alone, beside, floods = [], [], []
         for _ in range(rounds):
-            alone.append(finish(_quiet(addresses["quiet"], seconds)))
-            other = flood.begin(addresses["flooding"], case.kind, "flood", seconds=seconds + SETTLING_S, **case.more)
-            beside.append(finish(_quiet(addresses["quiet"], seconds)))
-            floods.append(flood.finish(other))
-        lines.append(figures_of(case, alone, beside, floods, seconds))
-        yield {"benchmark": "a flood of another tenant", **lines[-1]}
-    yield table(lines)
+            alone.append(finish(_begin_quiet_producer(addresses["quiet"], seconds)))
+            flood_process = flood.begin(
+                addresses["flooding"],
+                flood_kind.kind,
+                "flood",
+                seconds=seconds + SETTLING_S,
+                **flood_kind.begin_options,
+            )
+            beside.append(finish(_begin_quiet_producer(addresses["quiet"], seconds)))
+            floods.append(flood.finish(flood_process))
+        rows.append(figures_of(flood_kind, alone, beside, floods, seconds))
+        yield {"benchmark": "a flood of another tenant", **rows[-1]}
+    yield table(rows)
 
 
 def figures_of(
-    case: Flood, alone: list[Paced], beside: list[Paced], floods: list[dict[str, Any]], seconds: float
+    flood_kind: Flood, alone: list[Paced], beside: list[Paced], floods: list[dict[str, Any]], seconds: float
 ) -> dict[str, Any]:
     """Returns the figures of a flood, as medians of the rounds; throughput is the quiet client's acknowledged bytes/s
     beside the flood, in percent of those alone.
@@ -77,7 +83,7 @@ def figures_of(
     }
     until_s = seconds - 1
     return {
-        "flood": case.title,
+        "flood": flood_kind.title,
         **latencies,
         "p99_ratio": round(latencies["beside_p99_ms"] / latencies["alone_p99_ms"], 2),
         "throughput_percent": round(
@@ -85,7 +91,7 @@ def figures_of(
             / median([span.bytes_per_s(0, until_s) for span in alone]), 1,
         ),
         "flood_per_s": round(median([flood.per_s(result, 0, seconds) for result in floods])),
-        "flood_counts": "bytes" if case.kind == "produce" else "answers",
+        "flood_counts": "bytes" if flood_kind.kind == "produce" else "answers",
         "flood_throttled": sum(result["throttled"] for result in floods),
         "flood_lost": sum(result["lost"] for result in floods),
         "errors": sum(len(span.errors) for span in (*alone, *beside)),
@@ -94,18 +100,18 @@ def figures_of(
 
 def _make_topics(bootstrap: str, names: list[str]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        made.result(60)
+    for creation in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        creation.result(60)
 
 
-def _quiet(bootstrap: str, seconds: float) -> Any:
+def _begin_quiet_producer(bootstrap: str, seconds: float) -> Any:
     return begin(
         bootstrap, topic="quiet", client_id="quiet", bytes_per_s=QUIET_BYTES_PER_S, record_bytes=QUIET_RECORD_BYTES,
         seconds=seconds,
     )  # fmt: skip
 
 
-def table(lines: list[dict[str, Any]]) -> str:
+def table(figures_of_floods: list[dict[str, Any]]) -> str:
     """Returns the table of docs/explanation/PERFORMANCE.md."""
     head = "| flood | answered a second | alone p50 / p99 | beside p50 / p99 | p99 beside / alone | throughput beside |"
     rows = [
@@ -113,6 +119,6 @@ def table(lines: list[dict[str, Any]]) -> str:
         f"| {line['alone_p50_ms']} / {line['alone_p99_ms']} ms "
         f"| {line['beside_p50_ms']} / {line['beside_p99_ms']} ms | {line['p99_ratio']} "
         f"| {line['throughput_percent']} % |"
-        for line in lines
+        for line in figures_of_floods
     ]
     return "\n".join([head, "|---|---|---|---|---|---|", *rows])

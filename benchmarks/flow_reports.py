@@ -27,19 +27,19 @@ from brokers.engine.throttling.layout import Layout
 
 BOUGHT_BPS: Final = 20_000_000
 ROUNDS: Final = 5
-Lines = list[tuple[FlowKey, ReportedFlow]]
+FlowReports = list[tuple[FlowKey, ReportedFlow]]
 
 
-def registry(instances: int, layout: Layout) -> AccountingRegistry:
+def accounting_registry(instances: int, layout: Layout) -> AccountingRegistry:
     """Returns the accountings of broker 1 for a number of instances."""
-    result = AccountingRegistry()
+    accountings = AccountingRegistry()
     for number in range(instances):
-        accounting = result.get_or_create(f"ins-{number:08d}")
+        accounting = accountings.get_or_create(f"ins-{number:08d}")
         accounting.shares.update(1, layout, BOUGHT_BPS, BOUGHT_BPS, 0)
-    return result
+    return accountings
 
 
-def use(accountings: AccountingRegistry, now_ms: int) -> None:
+def charge_requests(accountings: AccountingRegistry, now_ms: int) -> None:
     """Charges a request to both limiters of every instance."""
     for _, accounting in accountings:
         for limiter in (accounting.shares.produce, accounting.shares.consume):
@@ -47,7 +47,7 @@ def use(accountings: AccountingRegistry, now_ms: int) -> None:
             charge((limiter,), 10_000_000, now_ms)
 
 
-def measured(accountings: AccountingRegistry, now_ms: int) -> Lines:
+def measured_reports(accountings: AccountingRegistry, now_ms: int) -> FlowReports:
     """Ends the measuring interval of all shares; returns the reports of those that have any."""
     return [
         ((instance_id, direction, ""), flow.report())
@@ -57,28 +57,28 @@ def measured(accountings: AccountingRegistry, now_ms: int) -> Lines:
     ]
 
 
-def requests(lines: Lines) -> Iterator[ReportFlowRequest]:
+def requests(lines: FlowReports) -> Iterator[ReportFlowRequest]:
     """Yields the requests that carry these reports."""
-    for at in range(0, max(1, len(lines)), LINES_PER_REPORT_MAX):
-        part = lines[at : at + LINES_PER_REPORT_MAX]
+    for start in range(0, max(1, len(lines)), LINES_PER_REPORT_MAX):
+        batch = lines[start : start + LINES_PER_REPORT_MAX]
         yield ReportFlowRequest(
-            lines=[FlowLine(instance_id=key[0], direction=key[1], key=key[2], **flow._asdict()) for key, flow in part]
+            lines=[FlowLine(instance_id=key[0], direction=key[1], key=key[2], **flow._asdict()) for key, flow in batch]
         )
 
 
-def bench(instances: int, brokers: int, *, in_use: bool) -> dict[str, object]:
+def measure_intervals(instances: int, brokers: int, *, in_use: bool) -> dict[str, object]:
     """Measures `ROUNDS` intervals; returns the figures of one."""
     layout = Layout.from_leaders(dict.fromkeys(range(1, brokers + 1), 1), None, "adaptive")
-    accountings, ledger = registry(instances, layout), FlowLedger(0)
+    accountings, ledger = accounting_registry(instances, layout), FlowLedger(0)
     measure_s = encode_s = response_s = 0.0
-    lines: Lines = []
+    lines: FlowReports = []
     frame_bytes = 0
     for number in range(1, ROUNDS + 1):
         now_ms = number * INTERVAL_MS
         if in_use:
-            use(accountings, now_ms - INTERVAL_MS // 2)
+            charge_requests(accountings, now_ms - INTERVAL_MS // 2)
         began_s = process_time()
-        lines = measured(accountings, now_ms)
+        lines = measured_reports(accountings, now_ms)
         measure_s += process_time() - began_s
         began_s = process_time()
         frames = [encode_request(ApiKey.REPORT_FLOW, 0, request) for request in requests(lines)]
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=3)
     args = parser.parse_args()
     for in_use in (False, True):
-        print(json.dumps(bench(args.instances, args.brokers, in_use=in_use)), flush=True)
+        print(json.dumps(measure_intervals(args.instances, args.brokers, in_use=in_use)), flush=True)
 
 
 if __name__ == "__main__":

@@ -91,21 +91,23 @@ class Bench:
         assert not shard.loading
         return shard.machine
 
-    def ask(self, operation: Callable[[GroupMachine, Now, Ticket], Any]) -> Any:
+    def perform(self, operation: Callable[[GroupMachine, Now, Ticket], Any]) -> Any:
         """Performs an operation on the group and returns its reply."""
         reply = self.runtime.perform(GROUP, operation, Ticket(lambda code: code, lambda _: None))
         assert reply is not REPLY_PENDING, "no followers: a record is committed once it is appended"
         return reply
 
     def commit(self, commits: list[Commit]) -> None:
-        codes = self.ask(lambda machine, now, _: machine.offsets.commit(now, GROUP, -1, "", None, commits))
+        codes = self.perform(lambda machine, now, _: machine.offsets.commit(now, GROUP, -1, "", None, commits))
         assert not any(codes), codes
 
 
-def commits_of(start: int, number: int, offset: int) -> list[Commit]:
+def commits_of(start: int, count: int, offset: int) -> list[Commit]:
     return [
-        Commit(f"ins-aaaaaaaa.topic-{at // PARTITIONS_PER_TOPIC}", at % PARTITIONS_PER_TOPIC, offset, 7, "metadata")
-        for at in range(start, start + number)
+        Commit(
+            f"ins-aaaaaaaa.topic-{index // PARTITIONS_PER_TOPIC}", index % PARTITIONS_PER_TOPIC, offset, 7, "metadata"
+        )
+        for index in range(start, start + count)
     ]
 
 
@@ -117,10 +119,10 @@ async def measure(directory: Path, partitions: int, commits: int) -> None:
     bench = Bench(directory)
     await bench.load()
     before_mb = rss_mb()
-    started_s, cpu = time.perf_counter(), time.process_time()
+    started_s, cpu_started_s = time.perf_counter(), time.process_time()
     for start in range(0, partitions, COMMITS_PER_BATCH):
         bench.commit(commits_of(start, min(COMMITS_PER_BATCH, partitions - start), start))
-    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu
+    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu_started_s
     print(f"commit   {partitions} partitions in batches of {COMMITS_PER_BATCH}: {took_s:.2f} s, {cpu_s:.2f} CPU-s")
 
     memory_mb = rss_mb() - before_mb
@@ -128,11 +130,11 @@ async def measure(directory: Path, partitions: int, commits: int) -> None:
     assert len(machine.offsets) == partitions
     print(f"memory   {memory_mb:.0f} MB at most while {partitions} were committed")
 
-    single = commits_of(0, 1, 5)
-    started_s, cpu = time.perf_counter(), time.process_time()
+    one_partition = commits_of(0, 1, 5)
+    started_s, cpu_started_s = time.perf_counter(), time.process_time()
     for _ in range(commits):
-        bench.commit(single)
-    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu
+        bench.commit(one_partition)
+    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu_started_s
     print(f"commit   one partition, {commits} times: {commits / took_s:.0f}/s, {cpu_s / commits * 1e6:.1f} us CPU each")
 
     _timed_fetch(bench)
@@ -150,11 +152,11 @@ def _timed_fetch(bench: Bench) -> None:
 
     def turn() -> None:
         nonlocal started_s
-        now = time.process_time()
-        took_ms.append((now - started_s) * 1000)
-        started_s = now
+        now_s = time.process_time()
+        took_ms.append((now_s - started_s) * 1000)
+        started_s = now_s
 
-    result = bench.ask(lambda machine, _now, _: machine.offsets.fetch(GROUP, None, require_stable=True))
+    result = bench.perform(lambda machine, _now, _: machine.offsets.fetch(GROUP, None, require_stable=True))
     turn()
     topics = [
         OffsetFetchResponseTopic(name=name, partitions=offsets.lazy_partitions(OffsetFetchResponsePartition, lines))
@@ -171,12 +173,12 @@ def _timed_fetch(bench: Bench) -> None:
 
 async def _timed_load(bench: Bench) -> GroupMachine:
     records = bench.partition.log_end_offset
-    started_s, cpu = time.perf_counter(), time.process_time()
-    turn = asyncio.get_running_loop().create_task(_longest_turn())
+    started_s, cpu_started_s = time.perf_counter(), time.process_time()
+    longest_turn = asyncio.get_running_loop().create_task(_longest_turn_ms())
     machine = await bench.load()
-    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu
-    turn.cancel()
-    longest_ms = await turn
+    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu_started_s
+    longest_turn.cancel()
+    longest_ms = await longest_turn
     print(
         f"load     {records} records, {bench.partition.size_bytes / 1e6:.1f} MB: {took_s:.2f} s, {cpu_s:.2f} CPU-s, "
         f"in turns of at most {longest_ms:.0f} CPU-ms"
@@ -184,14 +186,14 @@ async def _timed_load(bench: Bench) -> GroupMachine:
     return machine
 
 
-async def _longest_turn() -> float:
+async def _longest_turn_ms() -> float:
     """Returns the longest CPU time, in milliseconds, for which the loop was blocked until this task is cancelled."""
-    longest_s, last = 0.0, time.process_time()
+    longest_s, turn_began_s = 0.0, time.process_time()
     try:
         while True:
             await asyncio.sleep(0)
-            now = time.process_time()
-            longest_s, last = max(longest_s, now - last), now
+            now_s = time.process_time()
+            longest_s, turn_began_s = max(longest_s, now_s - turn_began_s), now_s
     except asyncio.CancelledError:
         return longest_s * 1000
 

@@ -37,7 +37,7 @@ from tests.testkit.own_zookeeper import own_zookeeper
 from tests.testkit.wire import WireClient
 
 BROKERS: Final = 3
-BEAT_S: Final = 3.0
+HEARTBEAT_INTERVAL_S: Final = 3.0
 SESSION_MS: Final = 30_000
 REBALANCE_MS: Final = 60_000
 FORMED_S_MAX: Final = 180.0
@@ -48,7 +48,7 @@ OVERRIDES: Final = {"group.initial.rebalance.delay.ms": "3000", "offsets.topic.n
 _METADATA: Final = b"\x00\x01\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
 _ASSIGNMENT: Final = b"\x00\x01\x00\x00\x00\x01\x00\x06orders\x00\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"
 # A new coordinator learns of its partition slightly later than the broker that names it.
-_AGAIN: Final = (
+_RETRIABLE_ERRORS: Final = (
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
@@ -56,7 +56,7 @@ _AGAIN: Final = (
 
 
 class Member:
-    """A consumer without records. `beats_ms` are the round-trip times of its heartbeats."""
+    """A consumer without records. `heartbeats_ms` are the round-trip times of its heartbeats."""
 
     def __init__(self, group: str, number: int, port: int) -> None:
         self.group = group
@@ -64,10 +64,10 @@ class Member:
         self.port = port
         self.member_id = ""
         self.generation = -1
-        self.beats_ms: list[float] = []
-        self.rejoined = 0
+        self.heartbeats_ms: list[float] = []
+        self.rejoin_count = 0
 
-    async def form(self, connecting: asyncio.Semaphore) -> None:
+    async def connect_and_join(self, connecting: asyncio.Semaphore) -> None:
         """Connects to the coordinator and joins the group."""
         async with connecting:
             self.client = await WireClient.connect(self.port, f"member-{self.number}")
@@ -77,7 +77,7 @@ class Member:
         """Joins the group until the member has an assignment."""
         while True:
             protocol = JoinGroupRequestProtocol(name="range", metadata=_METADATA)
-            answer = await self.client.call(
+            response = await self.client.call(
                 ApiKey.JOIN_GROUP,
                 9,
                 JoinGroupRequest(
@@ -89,17 +89,17 @@ class Member:
                     protocols=[protocol],
                 ),
             )
-            self.member_id = answer.member_id or self.member_id
-            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED or answer.error_code in _AGAIN:
+            self.member_id = response.member_id or self.member_id
+            if response.error_code == ErrorCode.MEMBER_ID_REQUIRED or response.error_code in _RETRIABLE_ERRORS:
                 continue
-            if answer.error_code:
-                raise SystemExit(f"a join was answered with error {answer.error_code}")
-            self.generation = answer.generation_id
-            if await self._synced([member.member_id for member in answer.members]):
+            if response.error_code:
+                raise SystemExit(f"a join was answered with error {response.error_code}")
+            self.generation = response.generation_id
+            if await self._sync([member.member_id for member in response.members]):
                 return
 
-    async def _synced(self, members: Sequence[str]) -> bool:
-        answer = await self.client.call(
+    async def _sync(self, members: Sequence[str]) -> bool:
+        response = await self.client.call(
             ApiKey.SYNC_GROUP,
             5,
             SyncGroupRequest(
@@ -108,46 +108,48 @@ class Member:
                 member_id=self.member_id,
                 protocol_type="consumer",
                 protocol_name="range",
-                assignments=[SyncGroupRequestAssignment(member_id=id, assignment=_ASSIGNMENT) for id in members],
+                assignments=[
+                    SyncGroupRequestAssignment(member_id=member_id, assignment=_ASSIGNMENT) for member_id in members
+                ],
             ),
         )
-        if answer.error_code and answer.error_code not in _AGAIN:
-            raise SystemExit(f"a sync was answered with error {answer.error_code}")
-        return not answer.error_code
+        if response.error_code and response.error_code not in _RETRIABLE_ERRORS:
+            raise SystemExit(f"a sync was answered with error {response.error_code}")
+        return not response.error_code
 
-    async def beat(self, delay_s: float, until_s: float) -> None:
-        """Sends a heartbeat every `BEAT_S` seconds, the first after `delay_s`, until the loop's time is `until_s`."""
+    async def send_heartbeats(self, delay_s: float, until_s: float) -> None:
+        """Sends a heartbeat every `HEARTBEAT_INTERVAL_S`, after `delay_s`, until `until_s` of the loop's clock."""
         loop = asyncio.get_running_loop()
         next_s = loop.time() + delay_s
         while next_s < until_s:
             await asyncio.sleep(next_s - loop.time())
-            next_s += BEAT_S
+            next_s += HEARTBEAT_INTERVAL_S
             started_s = time.perf_counter()
-            answer = await self.client.call(
+            response = await self.client.call(
                 ApiKey.HEARTBEAT,
                 4,
                 HeartbeatRequest(group_id=self.group, generation_id=self.generation, member_id=self.member_id),
             )
-            self.beats_ms.append((time.perf_counter() - started_s) * 1000)
-            if answer.error_code:
-                self.rejoined += 1
+            self.heartbeats_ms.append((time.perf_counter() - started_s) * 1000)
+            if response.error_code:
+                self.rejoin_count += 1
                 await self.join()
 
 
 async def coordinators(bootstrap: str, groups: Sequence[str]) -> dict[str, int]:
     """Returns the port of each group's coordinator."""
     client = await WireClient.connect(int(bootstrap.rpartition(":")[2]))
-    result: dict[str, int] = {}
+    ports_by_group: dict[str, int] = {}
     async with asyncio.timeout(FORMED_S_MAX):
-        while missing := [group for group in groups if group not in result][:KEYS_PER_REQUEST]:
-            answer = await client.call(
+        while missing := [group for group in groups if group not in ports_by_group][:KEYS_PER_REQUEST]:
+            response = await client.call(
                 ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key="", key_type=0, coordinator_keys=missing)
             )
-            result |= {
-                coordinator.key: coordinator.port for coordinator in answer.coordinators if not coordinator.error_code
+            ports_by_group |= {
+                coordinator.key: coordinator.port for coordinator in response.coordinators if not coordinator.error_code
             }
     await client.close()
-    return result
+    return ports_by_group
 
 
 async def measure(target: str, bootstrap: str, pids: Sequence[int], args: argparse.Namespace) -> dict[str, Any]:
@@ -159,13 +161,18 @@ async def measure(target: str, bootstrap: str, pids: Sequence[int], args: argpar
     cpu_s, started_s = _cpu_s(processes), time.monotonic()
     connecting = asyncio.Semaphore(CONNECTING_MAX)
     async with asyncio.timeout(FORMED_S_MAX):
-        await asyncio.gather(*(member.form(connecting) for member in members))
+        await asyncio.gather(*(member.connect_and_join(connecting) for member in members))
     formed_s, formed_cpu_s = time.monotonic() - started_s, _cpu_s(processes) - cpu_s
     cpu_s = _cpu_s(processes)
     until_s = asyncio.get_running_loop().time() + args.seconds
-    await asyncio.gather(*(member.beat(BEAT_S * at / len(members), until_s) for at, member in enumerate(members)))
+    await asyncio.gather(
+        *(
+            member.send_heartbeats(HEARTBEAT_INTERVAL_S * at / len(members), until_s)
+            for at, member in enumerate(members)
+        )
+    )
     beating_cpu_s = _cpu_s(processes) - cpu_s
-    beats_ms = sorted(took for member in members for took in member.beats_ms)
+    heartbeats_ms = sorted(heartbeat_ms for member in members for heartbeat_ms in member.heartbeats_ms)
     figures = {
         "benchmark": "consumer groups",
         "target": target,
@@ -173,11 +180,11 @@ async def measure(target: str, bootstrap: str, pids: Sequence[int], args: argpar
         "members": len(members),
         "formed_s": round(formed_s, 2),
         "formed_cpu_s": round(formed_cpu_s, 2),
-        "heartbeats": len(beats_ms),
-        "heartbeat_p50_ms": round(beats_ms[len(beats_ms) // 2], 2),
-        "heartbeat_p99_ms": round(beats_ms[len(beats_ms) * 99 // 100], 2),
-        "rejoined": sum(member.rejoined for member in members),
-        "cpu_us_per_heartbeat": round(beating_cpu_s / len(beats_ms) * 1e6, 1),
+        "heartbeats": len(heartbeats_ms),
+        "heartbeat_p50_ms": round(heartbeats_ms[len(heartbeats_ms) // 2], 2),
+        "heartbeat_p99_ms": round(heartbeats_ms[len(heartbeats_ms) * 99 // 100], 2),
+        "rejoined": sum(member.rejoin_count for member in members),
+        "cpu_us_per_heartbeat": round(beating_cpu_s / len(heartbeats_ms) * 1e6, 1),
         "cpu_share_of_a_core": round(beating_cpu_s / args.seconds, 3),
         "rss_mb": [round(process.memory_info().rss / 1e6) for process in processes],
         "rss_mb_before": [round(size) for size in rss_mb],
@@ -199,8 +206,8 @@ def main() -> None:
     parser.add_argument("--peer", help="bootstrap server of another Kafka")
     parser.add_argument("--peer-pids", default="", help="its brokers' processes")
     args = parser.parse_args()
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _, descriptors_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max, descriptors_max))
     print(environment.line())
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         home = Path(scratch)

@@ -36,24 +36,24 @@ def measure(product: Product, brokers: int) -> Iterator[dict[str, Any] | str]:
     leaders = leaders_of((host, int(port)), TOPIC)
     if len(set(leaders)) != brokers:
         raise SystemExit(f"the partitions of {TOPIC} are led by {sorted(set(leaders))}")
-    result = {}
+    figures_by_policy = {}
     for policy in POLICIES:
         product.call("PATCH", f"/instances/{instance_id}", {"settings": {"bandwidth_policy": policy}})
         product.wait_running(instance_id)
         # An interval longer than the run: the hot partition does not move.
         stationary = _flood(bootstrap, STATIONARY_RUN_S, MOVING_RUN_S)
         moving = _flood(bootstrap, MOVING_RUN_S, MOVE_INTERVAL_S)
-        figures = result[policy] = {
+        figures = figures_by_policy[policy] = {
             "mb_s_after_3_s": _mb_s(flood.per_s(stationary, GRACE_S, STATIONARY_RUN_S)),
             "mb_s_first_3_s": _mb_s(flood.per_s(stationary, 0, GRACE_S)),
             "mb_s_over_10_s_most": _mb_s(peak_bytes_per_s(stationary["slots"])),
             "moving_mb_s": _mb_s(flood.per_s(moving, 0, MOVING_RUN_S)),
             "moving_used_percent": round(flood.per_s(moving, 0, MOVING_RUN_S) / BOUGHT_MB_S / 1e4, 1),
             "moving_mb_s_over_10_s_most": _mb_s(peak_bytes_per_s(moving["slots"])),
-            "errors": summed(stationary["errors"], moving["errors"]),
+            "errors": add_error_counts(stationary["errors"], moving["errors"]),
         }
         yield {"benchmark": f"one hot partition, {BOUGHT_MB_S} MB/s bought", "policy": policy, **figures}
-    yield table(result)
+    yield table(figures_by_policy)
 
 
 def _flood(bootstrap: str, duration_s: int, move_interval_s: int) -> dict[str, Any]:
@@ -68,11 +68,11 @@ def _flood(bootstrap: str, duration_s: int, move_interval_s: int) -> dict[str, A
 
 def peak_bytes_per_s(slots: list[int]) -> float:
     """Returns the bytes per second of the ten seconds with the most bytes."""
-    last = max(1, len(slots) - SLOTS_PER_WINDOW + 1)
-    return max(sum(slots[slot : slot + SLOTS_PER_WINDOW]) for slot in range(last)) / PEAK_WINDOW_S
+    window_count = max(1, len(slots) - SLOTS_PER_WINDOW + 1)
+    return max(sum(slots[slot : slot + SLOTS_PER_WINDOW]) for slot in range(window_count)) / PEAK_WINDOW_S
 
 
-def summed(*counts: dict[str, int]) -> dict[str, int]:
+def add_error_counts(*counts: dict[str, int]) -> dict[str, int]:
     """Returns the counts of several floods, added by error."""
     total: Counter[str] = Counter()
     for count in counts:
@@ -84,7 +84,7 @@ def _mb_s(bytes_per_s: float) -> float:
     return round(bytes_per_s / 1e6, 2)
 
 
-def table(result: dict[str, dict[str, Any]]) -> str:
+def table(figures_by_policy: dict[str, dict[str, Any]]) -> str:
     """Returns the table of docs/explanation/PERFORMANCE.md."""
     lines = [
         f"| policy | one hot partition, after {GRACE_S} s | busiest {PEAK_WINDOW_S} s "
@@ -94,6 +94,6 @@ def table(result: dict[str, dict[str, Any]]) -> str:
     lines += [
         f"| {policy} | {figures['mb_s_after_3_s']} MB/s | {figures['mb_s_over_10_s_most']} MB/s "
         f"| {figures['moving_used_percent']} % | {figures['moving_mb_s_over_10_s_most']} MB/s |"
-        for policy, figures in result.items()
+        for policy, figures in figures_by_policy.items()
     ]
     return "\n".join(lines)

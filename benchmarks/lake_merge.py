@@ -37,7 +37,7 @@ def write_files(lake: Lake, rows: int, count: int, instances: int) -> list[Any]:
     """Writes files as the pipeline does; returns their database rows."""
     counters = instances * COUNTERS
     reports = max(1, rows // (counters * count))
-    result = []
+    rows_of_files = []
     for number in range(count):
         index = pa.array(range(counters * reports), pa.int64())
         report = pc.divide(index, counters)
@@ -58,24 +58,26 @@ def write_files(lake: Lake, rows: int, count: int, instances: int) -> list[Any]:
         }  # fmt: skip
         table = pa.table({name: columns[name] for name in files.COLUMNS})
         written = files.write(lake, "clu-bench", {0: (number, number + 1)}, table)
-        result += [SimpleNamespace(path=file.path, rows=file.rows, added_bytes=file.added_bytes) for file in written]
-    return result
+        rows_of_files += [
+            SimpleNamespace(path=file.path, rows=file.rows, added_bytes=file.added_bytes) for file in written
+        ]
+    return rows_of_files
 
 
-def measure_merge(url: str, old: list[Any], answers: Any) -> None:
+def measure_merge(url: str, files: list[Any], results: Any) -> None:
     """Merges the files in a process of its own, whose memory is measured."""
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started_s = time.monotonic()
-    written = merging.merge(open_lake(url), "clu-bench", DAY, old)
+    written = merging.merge(open_lake(url), "clu-bench", DAY, files)
     took_s = time.monotonic() - started_s
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    answers.put((written.path,
+    results.put((written.path,
         {"rows": written.rows, "took_s": round(took_s, 1), "rows_per_s": round(written.rows / took_s),
          "peak_mb": peak_kb // 1024, "before_mb": before_kb // 1024},
     ))  # fmt: skip
 
 
-def measure_replay(url: str, file: Any, answers: Any) -> None:
+def measure_replay(url: str, file: Any, results: Any) -> None:
     """Replays the hours of a merged file of all instances, in a process of its own, whose memory is measured."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     django.setup()
@@ -86,23 +88,23 @@ def measure_replay(url: str, file: Any, answers: Any) -> None:
     sums = replay.sums_of(open_lake(url), [file], None, replay.MS_PER_HOUR, lambda _rows: None)
     took_s = time.monotonic() - started_s
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    answers.put(
+    results.put(
         {"rows": file.rows, "exact": sum(sums.values()) == file.added_bytes, "took_s": round(took_s, 1),
          "rows_per_s": round(file.rows / took_s), "peak_mb": peak_kb // 1024, "before_mb": before_kb // 1024}
     )  # fmt: skip
 
 
-def run_in_process(work: Callable[..., None], *given: Any) -> Any:
+def run_in_process(work: Callable[..., None], *arguments: Any) -> Any:
     """Runs `work` in a process of its own and returns its answer. The process is spawned, so that it begins without the
     memory of this one.
     """
     context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=work, args=(*given, answers))
+    results = context.Queue()
+    process = context.Process(target=work, args=(*arguments, results))
     process.start()
-    answer = answers.get()
+    result = results.get()
     process.join()
-    return answer
+    return result
 
 
 def main() -> None:
@@ -114,11 +116,11 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         url = Path(scratch).as_uri()
-        old = write_files(open_lake(url), args.rows, args.files, args.instances)
-        path, figures = run_in_process(measure_merge, url, old)
-        print(json.dumps({"benchmark": "a day of the lake merged", "files": len(old), **figures}), flush=True)
+        written_files = write_files(open_lake(url), args.rows, args.files, args.instances)
+        path, figures = run_in_process(measure_merge, url, written_files)
+        print(json.dumps({"benchmark": "a day of the lake merged", "files": len(written_files), **figures}), flush=True)
         if args.replay:
-            added = sum(file.added_bytes for file in old)
+            added = sum(file.added_bytes for file in written_files)
             file = SimpleNamespace(path=path, rows=figures["rows"], added_bytes=added, cluster_id="clu-bench", day=DAY)
             print(json.dumps({"benchmark": "a merged day replayed", **run_in_process(measure_replay, url, file)}))
 

@@ -52,28 +52,28 @@ def measure(product: Product) -> Iterator[dict[str, Any]]:
     bootstrap = bootstrap_of(product.wait_running(instance_id))
     product.let_everybody_administer(instance_id)
 
-    def by_rest(limit: int) -> None:
+    def set_by_rest(limit: int) -> None:
         limits = {"producer_byte_rate": limit}
         product.call("PUT", f"/instances/{instance_id}/quotas", {"entity": {"client_id": CLIENT}, "limits": limits})
 
-    ways: dict[str, Callable[[int], None]] = {
-        "REST": by_rest,
+    set_limit_by_way: dict[str, Callable[[int], None]] = {
+        "REST": set_by_rest,
         "Kafka admin": lambda limit: limit_client(bootstrap, CLIENT, limit),
     }
     with ExitStack() as stack:
         brokers = [_Broker(address, stack) for address in bootstrap.split(",")]
         limit = FIRST_LIMIT_BYTES_PER_S
-        for way, change in ways.items():
-            taken_ms = []
+        for way, set_limit in set_limit_by_way.items():
+            durations_ms = []
             for _ in range(CHANGES):
                 limit += 1
-                taken_ms.append(_until_everywhere(brokers, limit, change) * 1e3)
-            yield {"benchmark": "a changed quota in force on every broker", "way": way, **_percentiles(taken_ms)}
+                durations_ms.append(_seconds_until_enforced(brokers, limit, set_limit) * 1e3)
+            yield {"benchmark": "a changed quota in force on every broker", "way": way, **_percentiles(durations_ms)}
 
 
-def _until_everywhere(brokers: list[_Broker], limit: int, change: Callable[[int], None]) -> float:
+def _seconds_until_enforced(brokers: list[_Broker], limit: int, set_limit: Callable[[int], None]) -> float:
     started_s = time.monotonic()
-    change(limit)
+    set_limit(limit)
     for broker in brokers:
         while broker.limit() != limit:
             if time.monotonic() - started_s > DEADLINE_S:
@@ -82,8 +82,8 @@ def _until_everywhere(brokers: list[_Broker], limit: int, change: Callable[[int]
     return time.monotonic() - started_s
 
 
-def _percentiles(taken_ms: list[float]) -> dict[str, Any]:
-    sorted_ms = sorted(taken_ms)
+def _percentiles(durations_ms: list[float]) -> dict[str, Any]:
+    sorted_ms = sorted(durations_ms)
     return {
         "changes": len(sorted_ms),
         "p50_ms": round(sorted_ms[len(sorted_ms) // 2], 1),

@@ -77,7 +77,7 @@ class Server:
     def cpu_s(self) -> tuple[float, float]:
         """Returns the CPU seconds so far as (user, system)."""
         times = [process.cpu_times() for process in self.processes]
-        return sum(spent.user for spent in times), sum(spent.system for spent in times)
+        return sum(process_times.user for process_times in times), sum(process_times.system for process_times in times)
 
     def rss_mb(self) -> list[int]:
         return [round(process.memory_info().rss / 1e6) for process in self.processes]
@@ -114,7 +114,7 @@ class Bench:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
-            if len(partitions) == PARTITIONS and all(p.leader >= 0 for p in partitions.values()):
+            if len(partitions) == PARTITIONS and all(partition.leader >= 0 for partition in partitions.values()):
                 return topic
             time.sleep(0.05)
         raise SystemExit(f"{topic} got no leaders in 30 s")
@@ -173,15 +173,15 @@ class Bench:
             }
         )
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        read, started_s = 0, time.monotonic()
-        while read < records and time.monotonic() - started_s < DELIVERY_TIMEOUT_S:
+        read_count, started_s = 0, time.monotonic()
+        while read_count < records and time.monotonic() - started_s < DELIVERY_TIMEOUT_S:
             for message in consumer.consume(10_000, 0.5):
                 if message.error():
                     raise KafkaException(message.error())
-                read += 1
+                read_count += 1
         took_s = time.monotonic() - started_s
         consumer.close()
-        return read, took_s
+        return read_count, took_s
 
     def measure(self, work: Callable[[], tuple[int, float]], record_bytes: int) -> dict[str, Any]:
         """Runs `work` once; returns its figures with the server's CPU time."""
@@ -228,12 +228,12 @@ class Bench:
         before = sum(self.server.cpu_s())
         for thread in threads:
             thread.start()
-        pad, due = b"x" * 1004, time.monotonic()
+        padding, send_at_s = b"x" * 1004, time.monotonic()
         for index in range(rate * seconds):
             sent_ns = b"%020d" % time.time_ns()
-            producer.produce(topic, sent_ns + pad, partition=index % PARTITIONS, on_delivery=on_delivery)
-            due += 1 / rate
-            time.sleep(max(0.0, due - time.monotonic()))
+            producer.produce(topic, sent_ns + padding, partition=index % PARTITIONS, on_delivery=on_delivery)
+            send_at_s += 1 / rate
+            time.sleep(max(0.0, send_at_s - time.monotonic()))
         producer.flush(30)
         time.sleep(0.5)
         done.set()
@@ -287,7 +287,7 @@ def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dic
     """Runs every bench in turn, `rounds` times, so that variations of the machine affect all; returns figures by bench
     and load.
     """
-    result: dict[str, Rounds] = {target: {} for target in benches}
+    runs_by_target: dict[str, Rounds] = {target: {} for target in benches}
     for bench in benches.values():
         bench.warm_up()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
@@ -295,8 +295,8 @@ def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dic
         for _ in range(rounds):
             for target, bench in benches.items():
                 for name, figures in bench.run(names, filler.fill):
-                    result[target].setdefault(name, []).append(figures)
-    return result
+                    runs_by_target[target].setdefault(name, []).append(figures)
+    return runs_by_target
 
 
 def summary(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -33,17 +33,17 @@ class LongestTurn:
         self.callback: Any = None
 
     def install(self) -> None:
-        run: Callable[[Handle], None] = Handle._run
+        run_handle: Callable[[Handle], None] = Handle._run
 
-        def measured(handle: Any) -> None:
+        def run_measured(handle: Any) -> None:
             callback = handle._callback
-            began_ns = time.thread_time_ns()
-            run(handle)
-            spent_ms = (time.thread_time_ns() - began_ns) / 1e6
+            started_ns = time.thread_time_ns()
+            run_handle(handle)
+            spent_ms = (time.thread_time_ns() - started_ns) / 1e6
             if spent_ms > self.ms:
                 self.ms, self.callback = spent_ms, callback
 
-        setattr(Handle, "_run", measured)  # noqa: B010 (mypy allows no assignment to a method)
+        setattr(Handle, "_run", run_measured)  # noqa: B010 (mypy allows no assignment to a method)
 
     def reset(self) -> None:
         self.ms, self.callback = 0.0, None

@@ -39,15 +39,15 @@ def cpu_s(pid: int) -> float:
     return float(times.user + times.system)
 
 
-def create(admin: AdminClient, names: list[str]) -> Counter[str]:
+def create_topics(admin: AdminClient, names: list[str]) -> Counter[str]:
     """Creates the topics in one request. Returns the number of refusals by error."""
-    refusal: Counter[str] = Counter()
+    refusals_by_error: Counter[str] = Counter()
     for future in admin.create_topics([NewTopic(name, 1, BROKERS) for name in names]).values():
         try:
             future.result(TIMEOUT_S)
         except KafkaException as error:
-            refusal[error.args[0].name()] += 1
-    return refusal
+            refusals_by_error[error.args[0].name()] += 1
+    return refusals_by_error
 
 
 def measure(cluster: EngineCluster, topics: int, per_request: int) -> Iterator[dict[str, Any]]:
@@ -58,15 +58,18 @@ def measure(cluster: EngineCluster, topics: int, per_request: int) -> Iterator[d
     pids = [broker.pid for broker in cluster.brokers]
     for first in range(0, topics, TOPICS_PER_LINE):
         last = min(first + TOPICS_PER_LINE, topics)
-        began_s, before_s, refused = time.monotonic(), [cpu_s(pid) for pid in pids], Counter[str]()
+        began_s, before_s, refusals_by_error = time.monotonic(), [cpu_s(pid) for pid in pids], Counter[str]()
         for number in range(first, last, per_request):
-            refused += create(admin, [f"team.topic-{n:05}" for n in range(number, min(number + per_request, last))])
-        used_s = [cpu_s(pid) - then_s for pid, then_s in zip(pids, before_s, strict=True)]
+            refusals_by_error += create_topics(
+                admin,
+                [f"team.topic-{topic_number:05}" for topic_number in range(number, min(number + per_request, last))],
+            )
+        used_s = [cpu_s(pid) - cpu_before_s for pid, cpu_before_s in zip(pids, before_s, strict=True)]
         yield {
             "topics": last,
             "seconds": round(time.monotonic() - began_s, 1),
-            "cpu_ms_per_topic": [round(broker_s * 1e3 / (last - first), 1) for broker_s in used_s],
-            "refused": dict(refused),
+            "cpu_ms_per_topic": [round(used_by_broker_s * 1e3 / (last - first), 1) for used_by_broker_s in used_s],
+            "refused": dict(refusals_by_error),
         }
     took_ms = []
     for _ in range(METADATA_REQUESTS):

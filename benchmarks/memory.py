@@ -28,17 +28,17 @@ class Filler:
         self._path = directory / "filler"
         self._size_bytes = SIZE_IN_MEMORIES * psutil.virtual_memory().total
         self._position = 0
-        with self._path.open("wb") as made:
-            made.truncate(self._size_bytes)
+        with self._path.open("wb") as file:
+            file.truncate(self._size_bytes)
 
     def fill(self) -> None:
         """Reads the file, from where the last call ended, until reading takes almost no free memory. Raises OSError."""
-        with self._path.open("rb", buffering=0) as opened:
-            opened.seek(self._position)
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self._position)
             taken_bytes = STEP_BYTES
             while taken_bytes > FREE_SHARE_MAX * STEP_BYTES:
                 free_bytes = psutil.virtual_memory().free
                 for _ in range(STEP_BYTES // PIECE_BYTES):
-                    opened.read(PIECE_BYTES)
+                    file.read(PIECE_BYTES)
                 taken_bytes = free_bytes - psutil.virtual_memory().free
-            self._position = opened.tell() if opened.tell() < self._size_bytes else 0
+            self._position = file.tell() if file.tell() < self._size_bytes else 0

@@ -87,14 +87,14 @@ def measure(product: Product, tenants: int) -> Iterator[dict[str, Any]]:
     """Yields a line for the number of rows, one for the time of the task, and one for each page."""
     yield {"benchmark": "pages of money", "tenants": tenants, **run_in_shell(product, FILL.format(tenants=tenants))}
     yield {"benchmark": "margins of clusters", **run_in_shell(product, MARGINS)}
-    opener, root = _signed_in(product)
+    opener, root = _sign_in(product)
     # A page of the panel without any figures: the part of the other pages' time that is due to the layout.
-    yield {"benchmark": "the panel's frame", **_timed(opener, f"{root}/operator/password_change/", CALLS)}
+    yield {"benchmark": "the panel's frame", **_time_page(opener, f"{root}/operator/password_change/", CALLS)}
     for name, calls in PAGES:
-        yield {"benchmark": name, **_timed(opener, f"{root}/operator/billing/invoice/{name}", calls)}
+        yield {"benchmark": name, **_time_page(opener, f"{root}/operator/billing/invoice/{name}", calls)}
 
 
-def _signed_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
+def _sign_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
     """Signs in as the operator that `manage.py up` created; returns the opener and the root URL."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
     root = product.ready["console_url"].rstrip("/")
@@ -107,13 +107,13 @@ def _signed_in(product: Product) -> tuple[urllib.request.OpenerDirector, str]:
     return opener, root
 
 
-def _timed(opener: urllib.request.OpenerDirector, address: str, calls: int) -> dict[str, float]:
+def _time_page(opener: urllib.request.OpenerDirector, address: str, calls: int) -> dict[str, float]:
     """Returns the response times of a page, until its last byte."""
     took_ms = []
     for _ in range(calls):
-        began = time.perf_counter()
+        began_s = time.perf_counter()
         size_bytes = len(opener.open(address).read())
-        took_ms.append((time.perf_counter() - began) * 1_000)
+        took_ms.append((time.perf_counter() - began_s) * 1_000)
     took_ms.sort()
     return {
         "p50_ms": round(statistics.median(took_ms), 1),

@@ -45,7 +45,7 @@ OFFENDER_RECORD_BYTES = 10_000
 # Connections are made and caches filled in this time, which does not count.
 SETTLING_S = 2.0
 # Signal that ends a paced producer early; it prints its figures until then.
-ENOUGH = signal.SIGTERM
+STOP_SIGNAL = signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,18 @@ class Paced:
 
     def latency_ms(self, share: float) -> float:
         """Returns a percentile of the latencies after the first seconds."""
-        since = self.acknowledged[0][0] + SETTLING_S
-        latencies = sorted(latency for sent_at_s, _, latency in self.acknowledged if sent_at_s >= since)
+        counted_from_s = self.acknowledged[0][0] + SETTLING_S
+        latencies = sorted(
+            record_latency_ms for sent_at_s, _, record_latency_ms in self.acknowledged if sent_at_s >= counted_from_s
+        )
         return latencies[min(len(latencies) - 1, int(len(latencies) * share))]
 
     def bytes_per_s(self, after_s: float, until_s: float) -> float:
         """Returns acknowledged bytes per second between two times since the first acknowledgement."""
-        began = self.acknowledged[0][0]
-        return sum(size for at, size, _ in self.acknowledged if after_s <= at - began < until_s) / (until_s - after_s)
+        first_s = self.acknowledged[0][0]
+        return sum(
+            size for acknowledged_s, size, _ in self.acknowledged if after_s <= acknowledged_s - first_s < until_s
+        ) / (until_s - after_s)
 
 
 def begin(
@@ -93,26 +97,26 @@ def finish(process: subprocess.Popen[bytes]) -> Paced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """Figures of the victim: alone, beside a client that sends exactly as much as its quota admits (`polite`), and
+    """Figures of the modest producer: alone, beside a client that sends as much as its quota admits (`polite`), and
     beside a client that offers ten times its quota (`beside`).
 
-    The difference of the last two is the effect of throttling. `held` has the figures of the throttled client.
+    The difference of the last two is the effect of throttling. `throttled` has the figures of the throttled client.
     """
 
     alone: list[Paced] = field(default_factory=list)
     polite: list[Paced] = field(default_factory=list)
     beside: list[Paced] = field(default_factory=list)
-    held: list[Paced] = field(default_factory=list)
+    throttled: list[Paced] = field(default_factory=list)
 
-    def take(self, bootstrap: str, seconds: float) -> None:
+    def measure_once(self, bootstrap: str, seconds: float) -> None:
         """Measures one span of each kind."""
-        self.alone.append(finish(victim(bootstrap, seconds)))
-        other = _neighbour(bootstrap, "polite", LIMIT_BYTES_PER_S, seconds)
-        self.polite.append(finish(victim(bootstrap, seconds)))
-        finish(other)
-        offender = _neighbour(bootstrap, "greedy", OFFENCE * LIMIT_BYTES_PER_S, seconds)
-        self.beside.append(finish(victim(bootstrap, seconds)))
-        self.held.append(finish(offender))
+        self.alone.append(finish(begin_modest_producer(bootstrap, seconds)))
+        polite_process = _begin_neighbour(bootstrap, "polite", LIMIT_BYTES_PER_S, seconds)
+        self.polite.append(finish(begin_modest_producer(bootstrap, seconds)))
+        finish(polite_process)
+        greedy_process = _begin_neighbour(bootstrap, "greedy", OFFENCE * LIMIT_BYTES_PER_S, seconds)
+        self.beside.append(finish(begin_modest_producer(bootstrap, seconds)))
+        self.throttled.append(finish(greedy_process))
 
     def summary(self, seconds: float) -> dict[str, Any]:
         latencies = {
@@ -123,9 +127,9 @@ class Spans:
         return {
             "benchmark": "a neighbour held to 1 MB/s that offers 10",
             **latencies,
-            "held_to_mb_s": median([span.bytes_per_s(0, seconds) / 1e6 for span in self.held]),
-            "throttle_told_ms_max": max(span.throttle_ms_max for span in self.held),
-            "errors": sum(len(span.errors) for span in (*self.alone, *self.beside, *self.held)),
+            "held_to_mb_s": median([span.bytes_per_s(0, seconds) / 1e6 for span in self.throttled]),
+            "throttle_told_ms_max": max(span.throttle_ms_max for span in self.throttled),
+            "errors": sum(len(span.errors) for span in (*self.alone, *self.beside, *self.throttled)),
         }
 
 
@@ -142,14 +146,14 @@ def measure(product: Product, peer: str | None, seconds: float, rounds: int = 3)
         limit_client(peer, "greedy", LIMIT_BYTES_PER_S)
     for bootstrap in addresses.values():
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in ("greedy", "modest")]).values():
-            made.result(30)
+        for creation in admin.create_topics([NewTopic(topic, 1, 1) for topic in ("greedy", "modest")]).values():
+            creation.result(30)
     spans = {target: Spans() for target in addresses}
     for _ in range(rounds):
         for target, bootstrap in addresses.items():
-            spans[target].take(bootstrap, seconds)
-    for target, result in spans.items():
-        yield {"target": target, **result.summary(seconds)}
+            spans[target].measure_once(bootstrap, seconds)
+    for target, target_spans in spans.items():
+        yield {"target": target, **target_spans.summary(seconds)}
 
 
 def limit_client(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
@@ -168,13 +172,13 @@ def limit_client(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
         raise SystemExit(f"{bootstrap} does not take the quota: {answer.entries[0].error_message}")
 
 
-def _neighbour(bootstrap: str, client_id: str, bytes_per_s: int, seconds: float) -> subprocess.Popen[bytes]:
+def _begin_neighbour(bootstrap: str, client_id: str, bytes_per_s: int, seconds: float) -> subprocess.Popen[bytes]:
     return begin(bootstrap, topic="greedy", client_id=client_id, bytes_per_s=bytes_per_s,
                  record_bytes=OFFENDER_RECORD_BYTES, seconds=seconds + SETTLING_S)  # fmt: skip
 
 
-def victim(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
-    """Starts the watched producer."""
+def begin_modest_producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
+    """Starts the producer whose latencies are measured."""
     return begin(bootstrap, topic="modest", client_id="modest", bytes_per_s=VICTIM_BYTES_PER_S,
                  record_bytes=VICTIM_RECORD_BYTES, seconds=seconds)  # fmt: skip
 
@@ -187,59 +191,59 @@ def median(figures: list[float]) -> float:
 class _Producer:
     """Offers records at a rate and records their outcome."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        self.given = given
-        self.ended = False
-        self.found: dict[str, Any] = {"acknowledged": [], "errors": [], "throttle_ms_max": 0}
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.has_ended = False
+        self.figures: dict[str, Any] = {"acknowledged": [], "errors": [], "throttle_ms_max": 0}
         self.producer = Producer(
             {
-                "bootstrap.servers": given.bootstrap,
-                "client.id": given.client_id,
+                "bootstrap.servers": args.bootstrap,
+                "client.id": args.client_id,
                 "linger.ms": 0,
                 "queue.buffering.max.kbytes": 1_000_000,
                 "message.timeout.ms": 300_000,
                 "statistics.interval.ms": 500,
-                "stats_cb": self._statistics,
+                "stats_cb": self._on_statistics,
             }
         )
 
-    def _statistics(self, raw: str) -> None:
+    def _on_statistics(self, raw: str) -> None:
         longest_ms = max(broker["throttle"]["max"] for broker in json.loads(raw)["brokers"].values())
-        self.found["throttle_ms_max"] = max(self.found["throttle_ms_max"], longest_ms)
+        self.figures["throttle_ms_max"] = max(self.figures["throttle_ms_max"], longest_ms)
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _on_delivery(self, error: Any, message: Any) -> None:
         if error is None:
-            self.found["acknowledged"].append((time.monotonic(), len(message.value()), message.latency() * 1e3))
+            self.figures["acknowledged"].append((time.monotonic(), len(message.value()), message.latency() * 1e3))
         elif error.code() != KafkaError._PURGE_QUEUE and error.code() != KafkaError._PURGE_INFLIGHT:
-            self.found["errors"].append(str(error))  # records still in flight at the end are purged: no error
+            self.figures["errors"].append(str(error))  # records still in flight at the end are purged: no error
 
-    def _listen(self) -> None:
+    def _poll(self) -> None:
         """Measures latencies with a thread that does nothing else: a latency ends when the client is polled. The
         client's own latency clock has milliseconds, and a loop of shorter polls would occupy a core that the measured
         client needs.
         """
-        while not self.ended:
+        while not self.has_ended:
             self.producer.poll(0.1)
 
     def _stop(self, *_: object) -> None:
-        self.end = 0.0
+        self.end_s = 0.0
 
     def run(self) -> dict[str, Any]:
-        record = b"x" * self.given.record_bytes
-        due = time.monotonic()
-        self.end = due + self.given.seconds
-        signal.signal(ENOUGH, self._stop)
-        listener = threading.Thread(target=self._listen)
+        record = b"x" * self.args.record_bytes
+        send_at_s = time.monotonic()
+        self.end_s = send_at_s + self.args.seconds
+        signal.signal(STOP_SIGNAL, self._stop)
+        listener = threading.Thread(target=self._poll)
         listener.start()
-        while due < self.end:
-            self.producer.produce(self.given.topic, record, on_delivery=self._delivered)
-            due += len(record) / self.given.bytes_per_s
-            time.sleep(max(0.0, due - time.monotonic()))
-        self.ended = True
+        while send_at_s < self.end_s:
+            self.producer.produce(self.args.topic, record, on_delivery=self._on_delivery)
+            send_at_s += len(record) / self.args.bytes_per_s
+            time.sleep(max(0.0, send_at_s - time.monotonic()))
+        self.has_ended = True
         listener.join()
         self.producer.purge()
         self.producer.flush(10)
-        return self.found
+        return self.figures
 
 
 def main() -> None:

@@ -34,30 +34,30 @@ def measure(product: Product, count: int) -> dict[str, Any]:
     """Returns milliseconds per page, for `count` instances and then for `TOPICS` topics of one instance."""
     instance_id = product.create_instance(name="pages", bandwidth_mb_s=BANDWIDTH_MB_S, storage_gb=20)
     admin = AdminClient({"bootstrap.servers": bootstrap_of(product.wait_running(instance_id))})
-    for made in admin.create_topics([NewTopic(f"topic-{number:05d}", 1, 1) for number in range(TOPICS)]).values():
-        made.result(60)
-    code = FILL.format(instance=instance_id, count=count, batch=BATCH_ROWS)
+    for creation in admin.create_topics([NewTopic(f"topic-{number:05d}", 1, 1) for number in range(TOPICS)]).values():
+        creation.result(60)
+    script = FILL.format(instance=instance_id, count=count, batch=BATCH_ROWS)
     subprocess.run(
-        [sys.executable, str(CLONE / "manage.py"), "shell", "-v", "0", "-c", code],
+        [sys.executable, str(CLONE / "manage.py"), "shell", "-v", "0", "-c", script],
         check=True, cwd=CLONE, env={**os.environ, "PENSTOCK_STATE_DIR": str(product.state_dir)},
     )  # fmt: skip
     return {
         "benchmark": f"a page of {PAGE_ROWS}",
         "instances": count,
-        **_walk(product, "/instances", "instances"),
+        **_time_pages(product, "/instances", "instances"),
         "topics": TOPICS,
-        **_walk(product, f"/instances/{instance_id}/topics", "topics"),
+        **_time_pages(product, f"/instances/{instance_id}/topics", "topics"),
     }
 
 
-def _walk(product: Product, path: str, name: str) -> dict[str, float]:
+def _time_pages(product: Product, path: str, name: str) -> dict[str, float]:
     """Reads the pages of a list one after the other, and starts again after the last one."""
     took_ms: list[float] = []
     token = ""
     while len(took_ms) < PAGES_READ:
-        began = time.perf_counter()
+        began_s = time.perf_counter()
         page = product.call("GET", f"{path}?page_size={PAGE_ROWS}" + (f"&page_token={token}" if token else ""))
-        took_ms.append((time.perf_counter() - began) * 1_000)
+        took_ms.append((time.perf_counter() - began_s) * 1_000)
         token = page["next_page_token"] or ""
-    cuts = statistics.quantiles(took_ms, n=20)
-    return {f"{name}_p50_ms": round(statistics.median(took_ms), 1), f"{name}_p95_ms": round(cuts[-1], 1)}
+    percentiles = statistics.quantiles(took_ms, n=20)
+    return {f"{name}_p50_ms": round(statistics.median(took_ms), 1), f"{name}_p95_ms": round(percentiles[-1], 1)}

@@ -39,25 +39,27 @@ class Connection:
     def __init__(self, sock: socket.socket, *, keep: bool) -> None:
         self._sock = sock
         self._buffer = memoryview(bytearray(2 * FETCH_BYTES))
-        self._passing = 0 if keep else socket.MSG_TRUNC
+        self._discard_flag = 0 if keep else socket.MSG_TRUNC
         self.received_bytes = 0
 
-    def take(self, count: int) -> memoryview:
+    def receive(self, count: int) -> memoryview:
         """Returns the next `count` bytes; valid until the next call."""
         self._receive(count, 0)
         return self._buffer[:count]
 
-    def let_pass(self, count: int) -> None:
+    def discard(self, count: int) -> None:
         """Receives the next `count` bytes, and discards them unless they are kept."""
-        self._receive(count, self._passing)
+        self._receive(count, self._discard_flag)
 
     def _receive(self, count: int, flags: int) -> None:
-        filled = 0
-        while filled < count:
-            got = self._sock.recv_into(self._buffer[filled:], count - filled, socket.MSG_WAITALL | flags)
-            if not got:
+        filled_bytes = 0
+        while filled_bytes < count:
+            received_bytes = self._sock.recv_into(
+                self._buffer[filled_bytes:], count - filled_bytes, socket.MSG_WAITALL | flags
+            )
+            if not received_bytes:
                 raise SystemExit("the broker closed the connection")
-            filled += got
+            filled_bytes += received_bytes
         self.received_bytes += count
 
 
@@ -75,26 +77,26 @@ def fetch(topic: str, offset: int) -> bytes:
 
 def next_offset(connection: Connection, topic: str, offset: int) -> int:
     """Reads one response; returns the offset after its last whole batch, `offset` if it has none, as at the log end."""
-    (left_bytes,) = _SIZE.unpack(connection.take(_SIZE.size))
+    (left_bytes,) = _SIZE.unpack(connection.receive(_SIZE.size))
     head_bytes = _HEAD.size + len(topic) + _PARTITION.size
     if left_bytes < head_bytes:  # no partition at all
-        connection.let_pass(left_bytes)
+        connection.discard(left_bytes)
         return offset
-    head = connection.take(head_bytes)
+    head = connection.receive(head_bytes)
     left_bytes -= head_bytes
     error = _HEAD.unpack_from(head)[2] or _PARTITION.unpack_from(head, _HEAD.size + len(topic))[2]
     if error:
         raise SystemExit(f"the broker answered with error {error}")
     while left_bytes >= layout.HEADER_BYTES:
-        header = layout.read_header(connection.take(layout.HEADER_BYTES))
+        header = layout.read_header(connection.receive(layout.HEADER_BYTES))
         left_bytes -= layout.HEADER_BYTES
         records_bytes = header.size_bytes - layout.HEADER_BYTES
         if records_bytes > left_bytes:
             break  # truncated because the response was full
-        connection.let_pass(records_bytes)
+        connection.discard(records_bytes)
         left_bytes -= records_bytes
         offset = header.next_offset
-    connection.let_pass(left_bytes)
+    connection.discard(left_bytes)
     return offset
 
 

@@ -36,34 +36,34 @@ def main() -> None:
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         directory = Path(scratch)
-        ready = directory / "ready.json"
+        ready_file = directory / "ready.json"
         with (directory / "up.log").open("wb") as log:
             supervisor = subprocess.Popen(
                 [
                     sys.executable, str(CLONE / "manage.py"), "up", "--state-dir", str(directory / "state"),
                     "--http-port", str(args.http_port), "--port-base", str(args.port_base),
-                    "--ready-file", str(ready),
+                    "--ready-file", str(ready_file),
                 ],
                 stdout=log, stderr=log, cwd=CLONE,
             )  # fmt: skip
         try:
-            deadline = time.monotonic() + READY_S
-            while not ready.exists():
-                if supervisor.poll() is not None or time.monotonic() > deadline:
+            deadline_s = time.monotonic() + READY_S
+            while not ready_file.exists():
+                if supervisor.poll() is not None or time.monotonic() > deadline_s:
                     raise SystemExit((directory / "up.log").read_text()[-3_000:])
                 time.sleep(0.5)
-            make_topic(json.loads(ready.read_text()))
+            make_topic(json.loads(ready_file.read_text()))
             time.sleep(SETTLING_S)
-            before, started_s = cpu_s(supervisor.pid), time.monotonic()
+            cpu_before_s, started_s = cpu_s(supervisor.pid), time.monotonic()
             time.sleep(args.minutes * 60)
-            took_s, cpu = time.monotonic() - started_s, cpu_s(supervisor.pid) - before
-            names = sorted({process.name() for process in pipeline(supervisor.pid)})
-            runs = (directory / "state" / "logs" / "pipeline.log").read_text().count("usage.applied")
+            took_s, cpu_used_s = time.monotonic() - started_s, cpu_s(supervisor.pid) - cpu_before_s
+            names = sorted({process.name() for process in pipeline_processes(supervisor.pid)})
+            run_count = (directory / "state" / "logs" / "pipeline.log").read_text().count("usage.applied")
             figures = {
-                "benchmark": "pipeline at rest", "seconds": round(took_s), "cpu_s": round(cpu, 2),
-                "percent_of_a_core": round(100 * cpu / took_s, 2), "processes": names,
-                "rss_mb": round(sum(process.memory_info().rss for process in pipeline(supervisor.pid)) / 1e6),
-                "runs_with_records": runs,
+                "benchmark": "pipeline at rest", "seconds": round(took_s), "cpu_s": round(cpu_used_s, 2),
+                "percent_of_a_core": round(100 * cpu_used_s / took_s, 2), "processes": names,
+                "rss_mb": round(sum(process.memory_info().rss for process in pipeline_processes(supervisor.pid)) / 1e6),
+                "runs_with_records": run_count,
             }  # fmt: skip
             print(json.dumps(figures), flush=True)
         finally:
@@ -71,19 +71,19 @@ def main() -> None:
             supervisor.wait(60)
 
 
-def make_topic(block: dict[str, Any]) -> None:
-    """Creates a topic of the demo instance; `block` is the content of the product's ready file."""
+def make_topic(ready: dict[str, Any]) -> None:
+    """Creates a topic of the demo instance; `ready` is the content of the product's ready file."""
     request = urllib.request.Request(
-        f"{block['api_url'].rstrip('/')}/instances/{block['instance']['id']}/topics",
+        f"{ready['api_url'].rstrip('/')}/instances/{ready['instance']['id']}/topics",
         method="POST",
         data=json.dumps({"name": "orders", "partitions": 3, "replication_factor": 3}).encode(),
-        headers={"Authorization": f"Bearer {block['tenant']['token']}", "Content-Type": "application/json"},
+        headers={"Authorization": f"Bearer {ready['tenant']['token']}", "Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
         answer.read()
 
 
-def pipeline(supervisor: int) -> list[psutil.Process]:
+def pipeline_processes(supervisor: int) -> list[psutil.Process]:
     """Returns the processes of the pipeline's worker."""
     children = psutil.Process(supervisor).children(recursive=True)
     workers = [process for process in children if "pipeline@penstock" in process.cmdline()]
@@ -95,7 +95,7 @@ def pipeline(supervisor: int) -> list[psutil.Process]:
 def cpu_s(supervisor: int) -> float:
     """Returns the CPU seconds of the pipeline so far, those of ended processes included."""
     total_s = 0.0
-    for process in pipeline(supervisor):
+    for process in pipeline_processes(supervisor):
         times = process.cpu_times()
         total_s += times.user + times.system + times.children_user + times.children_system
     return total_s

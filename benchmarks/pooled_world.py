@@ -31,8 +31,8 @@ class PooledBrokers:
         self.ledger = PoolLedger()
         self.outboxes = [PoolOutbox() for _ in leaders]
         self.limiters = [self._limiter(part, outbox) for part, outbox in zip(self.parts, self.outboxes, strict=True)]
-        # Brokers that do not reach the flow master -> the time from which on.
-        self.silent: dict[int, int] = {}
+        # Time since which a broker has not reached the flow master, by broker.
+        self.silent_since_ms: dict[int, int] = {}
         # Bytes admitted in each step, by broker.
         self.admitted: list[list[int]] = [[0] for _ in leaders]
         self._answers: list[tuple[int, Pool, int, bool]] = []
@@ -60,13 +60,15 @@ class PooledBrokers:
         if self.now_ms % STEP_MS == 0:
             for steps in self.admitted:
                 steps.append(0)
-        silent_bps = sum(self.parts[id] for id, since in self.silent.items() if self.now_ms - since >= SILENT_MS)
+        silent_bps = sum(
+            self.parts[id] for id, since in self.silent_since_ms.items() if self.now_ms - since >= SILENT_MS
+        )
         for broker, outbox in enumerate(self.outboxes):
-            for pool in () if broker in self.silent else outbox.take_due_pools(self.now_ms):
-                charged = PoolCharge(
+            for pool in () if broker in self.silent_since_ms else outbox.take_due_pools(self.now_ms):
+                charge_request = PoolCharge(
                     self.limit_bps, pool.begin_request(self.now_ms), pool.contended_until_ms > self.now_ms
                 )
-                answer = self.ledger.charge(KEY, charged, self.now_ms, silent_bps)
+                answer = self.ledger.charge(KEY, charge_request, self.now_ms, silent_bps)
                 assert answer is not None, "an instance's bandwidth always has a place"
                 self._answers.append((self.now_ms + self.trip_ms, pool, answer.due_in_us, answer.is_contended))
         for at_ms, pool, due_in_us, is_contended in self._answers:
@@ -74,11 +76,11 @@ class PooledBrokers:
                 pool.apply_answer(due_in_us - self.trip_ms * 1000, is_contended, self.now_ms)
         self._answers = [answer for answer in self._answers if answer[0] > self.now_ms]
 
-    def between(self, begin_ms: int, end_ms: int) -> int:
+    def admitted_between(self, begin_ms: int, end_ms: int) -> int:
         """Returns the bytes admitted by all brokers between two times."""
         return sum(sum(steps[begin_ms // STEP_MS : end_ms // STEP_MS]) for steps in self.admitted)
 
-    def most_over_10_s(self) -> int:
+    def peak_bytes_in_10_s(self) -> int:
         """Returns the admitted bytes of the ten seconds with the most bytes."""
         steps = [sum(step) for step in zip(*self.admitted, strict=True)]
-        return max(sum(steps[at : at + SPAN_STEPS]) for at in range(max(1, len(steps) - SPAN_STEPS)))
+        return max(sum(steps[first : first + SPAN_STEPS]) for first in range(max(1, len(steps) - SPAN_STEPS)))

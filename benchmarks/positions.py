@@ -38,33 +38,35 @@ TOPIC: Final = "orders"
 RETRIES_MAX: Final = 200
 
 
-def commit(group: str) -> tuple[ApiKey, int, Any]:
+def commit_request(group: str) -> tuple[ApiKey, int, Any]:
     """Returns an OffsetCommit of one partition: call, version and request."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
     topics = [OffsetCommitRequestTopic(TOPIC, [partition])]
     return ApiKey.OFFSET_COMMIT, 7, OffsetCommitRequest(group_id=group, topics=topics)
 
 
-def fetch(group: str) -> tuple[ApiKey, int, Any]:
+def fetch_request(group: str) -> tuple[ApiKey, int, Any]:
     """Returns an OffsetFetch of one partition: call, version and request."""
     return ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(TOPIC, [0])])
 
 
 def error_of(answer: Any) -> int:
-    result = answer.topics[0].partitions[0] if answer.topics else answer
-    return int(result.error_code or getattr(answer, "error_code", 0))
+    partition_result = answer.topics[0].partitions[0] if answer.topics else answer
+    return int(partition_result.error_code or getattr(answer, "error_code", 0))
 
 
-async def ready(client: WireClient, group: str) -> None:
+async def wait_until_ready(client: WireClient, group: str) -> None:
     """Waits until the group's coordinator accepts a commit."""
     for _ in range(RETRIES_MAX):
-        if not error_of(await client.call(*commit(group))):
+        if not error_of(await client.call(*commit_request(group))):
             return
         await asyncio.sleep(0.1)
     raise SystemExit(f"{group} has no coordinator")
 
 
-async def asks(client: WireClient, request: tuple[ApiKey, int, Any], until_s: float, took_ms: list[float]) -> None:
+async def send_repeatedly(
+    client: WireClient, request: tuple[ApiKey, int, Any], until_s: float, took_ms: list[float]
+) -> None:
     """Sends the request again on each response until `until_s`; adds the response times to `took_ms`."""
     while (started_s := time.perf_counter()) < until_s:
         answer = await client.call(*request)
@@ -72,27 +74,30 @@ async def asks(client: WireClient, request: tuple[ApiKey, int, Any], until_s: fl
         assert not error_of(answer), answer
 
 
-async def measure(bootstrap: str, pids: list[int], given: argparse.Namespace) -> None:
-    names = [f"g{number}" for number in range(given.groups)]
+async def measure(bootstrap: str, pids: list[int], args: argparse.Namespace) -> None:
+    names = [f"g{client_count}" for client_count in range(args.groups)]
     ports = await coordinators(bootstrap, names)
     brokers = [psutil.Process(pid) for pid in pids]
-    for number in (int(text) for text in given.clients.split(",")):
+    for client_count in (int(text) for text in args.clients.split(",")):
         clients = [
-            (names[i % len(names)], await WireClient.connect(ports[names[i % len(names)]])) for i in range(number)
+            (names[index % len(names)], await WireClient.connect(ports[names[index % len(names)]]))
+            for index in range(client_count)
         ]
         for group, client in clients:
-            await ready(client, group)
-        for make in (commit, fetch):
+            await wait_until_ready(client, group)
+        for name, build_request in (("commit", commit_request), ("fetch", fetch_request)):
             took_ms: list[float] = []
             cpu_s = _cpu_s(brokers)
-            until_s = time.perf_counter() + given.seconds
-            await asyncio.gather(*(asks(client, make(group), until_s, took_ms) for group, client in clients))
+            until_s = time.perf_counter() + args.seconds
+            await asyncio.gather(
+                *(send_repeatedly(client, build_request(group), until_s, took_ms) for group, client in clients)
+            )
             took_ms.sort()
             p50, p99 = (took_ms[int(len(took_ms) * share)] for share in (0.5, 0.99))
             cpu_us = (_cpu_s(brokers) - cpu_s) * 1e6 / len(took_ms)
             print(
-                f"{number:3} clients, {make.__name__:6}: p50 {p50:6.2f} ms, p99 {p99:6.2f} ms, "
-                f"{len(took_ms) / given.seconds:6.0f} a second, {cpu_us:5.0f} us of the brokers each",
+                f"{client_count:3} clients, {name:6}: p50 {p50:6.2f} ms, p99 {p99:6.2f} ms, "
+                f"{len(took_ms) / args.seconds:6.0f} a second, {cpu_us:5.0f} us of the brokers each",
                 flush=True,
             )
         for _, client in clients:

@@ -34,15 +34,15 @@ class Product:
 
     def broker_pids(self) -> list[int]:
         """Returns the process ids of the broker engines in order of broker id (the order of their settings files)."""
-        result = []
+        settings_and_pids = []
         for process in self.supervisor.children(recursive=True):
             try:
                 command = process.cmdline()
             except psutil.Error:
                 continue  # it ended meanwhile
             if "brokers.engine" in command:
-                result.append((command[command.index("--settings") + 1], process.pid))
-        return [pid for _, pid in sorted(result)]
+                settings_and_pids.append((command[command.index("--settings") + 1], process.pid))
+        return [pid for _, pid in sorted(settings_and_pids)]
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Makes one REST call as the demo tenant; raises `urllib.error.HTTPError` on a refusal."""
@@ -60,11 +60,11 @@ class Product:
             raw = answer.read()
         return json.loads(raw) if raw else {}
 
-    def create_instance(self, **wanted: Any) -> str:
+    def create_instance(self, **fields: Any) -> str:
         """Creates an open instance, whose clients need neither user nor rule; returns its id without waiting."""
         routes = [{"name": "open", "security": "plaintext"}]
-        settings = {"allow_everyone_if_no_acl": True, **wanted.pop("settings", {})}
-        return self.call("POST", "/instances", {"routes": routes, "settings": settings, **wanted})["resource_id"]
+        settings = {"allow_everyone_if_no_acl": True, **fields.pop("settings", {})}
+        return self.call("POST", "/instances", {"routes": routes, "settings": settings, **fields})["resource_id"]
 
     def let_everybody_administer(self, instance_id: str) -> None:
         """Creates a rule by which clients may administer the instance; an open instance has none by default."""
@@ -150,10 +150,10 @@ def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Itera
 
 def run_in_shell(product: Product, code: str) -> dict[str, Any]:
     """Runs the code in `manage.py shell` of the product; returns its last line of output as JSON."""
-    done = subprocess.run(
+    shell = subprocess.run(
         [sys.executable, str(CLONE / "manage.py"), "shell", "-v", "0", "-c", code],
         check=True, cwd=CLONE, stdout=subprocess.PIPE,
         env={**os.environ, "PENSTOCK_STATE_DIR": str(product.state_dir)},
     )  # fmt: skip
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    figures: dict[str, Any] = json.loads(shell.stdout.splitlines()[-1])
+    return figures

@@ -14,13 +14,13 @@ from benchmarks.product import Product, bootstrap_of
 FIRST_PRODUCE_TIMEOUT_S = 60.0
 
 
-def first_produce(bootstrap: str, topic: str) -> None:
+def wait_for_first_produce(bootstrap: str, topic: str) -> None:
     """Waits until one record is acknowledged; creates the topic on the way.
 
     Raises:
         SystemExit: no acknowledgement within `FIRST_PRODUCE_TIMEOUT_S`.
     """
-    outcome: list[Any] = []
+    delivery_errors: list[Any] = []
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -30,12 +30,12 @@ def first_produce(bootstrap: str, topic: str) -> None:
             "log_level": 0,
         }
     )
-    producer.produce(topic, b"first", on_delivery=lambda error, _message: outcome.append(error))
-    deadline = time.monotonic() + FIRST_PRODUCE_TIMEOUT_S
-    while not outcome and time.monotonic() < deadline:
+    producer.produce(topic, b"first", on_delivery=lambda error, _message: delivery_errors.append(error))
+    deadline_s = time.monotonic() + FIRST_PRODUCE_TIMEOUT_S
+    while not delivery_errors and time.monotonic() < deadline_s:
         producer.poll(0.01)
-    if outcome != [None]:
-        raise SystemExit(f"first produce to {bootstrap} failed: {outcome}")
+    if delivery_errors != [None]:
+        raise SystemExit(f"first produce to {bootstrap} failed: {delivery_errors}")
 
 
 def provision(product: Product, count: int) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def provision(product: Product, count: int) -> dict[str, Any]:
         instance_id = product.create_instance(name=f"bench-{index}", bandwidth_mb_s=1, storage_gb=1)
         instance = product.wait_running(instance_id)
         running_s.append(time.monotonic() - started_s)
-        first_produce(bootstrap_of(instance), "first")
+        wait_for_first_produce(bootstrap_of(instance), "first")
         produced_s.append(time.monotonic() - started_s)
     return {
         "benchmark": "create instance to first accepted produce",
@@ -60,22 +60,24 @@ def provision(product: Product, count: int) -> dict[str, Any]:
 
 def fill_product(product: Product, instance_count: int, existing: int) -> dict[str, Any]:
     """Grows to `instance_count` instances, each with a topic of 3 partitions, then produces once more to each."""
-    before = _broker_rss_bytes(product)
+    rss_before = _broker_rss_bytes(product)
     instances = []
     for index in range(instance_count - existing):
         instance_id = product.create_instance(name=f"crowd-{index}", bandwidth_mb_s=1, storage_gb=1)
         instances.append(product.wait_running(instance_id))
         product.call("POST", f"/instances/{instance_id}/topics", {"name": "orders", "partitions": 3})
     for instance in instances:
-        first_produce(bootstrap_of(instance), "orders")
-    after = _broker_rss_bytes(product)
-    added = max(1, len(instances))
+        wait_for_first_produce(bootstrap_of(instance), "orders")
+    rss_after = _broker_rss_bytes(product)
+    added_count = max(1, len(instances))
     return {
         "benchmark": "instances alive at once",
         "instances": instance_count,
-        "brokers": len(after),
-        "broker_rss_mb": [round(rss / 1e6) for rss in after],
-        "rss_kb_per_instance_and_broker": round((sum(after) - sum(before)) / len(after) / added / 1e3, 1),
+        "brokers": len(rss_after),
+        "broker_rss_mb": [round(rss / 1e6) for rss in rss_after],
+        "rss_kb_per_instance_and_broker": round(
+            (sum(rss_after) - sum(rss_before)) / len(rss_after) / added_count / 1e3, 1
+        ),
     }
 
 

@@ -73,7 +73,7 @@ def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iter
     addresses = {"penstock": bootstrap_of(product.wait_running(instance_id))}
     if peer:
         addresses["peer"] = peer
-    result: dict[tuple[Cell, str], dict[str, Any]] = {}
+    figures_by_cell: dict[tuple[Cell, str], dict[str, Any]] = {}
     for group in groups_of([cell for cell in cells if cell.brokers <= brokers]):
         for cell in group:
             limits = {"producer_byte_rate": int(cell.limit_mb_s * MB)}
@@ -84,10 +84,10 @@ def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iter
                 limit_client(peer, cell.name, int(cell.limit_mb_s * MB))
         for target, bootstrap in addresses.items():
             for cell, figures in zip(group, _measure_group(bootstrap, group, seconds), strict=True):
-                result[cell, target] = figures
+                figures_by_cell[cell, target] = figures
                 yield {"benchmark": "accuracy of a byte limit", "target": target, **cell._asdict(), **figures}
-    yield errors_table(result, tuple(addresses), seconds)
-    yield delays_table(result, tuple(addresses))
+    yield errors_table(figures_by_cell, tuple(addresses), seconds)
+    yield delays_table(figures_by_cell, tuple(addresses))
 
 
 def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -128,14 +128,16 @@ def figures_of(figures: dict[str, Any], cell: Cell, seconds: int) -> dict[str, A
     error.
     """
     limit = cell.limit_mb_s * MB
-    spans = [(flood.per_s(figures, at, at + WINDOW_S) / limit - 1) * 100 for at in range(0, seconds, WINDOW_S)]
-    worst = max(spans, key=lambda error: abs(error))
-    whole = flood.per_s(figures, 0, seconds) / limit
+    spans = [
+        (flood.per_s(figures, start_s, start_s + WINDOW_S) / limit - 1) * 100 for start_s in range(0, seconds, WINDOW_S)
+    ]
+    worst_error = max(spans, key=lambda error: abs(error))
+    admitted_share = flood.per_s(figures, 0, seconds) / limit
     return {
-        "error_percent": round((whole - 1) * 100, 1),
+        "error_percent": round((admitted_share - 1) * 100, 1),
         "span_error_percent": round(statistics.median(map(abs, spans)), 1),
-        "span_error_percent_worst": round(worst, 1),
-        "is_offered": bool(figures["throttled"]) or whole >= QUIET_RESULT_SHARE,
+        "span_error_percent_worst": round(worst_error, 1),
+        "is_offered": bool(figures["throttled"]) or admitted_share >= QUIET_RESULT_SHARE,
         "errors": figures["errors"],
         "lost": figures["lost"],
         **{name: figures[name] for name in figures if name.startswith("throttle")},
@@ -157,49 +159,51 @@ def _make_topic(bootstrap: str, cell: Cell) -> str:
 Results = dict[tuple[Cell, str], dict[str, Any]]
 
 
-def errors_table(result: Results, targets: Sequence[str], seconds: int) -> str:
+def errors_table(figures_by_cell: Results, targets: Sequence[str], seconds: int) -> str:
     """Returns medians by kind of load, number of brokers and limit, over clients and batches."""
-    head = " | ".join(
+    heading = " | ".join(
         f"{target}: {seconds} s, median | worst | {WINDOW_S} s, median | worst" for target in map(title, targets)
     )
-    lines = [f"| load | brokers | limit, MB/s | cells | {head} |", "|---" * 4 + "|---" * 4 * len(targets) + "|"]
-    for load, brokers, limit in sorted({(cell.load, cell.brokers, cell.limit_mb_s) for cell, _ in result}):
-        cells = [cell for cell in dict.fromkeys(cell for cell, _ in result) if cell[2:] == (limit, brokers, load)]
-        columns = []
+    lines = [f"| load | brokers | limit, MB/s | cells | {heading} |", "|---" * 4 + "|---" * 4 * len(targets) + "|"]
+    for load, brokers, limit in sorted({(cell.load, cell.brokers, cell.limit_mb_s) for cell, _ in figures_by_cell}):
+        cells = [
+            cell for cell in dict.fromkeys(cell for cell, _ in figures_by_cell) if cell[2:] == (limit, brokers, load)
+        ]
+        cells_of_row = []
         for target in targets:
-            counted = [figures for cell in cells if (figures := result[cell, target])["is_offered"]]
-            columns += _errors(counted) if counted else ["not offered"] + [""] * 3
-        lines.append(f"| {load} | {brokers} | {limit:g} | {len(cells)} | {' | '.join(columns)} |")
+            offered = [figures for cell in cells if (figures := figures_by_cell[cell, target])["is_offered"]]
+            cells_of_row += _errors(offered) if offered else ["not offered"] + [""] * 3
+        lines.append(f"| {load} | {brokers} | {limit:g} | {len(cells)} | {' | '.join(cells_of_row)} |")
     return "\n".join(lines)
 
 
-def _errors(counted: Sequence[dict[str, Any]]) -> list[str]:
-    of_all = [figures["error_percent"] for figures in counted]
-    spans = [figures["span_error_percent"] for figures in counted]
-    worst = [figures["span_error_percent_worst"] for figures in counted]
+def _errors(offered: Sequence[dict[str, Any]]) -> list[str]:
+    errors = [figures["error_percent"] for figures in offered]
+    spans = [figures["span_error_percent"] for figures in offered]
+    worst = [figures["span_error_percent_worst"] for figures in offered]
     return [
-        f"{statistics.median(of_all):+.1f} %",
-        f"{max(of_all, key=abs):+.1f} %",
+        f"{statistics.median(errors):+.1f} %",
+        f"{max(errors, key=abs):+.1f} %",
         f"±{statistics.median(spans):.1f} %",
         f"{max(worst, key=abs):+.1f} %",
     ]
 
 
-def delays_table(result: Results, targets: Sequence[str]) -> str:
+def delays_table(figures_by_cell: Results, targets: Sequence[str]) -> str:
     """Returns the throttle times of the clients of each load."""
-    head = " | ".join(f"{target}: waits | p50 | p99 | longest" for target in map(title, targets))
+    heading = " | ".join(f"{target}: waits | p50 | p99 | longest" for target in map(title, targets))
     lines = [
-        f"| load | clients | batch, KB | limit, MB/s | brokers | {head} |",
+        f"| load | clients | batch, KB | limit, MB/s | brokers | {heading} |",
         "|---|---|---|---|---|" + "---|" * 4 * len(targets),
     ]
-    for cell in dict.fromkeys(cell for cell, _ in result):
+    for cell in dict.fromkeys(cell for cell, _ in figures_by_cell):
         columns = []
         for target in targets:
-            figures = result[cell, target]
+            figures = figures_by_cell[cell, target]
             columns += [str(figures["throttled"])]
             columns += [f"{figures[f'throttle_ms_{name}']:,} ms" for name in ("p50", "p99", "max")]
-        place = f"{cell.load} | {cell.clients} | {cell.batch_bytes // KB} | {cell.limit_mb_s:g} | {cell.brokers}"
-        lines.append(f"| {place} | {' | '.join(columns)} |")
+        cell_columns = f"{cell.load} | {cell.clients} | {cell.batch_bytes // KB} | {cell.limit_mb_s:g} | {cell.brokers}"
+        lines.append(f"| {cell_columns} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 

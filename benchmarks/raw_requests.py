@@ -86,7 +86,7 @@ def read_api_versions(answer: bytes) -> tuple[int, int]:
     return int.from_bytes(answer[4:6], "big", signed=True), 0
 
 
-def ask(target: Target, api_key: ApiKey, version: int, message: Any) -> Any:
+def call_once(target: Target, api_key: ApiKey, version: int, message: Any) -> Any:
     """Sends one request over a connection of its own; returns the response."""
     with socket.create_connection(target, TIMEOUT_MS / 1000) as connection, connection.makefile("rb") as answers:
         connection.sendall(_frame(api_key, version, "benchmark", message))
@@ -100,10 +100,10 @@ def leaders_of(target: Target, topic: str) -> list[Target]:
     deadline_s = time.monotonic() + LEADERS_S
     while time.monotonic() < deadline_s:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        answer = ask(target, ApiKey.METADATA, METADATA, request)
-        at = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-        partitions = sorted(answer.topics[0].partitions, key=lambda partition: partition.partition_index)
-        if partitions and all(partition.leader_id in at for partition in partitions):
-            return [at[partition.leader_id] for partition in partitions]
+        response = call_once(target, ApiKey.METADATA, METADATA, request)
+        addresses_by_id = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        partitions = sorted(response.topics[0].partitions, key=lambda partition: partition.partition_index)
+        if partitions and all(partition.leader_id in addresses_by_id for partition in partitions):
+            return [addresses_by_id[partition.leader_id] for partition in partitions]
         time.sleep(0.05)
     raise SystemExit(f"{topic} has no leaders after {LEADERS_S} s")

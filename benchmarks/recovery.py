@@ -35,55 +35,55 @@ def open_table(directory: Path) -> PartitionTable:
     return PartitionTable(StorageSettings(roots=(directory,), broker_id=1, cluster_id="benchmark"))
 
 
-def build(directory: Path, size_bytes: int, partitions: int, records: int) -> None:
+def write_logs(directory: Path, size_bytes: int, partitions: int, records: int) -> None:
     """Writes logs of `size_bytes` in total, flushed and stopped cleanly."""
     table = open_table(directory)
     table.recover(NOW_MS)
     value = random.Random(7).randbytes(VALUE_BYTES)
     batch = memoryview(build_batch([Record(NOW_MS, None, value)] * records))
-    led = [table.become_leader(TOPIC, index, bytes(16), 0, {}, now_ms=NOW_MS) for index in range(partitions)]
-    for partition in led:
+    led_partitions = [table.become_leader(TOPIC, index, bytes(16), 0, {}, now_ms=NOW_MS) for index in range(partitions)]
+    for partition in led_partitions:
         while partition.size_bytes < size_bytes // partitions:
             batch[:8] = bytes(8)
             assert partition.append(batch, NOW_MS, acks=1, produce_version=9).error_code == 0
     table.close()
 
 
-def start(directory: Path, *, uncached: bool) -> str:
+def run_start(directory: Path, *, uncached: bool) -> str:
     """Runs one start in a process of its own; returns its line of output."""
     if uncached:
         for file in (path for path in directory.rglob("*") if path.is_file()):
-            with file.open("rb+") as opened:
-                os.fsync(opened.fileno())
-                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            with file.open("rb+") as stream:
+                os.fsync(stream.fileno())
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     command = [sys.executable, "-m", "benchmarks.recovery", "--load", str(directory)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def load(directory: Path) -> None:
+def load_and_report(directory: Path) -> None:
     """Runs in the process of a start. It ends without a clean stop, and restores the marker of a clean stop if there
     was one.
     """
-    clean = (directory / CLEAN_SHUTDOWN_FILE).exists()
+    was_clean = (directory / CLEAN_SHUTDOWN_FILE).exists()
     table = open_table(directory)
-    started_s, cpu = time.perf_counter(), time.process_time()
+    started_s, cpu_started_s = time.perf_counter(), time.process_time()
     report = table.recover(NOW_MS)
-    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu
-    if clean:
+    took_s, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu_started_s
+    if was_clean:
         (directory / CLEAN_SHUTDOWN_FILE).touch()
     print(f"{took_s:7.2f} s   {cpu_s:6.2f} CPU-s   {report.scanned_bytes / 1e9:6.2f} GB read and checked")
 
 
 def measure(directory: Path, label: str, size_bytes: int, partitions: int, records: int, *, uncached: bool) -> None:
     """Builds the logs and prints a line for each kind of start."""
-    build(directory, size_bytes, partitions, records)
+    write_logs(directory, size_bytes, partitions, records)
     segments = len(list(directory.rglob("*.log")))
     title = f"{size_bytes / 1e9:.1f} GB, {partitions} partitions of {segments} segments in all, batches of {label}"
-    print(f"{title}: clean stop       {start(directory, uncached=uncached)}", flush=True)
+    print(f"{title}: clean stop       {run_start(directory, uncached=uncached)}", flush=True)
     (directory / CLEAN_SHUTDOWN_FILE).unlink()
-    print(f"{title}: crash            {start(directory, uncached=uncached)}", flush=True)
+    print(f"{title}: crash            {run_start(directory, uncached=uncached)}", flush=True)
     (directory / RECOVERY_POINTS).unlink()
-    print(f"{title}: nothing flushed  {start(directory, uncached=uncached)}", flush=True)
+    print(f"{title}: nothing flushed  {run_start(directory, uncached=uncached)}", flush=True)
 
 
 def main() -> None:
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--load", type=Path, help=argparse.SUPPRESS)
     selected = parser.parse_args()
     if selected.load is not None:
-        load(selected.load)
+        load_and_report(selected.load)
         return
     for label in selected.batches.split(","):
         records = BATCH_SIZES[label]

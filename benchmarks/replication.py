@@ -48,13 +48,13 @@ def measure(
     if peer:
         benches["peer"] = _bench(peer, peer_pids, gb)
         load.interleaved({"peer": benches["peer"]}, names, 1)
-    result = load.interleaved(benches, names, rounds)
+    runs_by_target = load.interleaved(benches, names, rounds)
     for name in names:
-        lines = {target: load.summary(name, runs[name]) for target, runs in result.items()}
-        for target, figures in lines.items():
+        summaries = {target: load.summary(name, runs[name]) for target, runs in runs_by_target.items()}
+        for target, figures in summaries.items():
             yield {"target": target, "replicas": REPLICAS, "acks": "all", **figures}
         if peer:
             key = load.cost_key(name)
-            ratio = lines["penstock"][key] / lines["peer"][key]
+            ratio = summaries["penstock"][key] / summaries["peer"][key]
             yield {"load": name, "replicas": REPLICAS, "ratio_to_peer": round(ratio, 2)}
     yield {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}

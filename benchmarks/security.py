@@ -44,12 +44,12 @@ from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import HOST, EngineCluster, TestInstance
 from tests.testkit.own_zookeeper import own_zookeeper
 from tests.testkit.tls import make_certificate
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 
 SECURITIES: Final = ("plaintext", "sasl_plaintext", "tls", "sasl_tls")
 USER, PASSWORD = "bench", "bench-secret"
 # More entries take longer to create, and no longer to evaluate.
-OTHERS: Final = 200
+OTHER_USERS: Final = 200
 REPEATED: Final = 20_000
 RATIOS: Final = (("sasl_plaintext", "plaintext"), ("sasl_tls", "tls"), ("tls", "plaintext"), ("tls", "kafka tls"))
 
@@ -72,9 +72,9 @@ def settings_of(instance: TestInstance, security: str, ca_file: str) -> dict[str
 
 def grant_rights(cluster: EngineCluster, instance: TestInstance, conf: dict[str, Any]) -> None:
     """Creates a user, the rule that admits it, and entries about other users."""
-    alter(cluster, instance, added(USER, PASSWORD, instance_id=instance.id))
+    alter_users(cluster, instance, user_addition(USER, PASSWORD, instance_id=instance.id))
     let_everybody_administer(cluster, instance)
-    entries = [_allowing(f"other-{number}", f"other-{number}-", "PREFIXED") for number in range(OTHERS)]
+    entries = [_allowing(f"other-{number}", f"other-{number}-", "PREFIXED") for number in range(OTHER_USERS)]
     client = admin.AdminClient(conf)
     for future in client.create_acls([_allowing(USER, "*", "LITERAL"), *entries]).values():
         future.result(120)
@@ -97,10 +97,13 @@ def negotiated_cipher(bootstrap: str, ca_file: str) -> str:
     """Returns the TLS version and cipher that a client with default settings negotiates."""
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     context = ssl.create_default_context(cafile=ca_file)
-    with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain, server_hostname=HOST) as made:
-        cipher = made.cipher()
+    with (
+        socket.create_connection((host, int(port))) as plain,
+        context.wrap_socket(plain, server_hostname=HOST) as encrypted,
+    ):
+        cipher = encrypted.cipher()
         assert cipher is not None
-        return f"{made.version()} {cipher[0]}"
+        return f"{encrypted.version()} {cipher[0]}"
 
 
 def bench_of(conf: dict[str, Any], pids: list[int], gb: float) -> load.Bench:
@@ -126,20 +129,22 @@ def measure(args: argparse.Namespace, home: Path) -> None:
         if args.kafka_tls:
             secured = {"security.protocol": "SSL", "ssl.ca.location": args.kafka_ca}
             print_figures({"target": "kafka tls", "negotiated": negotiated_cipher(args.kafka_tls, args.kafka_ca)})
-            for name, bootstrap, more in (("kafka", args.kafka, {}), ("kafka tls", args.kafka_tls, secured)):
-                benches[name] = bench_of({"bootstrap.servers": bootstrap, **more}, args.kafka_pids, args.gb)
+            for name, bootstrap, tls_conf in (("kafka", args.kafka, {}), ("kafka tls", args.kafka_tls, secured)):
+                benches[name] = bench_of({"bootstrap.servers": bootstrap, **tls_conf}, args.kafka_pids, args.gb)
         names = args.only.split(",")
-        result = run_alternately(benches, names, args.rounds)
+        runs_by_target = run_alternately(benches, names, args.rounds)
         for name in names:
-            lines = {target: load.summary(name, runs[name]) for target, runs in result.items()}
-            for target, figures in lines.items():
+            summaries = {target: load.summary(name, runs[name]) for target, runs in runs_by_target.items()}
+            for target, figures in summaries.items():
                 print_figures({"target": target, **figures})
             key = load.cost_key(name)
-            for ours, theirs in RATIOS:
-                if ours in lines and theirs in lines:
-                    rounds = zip(result[ours][name], result[theirs][name], strict=True)
-                    spread = spread_of([our_run[key] / their_run[key] for our_run, their_run in rounds])
-                    print_figures({"load": name, "ratio": f"{ours} / {theirs}", **spread})
+            for numerator, denominator in RATIOS:
+                if numerator in summaries and denominator in summaries:
+                    rounds = zip(runs_by_target[numerator][name], runs_by_target[denominator][name], strict=True)
+                    spread = spread_of(
+                        [numerator_run[key] / denominator_run[key] for numerator_run, denominator_run in rounds]
+                    )
+                    print_figures({"load": name, "ratio": f"{numerator} / {denominator}", **spread})
 
 
 def spread_of(ratios: list[float]) -> dict[str, float]:
@@ -151,17 +156,17 @@ def spread_of(ratios: list[float]) -> dict[str, float]:
 
 def run_alternately(benches: dict[str, load.Bench], names: list[str], rounds: int) -> dict[str, load.Rounds]:
     """Runs as `load.interleaved`, but without filling memory, and in reverse order every other round."""
-    result: dict[str, load.Rounds] = {target: {} for target in benches}
+    runs_by_target: dict[str, load.Rounds] = {target: {} for target in benches}
     for bench in benches.values():
         bench.warm_up()
     for number in range(rounds):
         for target, bench in list(benches.items())[:: -1 if number % 2 else 1]:
             for name, figures in bench.run(names, lambda: None):
-                result[target].setdefault(name, []).append(figures)
-    return result
+                runs_by_target[target].setdefault(name, []).append(figures)
+    return runs_by_target
 
 
-def decisions() -> None:
+def measure_decisions() -> None:
     """Measures the authorization of a produce, which looks the topic up in the cached decisions and in the cluster's
     image; the decision itself is made once.
     """
@@ -200,7 +205,7 @@ def main() -> None:
     parser.add_argument("--kafka-pids", type=lambda text: [int(pid) for pid in text.split(",")], default=[])
     args = parser.parse_args()
     print(environment.line(), flush=True)
-    decisions()
+    measure_decisions()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         measure(args, Path(scratch))
 

@@ -46,12 +46,12 @@ def admitted_bytes(world: World) -> list[int]:
 def offered_bytes(scenario: Scenario) -> list[tuple[int, ...]]:
     """Returns the demand in each step, in bytes/s by broker."""
     phases = scenario.phases()
-    result, phase = [], 0
+    demands, phase = [], 0
     for now_ms in range(0, scenario.length_ms, STEP_MS):
         while now_ms + STEP_MS // 2 >= phases[phase][1]:
             phase += 1
-        result.append(phases[phase][2])
-    return result
+        demands.append(phases[phase][2])
+    return demands
 
 
 def servable_bytes(scenario: Scenario) -> list[float]:
@@ -62,43 +62,43 @@ def servable_bytes(scenario: Scenario) -> list[float]:
 def overshoot(world: World) -> float:
     """Returns the greatest number of bytes in any ten seconds, relative to the instance's bandwidth."""
     steps = admitted_bytes(world)
-    most = max(sum(steps[at : at + OVERSHOOT_STEPS]) for at in range(len(steps) - OVERSHOOT_STEPS + 1))
-    return most / (world.scenario.bought_bps * OVERSHOOT_STEPS * STEP_MS / 1000)
+    peak_bytes = max(sum(steps[first : first + OVERSHOOT_STEPS]) for first in range(len(steps) - OVERSHOOT_STEPS + 1))
+    return peak_bytes / (world.scenario.bought_bps * OVERSHOOT_STEPS * STEP_MS / 1000)
 
 
 def converged_s(world: World) -> float | None:
     """Returns the median time to converge, or None if it did not converge after half of the changes."""
-    steps, could, took = admitted_bytes(world), servable_bytes(world.scenario), []
+    steps, servable, durations_s = admitted_bytes(world), servable_bytes(world.scenario), []
     for begin_ms, end_ms, wants in world.scenario.phases():
         if not any(wants):
             continue
         first, last = begin_ms // STEP_MS, end_ms // STEP_MS - SECOND
-        full = (
-            at for at in range(first, last + 1)
-            if sum(steps[at : at + SECOND]) >= CONVERGED * sum(could[at : at + SECOND])
+        converged_steps = (
+            step for step in range(first, last + 1)
+            if sum(steps[step : step + SECOND]) >= CONVERGED * sum(servable[step : step + SECOND])
         )  # fmt: skip
-        at = next(full, None)
-        took.append(float("inf") if at is None else (at - first) * STEP_MS / 1000)
-    middle = median(took)
-    return None if middle == float("inf") else round(middle, 1)
+        converged_step = next(converged_steps, None)
+        durations_s.append(float("inf") if converged_step is None else (converged_step - first) * STEP_MS / 1000)
+    median_s = median(durations_s)
+    return None if median_s == float("inf") else round(median_s, 1)
 
 
 def fairness(world: World) -> float:
     """Returns Jain's index of the brokers' bandwidth relative to their fair shares."""
-    fair = [0.0] * len(world.brokers)
+    fair_bytes = [0.0] * len(world.brokers)
     for wants in offered_bytes(world.scenario):
         for broker, share in enumerate(fair_shares(world.scenario.bought_bps, world.scenario.leaders, wants)):
-            fair[broker] += share * STEP_MS / 1000
-    parts = [sum(broker.admitted) / share for broker, share in zip(world.brokers, fair, strict=True) if share]
-    return sum(parts) ** 2 / (len(parts) * sum(part * part for part in parts))
+            fair_bytes[broker] += share * STEP_MS / 1000
+    ratios = [sum(broker.admitted) / share for broker, share in zip(world.brokers, fair_bytes, strict=True) if share]
+    return sum(ratios) ** 2 / (len(ratios) * sum(part * part for part in ratios))
 
 
 def fair_shares(bought_bps: float, leaders: Sequence[int], wants: Sequence[int]) -> list[float]:
     """Returns each broker's demand, limited to the same level for each partition where the total is too high."""
-    shares, left, partitions = [0.0] * len(wants), float(bought_bps), sum(leaders)
-    for broker in sorted(range(len(wants)), key=lambda id: wants[id] / leaders[id]):
-        shares[broker] = min(float(wants[broker]), left * leaders[broker] / partitions)
-        left -= shares[broker]
+    shares, unassigned_bps, partitions = [0.0] * len(wants), float(bought_bps), sum(leaders)
+    for broker in sorted(range(len(wants)), key=lambda broker_id: wants[broker_id] / leaders[broker_id]):
+        shares[broker] = min(float(wants[broker]), unassigned_bps * leaders[broker] / partitions)
+        unassigned_bps -= shares[broker]
         partitions -= leaders[broker]
     return shares
 
@@ -172,8 +172,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(row: dict[str, Any]) -> str:
-    took = "" if row["converged_s"] is None else f", {row['converged_s']:.1f} s"
-    return f"{row['utilisation']:.1%}, {row['overshoot']:.1%}, {row['fairness']:.2f}{took}"
+    converged = "" if row["converged_s"] is None else f", {row['converged_s']:.1f} s"
+    return f"{row['utilisation']:.1%}, {row['overshoot']:.1%}, {row['fairness']:.2f}{converged}"
 
 
 def main() -> None:

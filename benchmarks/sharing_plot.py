@@ -34,7 +34,7 @@ STYLE: Final = """
 
 
 def per_second(steps: Sequence[int], steps_per_second: int) -> list[int]:
-    return [sum(steps[at : at + steps_per_second]) for at in range(0, len(steps), steps_per_second)]
+    return [sum(steps[start : start + steps_per_second]) for start in range(0, len(steps), steps_per_second)]
 
 
 def svg(rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[int]], bought_bps: int) -> str:
@@ -77,20 +77,20 @@ def _bars(rows: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[st
     for percent in (0, 25, 50, 75, 100):
         parts += _grid(bottom - BARS_HEIGHT * percent / 100, f"{percent} %")
     scenarios = list(dict.fromkeys(row["scenario"] for row in rows))
-    group = PLOT_WIDTH / len(scenarios)
-    bar = group * 0.8 / len(policies)
+    group_width = PLOT_WIDTH / len(scenarios)
+    bar_width = group_width * 0.8 / len(policies)
     for number, scenario in enumerate(scenarios):
-        x = LEFT + group * (number + 0.1)
+        x = LEFT + group_width * (number + 0.1)
         for row in (row for row in rows if row["scenario"] == scenario):
-            policy, used = row["policy"], row["utilisation"]
-            height = BARS_HEIGHT * min(used, BAR_MAX)
-            place = x + bar * policies.index(policy)
+            policy, utilisation = row["policy"], row["utilisation"]
+            height = BARS_HEIGHT * min(utilisation, BAR_MAX)
+            bar_x = x + bar_width * policies.index(policy)
             parts.append(
-                f'<rect x="{place:.1f}" y="{bottom - height:.1f}" width="{bar - 2:.1f}" height="{height:.1f}" '
-                f'fill="{COLOURS[policy]}"><title>{escape(policy)}: {used:.1%}</title></rect>'
+                f'<rect x="{bar_x:.1f}" y="{bottom - height:.1f}" width="{bar_width - 2:.1f}" height="{height:.1f}" '
+                f'fill="{COLOURS[policy]}"><title>{escape(policy)}: {utilisation:.1%}</title></rect>'
             )
         for line, words in enumerate(_wrapped(scenario)):
-            parts.append(_text(x + group * 0.4, bottom + 18 + 14 * line, words, "middle"))
+            parts.append(_text(x + group_width * 0.4, bottom + 18 + 14 * line, words, "middle"))
     return parts
 
 

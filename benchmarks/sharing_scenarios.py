@@ -38,10 +38,10 @@ def moving(seed: int) -> Scenario:
     """The hot partition changes every ten seconds, at a random time between two reports."""
     random = Random(seed)
     moments = [0, *(moment + random.randrange(1_000) for moment in range(MOVE_MS, LENGTH_MS - MOVE_MS + 1, MOVE_MS))]
-    wants = [(40 * MB, 0, 0), (0, 40 * MB, 0), (0, 0, 40 * MB)]
+    demands = [(40 * MB, 0, 0), (0, 40 * MB, 0), (0, 0, 40 * MB)]
     return Scenario(
         name="moving hot spot",
-        changes=[(moment, wants[number % len(wants)]) for number, moment in enumerate(moments)],
+        changes=[(moment, demands[number % len(demands)]) for number, moment in enumerate(moments)],
     )
 
 
@@ -56,11 +56,11 @@ def bursty(seed: int) -> Scenario:
             now_ms += random.randrange(1_000, 3_000)
             edges.append((now_ms, broker, MB))
             now_ms += random.randrange(3_000, 6_000)
-    changes, wants = [(0, (MB, MB, MB))], [MB, MB, MB]
-    for now_ms, broker, wanted in sorted(edges):
-        wants[broker] = wanted
+    changes, demands = [(0, (MB, MB, MB))], [MB, MB, MB]
+    for now_ms, broker, demand in sorted(edges):
+        demands[broker] = demand
         if 0 < now_ms < LENGTH_MS:
-            changes.append((now_ms, (wants[0], wants[1], wants[2])))
+            changes.append((now_ms, (demands[0], demands[1], demands[2])))
     return Scenario(name="bursty", changes=changes)
 
 

@@ -28,17 +28,17 @@ REQUESTS_MIN: Final = 20
 
 
 class Outcome(NamedTuple):
-    """Figures of one case, as parts of the limit: `got` on average, `most` in the ten seconds with the most bytes.
+    """Figures of one case: admitted bytes as parts of the limit on average, and in the ten seconds with the most bytes.
 
-    `over_requests` is the excess over the limit in these ten seconds, in requests.
+    `excess_requests` is the excess over the limit in these ten seconds, in requests.
     """
 
     shape: str
     size_bytes: int
     limit_bps: int
-    got: float
-    most: float
-    over_requests: float
+    mean_share: float
+    peak_share: float
+    excess_requests: float
 
 
 def cases() -> Iterator[tuple[str, int, int]]:
@@ -70,21 +70,28 @@ def targets(shape: str, number: int, now_ms: int, dice: Random) -> tuple[int, ..
 
 def run(shape: str, size_bytes: int, limit_bps: int, trip_ms: int = 2, seed: int = 1) -> Outcome:
     """Simulates one client, or one for each broker, that sends as soon as it is admitted."""
-    brokers, dice, number = PooledBrokers((1,) * BROKERS, limit_bps, trip_ms), Random(seed), 0
+    brokers, dice, sent_count = PooledBrokers((1,) * BROKERS, limit_bps, trip_ms), Random(seed), 0
     length_ms = max(LENGTH_MS, REQUESTS_MIN * size_bytes * 1000 // limit_bps)
     length_ms -= length_ms % 100
     per_tick_max = 2 * TICK_MS * limit_bps // 1000 // size_bytes + 1
     while brokers.now_ms < length_ms:
-        for broker in targets(shape, number, brokers.now_ms, dice):
+        for broker in targets(shape, sent_count, brokers.now_ms, dice):
             for _ in range(per_tick_max):
                 if not brokers.admit(broker, size_bytes):
                     break
-                number += 1
+                sent_count += 1
         brokers.tick()
     begin_ms = max(BEGIN_MS, length_ms // 7 // 100 * 100)
-    got = brokers.between(begin_ms, length_ms) / (limit_bps * (length_ms - begin_ms) / 1000)
-    most = brokers.most_over_10_s()
-    return Outcome(shape, size_bytes, limit_bps, got, most / limit_bps / 10, (most - 10 * limit_bps) / size_bytes)
+    admitted_share = brokers.admitted_between(begin_ms, length_ms) / (limit_bps * (length_ms - begin_ms) / 1000)
+    peak_bytes = brokers.peak_bytes_in_10_s()
+    return Outcome(
+        shape,
+        size_bytes,
+        limit_bps,
+        admitted_share,
+        peak_bytes / limit_bps / 10,
+        (peak_bytes - 10 * limit_bps) / size_bytes,
+    )
 
 
 def measure() -> Iterator[dict[str, Any] | str]:
@@ -95,7 +102,7 @@ def measure() -> Iterator[dict[str, Any] | str]:
         outcomes_of_shape = [outcome for outcome in outcomes if outcome.shape == shape]
         small = [outcome for outcome in outcomes_of_shape if outcome.size_bytes * 100 <= outcome.limit_bps]
         fitting = [outcome for outcome in outcomes_of_shape if outcome.size_bytes <= outcome.limit_bps]
-        least, most = min(outcome.got for outcome in fitting), max(outcome.most for outcome in small)
+        least, most = min(outcome.mean_share for outcome in fitting), max(outcome.peak_share for outcome in small)
         yield {"benchmark": "sharing, one request at a time", "shape": shape, "least": least, "most": most}
         lines.append(f"| {shape} | {least:.1%} | {most:.1%} |")
     yield "\n".join(lines)

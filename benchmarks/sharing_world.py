@@ -50,7 +50,7 @@ class Scenario:
     def phases(self) -> list[tuple[int, int, tuple[int, ...]]]:
         """Returns the phases: begin, end, and the demand between them."""
         ends = [*self.changes, (self.length_ms, ())]
-        return [(begin_ms, end_ms, wants) for (begin_ms, wants), (end_ms, _) in pairwise(ends)]
+        return [(begin_ms, end_ms, demands) for (begin_ms, demands), (end_ms, _) in pairwise(ends)]
 
     def is_silent(self, broker: int, now_ms: int) -> bool:
         return self.silent is not None and broker == self.silent[0] and self.silent[1] <= now_ms < self.silent[2]
@@ -80,7 +80,7 @@ class Broker:
             self._waits_until_ms = now_ms + delay_ms
         return delay_ms
 
-    def limit(self, share_bps: int, now_ms: int) -> None:
+    def set_share(self, share_bps: int, now_ms: int) -> None:
         """Sets another share, and scales the samples as a broker does."""
         if share_bps > self.share_bps:
             self.pace.convert_debt(self.share_bps, share_bps, now_ms)
@@ -135,7 +135,7 @@ class World:
         if self.policy == "adaptive":
             self._run_pooled(random)
             return
-        static = self._static()
+        static = self._static_shares()
         self.brokers = [Broker(share, scenario.length_ms) for share in static]
         self.shares = [static]
         for broker in range(len(static)):
@@ -145,7 +145,7 @@ class World:
             self._schedule(number)
         for tick_ms in range(self.report_ms, scenario.length_ms + 1, self.report_ms):
             while self._events and self._events[0][0] < tick_ms:
-                self._arrive(*heapq.heappop(self._events))
+                self._handle_arrival(*heapq.heappop(self._events))
             self._share_out(tick_ms, random)
 
     def _run_pooled(self, random: Random) -> None:
@@ -158,22 +158,22 @@ class World:
         for number in range(len(self._clients)):
             self._schedule(number)
         while pooled.now_ms < scenario.length_ms:
-            self._silence(pooled)
+            self._update_silent_brokers(pooled)
             while self._events and self._events[0][0] < pooled.now_ms:
                 at_ms, number = heapq.heappop(self._events)
-                self._try(pooled, number, at_ms)
+                self._admit_or_wait(pooled, number, at_ms)
             pooled.tick()
         for broker, steps in zip(self.brokers, pooled.admitted, strict=True):
             broker.admitted = steps[: scenario.length_ms // STEP_MS]
 
-    def _silence(self, pooled: PooledBrokers) -> None:
-        for id in range(len(self.brokers)):
-            if self.scenario.is_silent(id, pooled.now_ms):
-                pooled.silent.setdefault(id, pooled.now_ms)
+    def _update_silent_brokers(self, pooled: PooledBrokers) -> None:
+        for broker_id in range(len(self.brokers)):
+            if self.scenario.is_silent(broker_id, pooled.now_ms):
+                pooled.silent_since_ms.setdefault(broker_id, pooled.now_ms)
             else:
-                pooled.silent.pop(id, None)
+                pooled.silent_since_ms.pop(broker_id, None)
 
-    def _try(self, pooled: PooledBrokers, number: int, at_ms: float) -> None:
+    def _admit_or_wait(self, pooled: PooledBrokers, number: int, at_ms: float) -> None:
         """Handles a request that arrives or has waited: it is admitted, or waits again behind earlier requests."""
         client = self._clients[number]
         if pooled.admit(client.broker, self.scenario.request_bytes):
@@ -182,11 +182,11 @@ class World:
         else:
             heapq.heappush(self._events, (pooled.now_ms + TICK_MS * at_ms / (at_ms + 1), number))
 
-    def _static(self) -> list[int]:
+    def _static_shares(self) -> list[int]:
         idle = [Demand(count, 0, 0) for count in self.scenario.leaders]
         return share_out("static", self.scenario.bought_bps, idle, [0] * len(idle))
 
-    def _arrive(self, now_ms: float, number: int) -> None:
+    def _handle_arrival(self, now_ms: float, number: int) -> None:
         client = self._clients[number]
         delay_ms = self.brokers[client.broker].admit(self.scenario.request_bytes, int(now_ms))
         client.starts_ms, client.left_bytes = now_ms + delay_ms, self.scenario.request_bytes
@@ -196,20 +196,20 @@ class World:
         """Schedules the arrival of the client's request, at the speed of each phase."""
         client = self._clients[number]
         left_bytes = client.left_bytes
-        for begin_ms, end_ms, wants in self._phases:
+        for begin_ms, end_ms, demands in self._phases:
             if end_ms <= client.starts_ms:
                 continue
             from_ms = max(client.starts_ms, begin_ms)
-            bytes_per_ms = wants[client.broker] / self.scenario.clients_per_broker / 1000
+            bytes_per_ms = demands[client.broker] / self.scenario.clients_per_broker / 1000
             if bytes_per_ms * (end_ms - from_ms) >= left_bytes:
                 heapq.heappush(self._events, (from_ms + left_bytes / bytes_per_ms, number))
                 return
             left_bytes -= bytes_per_ms * (end_ms - from_ms)
 
     def _share_out(self, now_ms: int, random: Random) -> None:
-        scenario, before = self.scenario, self.shares[-1]
+        scenario, shares_before = self.scenario, self.shares[-1]
         errors = [ESTIMATE_FACTOR ** random.uniform(-1, 1) for _ in self.brokers]
-        silent = [scenario.is_silent(id, now_ms) for id in range(len(self.brokers))]
+        silent = [scenario.is_silent(broker_id, now_ms) for broker_id in range(len(self.brokers))]
         reports = [
             broker.report(leaders, self.report_ms, now_ms, error)
             for broker, leaders, error in zip(self.brokers, scenario.leaders, errors, strict=True)
@@ -218,12 +218,12 @@ class World:
             Demand(report.leaders, 0, 0) if is_silent else report
             for report, is_silent in zip(reports, silent, strict=True)
         ]
-        reserved = [share if is_silent else None for share, is_silent in zip(before, silent, strict=True)]
-        shares = share_out_among(self.policy, scenario.bought_bps, demands, before, reserved)
+        reserved = [share if is_silent else None for share, is_silent in zip(shares_before, silent, strict=True)]
+        shares = share_out_among(self.policy, scenario.bought_bps, demands, shares_before, reserved)
         self.shares.append(shares)
-        for id, (broker, static) in enumerate(zip(self.brokers, self._static(), strict=True)):
-            broker.unanswered = broker.unanswered + 1 if silent[id] else 0
-            if not silent[id]:
-                broker.limit(shares[id], now_ms)
+        for broker_id, (broker, static_share) in enumerate(zip(self.brokers, self._static_shares(), strict=True)):
+            broker.unanswered = broker.unanswered + 1 if silent[broker_id] else 0
+            if not silent[broker_id]:
+                broker.set_share(shares[broker_id], now_ms)
             elif broker.unanswered >= UNANSWERED_MAX:
-                broker.limit(min(broker.share_bps, static), now_ms)
+                broker.set_share(min(broker.share_bps, static_share), now_ms)

@@ -24,7 +24,7 @@ from benchmarks.flood import Tally
 from benchmarks.raw_requests import BATCH_OVERHEAD_BYTES, produce
 
 SERIAL, FIRST_BURST = KINDS = ("serial", "first-burst")
-SPELL_S: Final = 5
+ONE_PARTITION_S: Final = 5
 IDLE_S: Final = 5
 BURST_S: Final = 5
 POLL_S: Final = 0.01
@@ -35,44 +35,44 @@ GIVEN_UP: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 class StockClient:
     """A producer, and the tally of its acknowledged records."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace) -> None:
         self.tally = Tally()
-        self._given = given
-        self._value = bytes(max(1, given.batch_bytes - BATCH_OVERHEAD_BYTES))
+        self._args = args
+        self._value = bytes(max(1, args.batch_bytes - BATCH_OVERHEAD_BYTES))
         # Size of the request, which is what quotas count.
-        self._weight = len(produce(given.client_id, given.topic, 0, given.batch_bytes)) - 4
-        self._outstanding = 0
+        self._weight = len(produce(args.client_id, args.topic, 0, args.batch_bytes)) - 4
+        self._in_flight = 0
         self._sent = 0
         self._producer = Producer(
             {
-                "bootstrap.servers": given.bootstrap,
-                "client.id": given.client_id,
+                "bootstrap.servers": args.bootstrap,
+                "client.id": args.client_id,
                 "linger.ms": 0,
                 "batch.num.messages": 1,
                 "message.max.bytes": 10_000_000,
                 "queue.buffering.max.kbytes": 1_000_000,
                 "delivery.timeout.ms": 300_000,
                 "log_level": 0,
-                "throttle_cb": self._throttled,
-                "error_cb": self._failed,
+                "throttle_cb": self._on_throttle,
+                "error_cb": self._on_error,
             }
         )
-        self._partitions = len(self._producer.list_topics(given.topic, FLUSH_S).topics[given.topic].partitions)
+        self._partitions = len(self._producer.list_topics(args.topic, FLUSH_S).topics[args.topic].partitions)
 
     def run(self) -> Tally:
         """Sends until the time is over; records in flight at that time are dropped and not counted."""
-        if self._given.kind == SERIAL:
-            self._serial()
+        if self._args.kind == SERIAL:
+            self._send_serially()
         else:
-            self._first_burst()
+            self._send_bursts()
         self.tally.end(time.monotonic())
         result, self.tally = self.tally, Tally()
         self._producer.purge()
         self._producer.flush(FLUSH_S)
         return result
 
-    def _serial(self) -> None:
-        for _ in range(self._records_of(SPELL_S)):
+    def _send_serially(self) -> None:
+        for _ in range(self._records_of(ONE_PARTITION_S)):
             self._send(0)
         self._flush()
         end_s = self._begin()
@@ -80,7 +80,7 @@ class StockClient:
             self._send_in_turn()
             self._flush()
 
-    def _first_burst(self) -> None:
+    def _send_bursts(self) -> None:
         for _ in range(self._partitions):
             self._send_in_turn()
         self._flush()
@@ -88,43 +88,43 @@ class StockClient:
         burst = self._records_of(BURST_S)
         end_s = self._begin()
         while time.monotonic() < end_s:
-            while self._outstanding < burst:
+            while self._in_flight < burst:
                 self._send_in_turn()
             self._producer.poll(POLL_S)
 
     def _records_of(self, seconds: int) -> int:
         """Returns the number of records worth `seconds` seconds of the limit."""
-        return max(1, seconds * int(self._given.limit) // self._weight)
+        return max(1, seconds * int(self._args.limit) // self._weight)
 
     def _begin(self) -> float:
         """Resets the tally; returns when the time is over."""
         began_s = time.monotonic()
         self.tally = Tally(began_s)
-        return began_s + float(self._given.seconds)
+        return began_s + float(self._args.seconds)
 
     def _send_in_turn(self) -> None:
         self._send(self._sent % self._partitions)
 
     def _send(self, partition: int) -> None:
         self._sent += 1
-        self._outstanding += 1
-        self._producer.produce(self._given.topic, self._value, partition=partition, on_delivery=self._delivered)
+        self._in_flight += 1
+        self._producer.produce(self._args.topic, self._value, partition=partition, on_delivery=self._on_delivery)
 
     def _flush(self) -> None:
         if self._producer.flush(FLUSH_S):
-            raise SystemExit(f"{self._given.client_id}: nothing was acknowledged for {FLUSH_S} s")
+            raise SystemExit(f"{self._args.client_id}: nothing was acknowledged for {FLUSH_S} s")
 
-    def _delivered(self, error: Any, _message: Any) -> None:
-        self._outstanding -= 1
+    def _on_delivery(self, error: Any, _message: Any) -> None:
+        self._in_flight -= 1
         if error is None or error.code() not in GIVEN_UP:
-            self.tally.note(time.monotonic(), self._weight, error.code() if error else 0, 0)
+            self.tally.record_response(time.monotonic(), self._weight, error.code() if error else 0, 0)
 
-    def _throttled(self, event: Any) -> None:
+    def _on_throttle(self, event: Any) -> None:
         """Records a throttle time; the client also reports the end of throttling, as a time of 0."""
         if event.throttle_time:
             self.tally.throttles_ms.append(round(event.throttle_time * 1000))
 
-    def _failed(self, error: Any) -> None:
+    def _on_error(self, error: Any) -> None:
         """Records a lost connection, or another error by its code; the client itself retries."""
         if error.code() == KafkaError._TRANSPORT:
             self.tally.lost += 1

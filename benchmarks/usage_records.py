@@ -113,52 +113,52 @@ class Reports:
         self._name_chars = name_chars
         self._version = version
         self._sequence = 0
-        self._counted: dict[tuple[int, int], int] = {}
+        self._reported_bytes: dict[tuple[int, int], int] = {}
 
     def write(self, records: int) -> int:
         """Appends `records` records; returns the bytes that they add to the bytes reported before."""
-        added, of_round = 0, BROKERS * COUNTERS
-        reports = -(-records // of_round)
+        added_bytes, records_per_round = 0, BROKERS * COUNTERS
+        reports = -(-records // records_per_round)
         for number in range(reports):
             self._sequence += 1
             at_ms = int(time.time() * 1_000) - (reports - number) * USAGE_INTERVAL_MS
-            left = min(of_round, records - number * of_round)
+            record_count = min(records_per_round, records - number * records_per_round)
             for broker in range(BROKERS):
-                counters = range((left + BROKERS - 1 - broker) // BROKERS)
-                added += self._report(ReportHead(broker + 1, 7, self._sequence, at_ms), counters)
+                counters = range((record_count + BROKERS - 1 - broker) // BROKERS)
+                added_bytes += self._report(ReportHead(broker + 1, 7, self._sequence, at_ms), counters)
             self._producer.poll(0)
         if self._producer.flush(120):
             raise SystemExit("the topic was not written")
-        return added
+        return added_bytes
 
     def _report(self, head: ReportHead, counters: range) -> int:
         """Appends the counters of one report; returns the bytes that they add."""
-        counted = self._sequence * BYTES_A_REPORT
-        values = [self._value(counter, counted) for counter in counters]
+        counter_bytes = self._sequence * BYTES_A_REPORT
+        values = [self._value(counter, counter_bytes) for counter in counters]
         if self._version == usage_columns.VERSION:
-            size = usage_columns.COUNTERS_PER_RECORD_MAX
-            parts = [values[place : place + size] for place in range(0, len(values), size)]
-            raws = [usage_columns.to_record(head, part) for part in parts]
+            part_size = usage_columns.COUNTERS_PER_RECORD_MAX
+            parts = [values[start : start + part_size] for start in range(0, len(values), part_size)]
+            messages = [usage_columns.to_record(head, part) for part in parts]
         else:
-            raws = [UsageEvent.of(head, value).to_json() for value in values]
-        for raw in raws:
+            messages = [UsageEvent.of(head, value).to_json() for value in values]
+        for message in messages:
             while True:
                 try:
-                    self._producer.produce(USAGE_TOPIC, raw, partition=(head.broker_id - 1) % self._partitions)
+                    self._producer.produce(USAGE_TOPIC, message, partition=(head.broker_id - 1) % self._partitions)
                     break
                 except BufferError:
                     self._producer.poll(0.01)
-        added = 0
+        added_bytes = 0
         for counter in counters:
-            added += counted - self._counted.get((head.broker_id, counter), 0)
-            self._counted[head.broker_id, counter] = counted
-        return added
+            added_bytes += counter_bytes - self._reported_bytes.get((head.broker_id, counter), 0)
+            self._reported_bytes[head.broker_id, counter] = counter_bytes
+        return added_bytes
 
-    def _value(self, counter: int, counted: int) -> CounterValue:
+    def _value(self, counter: int, counter_bytes: int) -> CounterValue:
         return CounterValue(
             instance_id=f"ins-{counter % 200:08}", topic=f"orders-{counter % 5}".ljust(self._name_chars, "x"),
             user="app".ljust(self._name_chars, "x"), client_id=f"worker-{counter // 400}".ljust(self._name_chars, "x"),
-            direction=DIRECTIONS[counter // 200 % 2], bytes=counted, requests=self._sequence,
+            direction=DIRECTIONS[counter // 200 % 2], bytes=counter_bytes, requests=self._sequence,
         )  # fmt: skip
 
 
@@ -197,8 +197,8 @@ def main() -> None:
 
 def _client_conf(bootstrap: str, login: dict[str, str]) -> dict[str, Any]:
     """Returns the settings of a client of the internal listener, without those of consumers only."""
-    wanted = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "bootstrap.servers")
-    return {name: value for name, value in consumer_conf(bootstrap, login).items() if name in wanted}
+    names = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "bootstrap.servers")
+    return {name: value for name, value in consumer_conf(bootstrap, login).items() if name in names}
 
 
 if __name__ == "__main__":

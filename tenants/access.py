@@ -53,10 +53,10 @@ def scopes_of(actor: Actor) -> frozenset[str]:
     """Returns the actor's scopes in its tenant: those of the role, restricted to those of the token."""
     if actor.kind is ActorKind.SYSTEM:
         return frozenset(Scope.values)
-    granted = ROLE_SCOPES[actor.role] if actor.role is not None else frozenset()
+    role_scopes = ROLE_SCOPES[actor.role] if actor.role is not None else frozenset()
     if actor.user is not None and actor.user.is_staff and not actor.is_confined:
-        granted = granted | {Scope.OPERATOR.value}
-    return granted if actor.scopes is None else granted & actor.scopes
+        role_scopes = role_scopes | {Scope.OPERATOR.value}
+    return role_scopes if actor.scopes is None else role_scopes & actor.scopes
 
 
 def grantable_scopes(actor: Actor) -> frozenset[str]:

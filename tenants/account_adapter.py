@@ -56,7 +56,7 @@ class AccountAdapter(DefaultAccountAdapter):
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         host = urlsplit(settings.PUBLIC_URL).netloc
-        ours = {"current_site": SimpleNamespace(name="Penstock", domain=host)}
+        site_context = {"current_site": SimpleNamespace(name="Penstock", domain=host)}
         if "signup_url" in context:
-            ours["signup_url"] = public_url(reverse("account_signup"))  # type: ignore[assignment]
-        super().send_mail(template_prefix, email, {**context, **ours})
+            site_context["signup_url"] = public_url(reverse("account_signup"))  # type: ignore[assignment]
+        super().send_mail(template_prefix, email, {**context, **site_context})

@@ -42,13 +42,13 @@ class TenantAdmin(OperatorAdmin):
     actions = ("suspend", "resume")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tenant]:
-        present = Q(members__removed_at=None)
+        is_current_member = Q(members__removed_at=None)
         return (
             super()
             .get_queryset(request)
             .annotate(
-                members_present=Count("members", filter=present),
-                owners_present=Count("members", filter=present & Q(members__role="owner")),
+                members_present=Count("members", filter=is_current_member),
+                owners_present=Count("members", filter=is_current_member & Q(members__role="owner")),
             )
         )
 

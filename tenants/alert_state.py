@@ -1,8 +1,8 @@
 """State machine of alerts: pure. Alert rules, budgets and conditions of instances all change their state here.
 
-ok -> pending: the value reached the lowest level. pending -> firing: it stayed there for `lasts`, at once if that is 0.
-firing -> resolved: it stayed below the end of its level for `resolves_after`. A firing alert has the highest level
-that the value reached, until the value is below the end of that level. An unknown value changes no state.
+ok -> pending: the value reached the lowest level. pending -> firing: it stayed there for `fires_after`, at once if that
+is 0. firing -> resolved: it stayed below the end of its level for `resolves_after`. A firing alert has the highest
+level that the value reached, until the value is below the end of that level. An unknown value changes no state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum, auto
 
-NOTHING = timedelta(0)
+ZERO_DURATION = timedelta(0)
 # Level of an alert that does not fire.
 NO_LEVEL = 0
 
@@ -50,9 +50,9 @@ class AlertTerms:
     """
 
     levels: Sequence[AlertLevel]
-    lasts: timedelta = NOTHING
-    resolves_after: timedelta = NOTHING
-    fires_every: timedelta = NOTHING
+    fires_after: timedelta = ZERO_DURATION
+    resolves_after: timedelta = ZERO_DURATION
+    fires_every: timedelta = ZERO_DURATION
     gap_max: timedelta | None = None
 
     def level_at(self, value: int, level: int = NO_LEVEL) -> int:
@@ -88,14 +88,15 @@ UNKNOWN = Sample(value=None)
 class AlertStatus:
     """State of an alert between two samples.
 
-    `since` is when it entered its state. `level` is that of a firing alert. `held` is how long the value was observed
-    in the range of the next state. `value` is the last known value; `is_unknown` is true if the last sample had none.
+    `since` is when it entered its state. `level` is that of a firing alert. `observed_for` is how long the value was
+    observed in the range of the next state. `value` is the last known value; `is_unknown` is true if the last sample
+    had none.
     """
 
     state: AlertState = AlertState.OK
     since: datetime | None = None
     level: int = NO_LEVEL
-    held: timedelta = NOTHING
+    observed_for: timedelta = ZERO_DURATION
     value: int | None = None
     is_unknown: bool = True
     evaluated_at: datetime | None = None
@@ -106,7 +107,7 @@ class AlertStatus:
         return self.state is AlertState.FIRING
 
 
-def pending_since(since: datetime) -> AlertStatus:
+def pending_alert(since: datetime) -> AlertStatus:
     """Returns the state of an alert whose value has been at its level since an instant and was not sampled again."""
     return AlertStatus(state=AlertState.PENDING, since=since, is_unknown=False, evaluated_at=since)
 
@@ -120,14 +121,14 @@ def advance(before: AlertStatus, terms: AlertTerms, sample: Sample, now: datetim
     if value is None or (sample.is_lower_bound and not is_high):
         return replace(before, is_unknown=True, evaluated_at=now)
     after = replace(before, value=value, is_unknown=False, evaluated_at=now)
-    observed = _observed(before, terms, now)
+    observed = _observed_duration(before, terms, now)
     if before.fires:
-        return _firing(after, before, terms, observed, now)
+        return _advance_firing(after, before, terms, observed, now)
     if not is_high:
-        return after if before.state is not AlertState.PENDING else _in(after, _state_below(before), now)
+        return after if before.state is not AlertState.PENDING else _enter_state(after, _state_below(before), now)
     if before.state is not AlertState.PENDING:
-        return _pending(_in(after, AlertState.PENDING, now), value, terms, now)
-    return _pending(replace(after, held=before.held + observed), value, terms, now)
+        return _advance_pending(_enter_state(after, AlertState.PENDING, now), value, terms, now)
+    return _advance_pending(replace(after, observed_for=before.observed_for + observed), value, terms, now)
 
 
 def transition(before: AlertStatus, after: AlertStatus) -> Transition | None:
@@ -139,23 +140,27 @@ def transition(before: AlertStatus, after: AlertStatus) -> Transition | None:
     return Transition.OTHER_LEVEL if after.level != before.level else None
 
 
-def _pending(alert: AlertStatus, value: int, terms: AlertTerms, now: datetime) -> AlertStatus:
+def _advance_pending(alert: AlertStatus, value: int, terms: AlertTerms, now: datetime) -> AlertStatus:
     is_too_soon = alert.fired_at is not None and now - alert.fired_at < terms.fires_every
-    if alert.held < terms.lasts or is_too_soon:
+    if alert.observed_for < terms.fires_after or is_too_soon:
         return alert
-    return replace(_in(alert, AlertState.FIRING, now), level=terms.level_at(value), fired_at=now)
+    return replace(_enter_state(alert, AlertState.FIRING, now), level=terms.level_at(value), fired_at=now)
 
 
-def _firing(
+def _advance_firing(
     after: AlertStatus, before: AlertStatus, terms: AlertTerms, observed: timedelta, now: datetime
 ) -> AlertStatus:
     assert after.value is not None
     level = terms.level_at(after.value, before.level)
     if level != NO_LEVEL:
-        return replace(after, level=level, held=NOTHING)
+        return replace(after, level=level, observed_for=ZERO_DURATION)
     was_low = before.value is not None and terms.level_at(before.value, before.level) == NO_LEVEL
-    held = before.held + observed if was_low else NOTHING
-    return _in(after, AlertState.RESOLVED, now) if held >= terms.resolves_after else replace(after, held=held)
+    observed_for = before.observed_for + observed if was_low else ZERO_DURATION
+    return (
+        _enter_state(after, AlertState.RESOLVED, now)
+        if observed_for >= terms.resolves_after
+        else replace(after, observed_for=observed_for)
+    )
 
 
 def _state_below(before: AlertStatus) -> AlertState:
@@ -163,13 +168,13 @@ def _state_below(before: AlertStatus) -> AlertState:
     return AlertState.OK if before.fired_at is None else AlertState.RESOLVED
 
 
-def _observed(before: AlertStatus, terms: AlertTerms, now: datetime) -> timedelta:
+def _observed_duration(before: AlertStatus, terms: AlertTerms, now: datetime) -> timedelta:
     """Returns how much of the time since the last sample counts."""
     if before.evaluated_at is None or before.is_unknown:
-        return NOTHING
+        return ZERO_DURATION
     elapsed = now - before.evaluated_at
-    return elapsed if terms.gap_max is None or elapsed <= terms.gap_max else NOTHING
+    return elapsed if terms.gap_max is None or elapsed <= terms.gap_max else ZERO_DURATION
 
 
-def _in(alert: AlertStatus, state: AlertState, now: datetime) -> AlertStatus:
-    return replace(alert, state=state, since=now, level=NO_LEVEL, held=NOTHING)
+def _enter_state(alert: AlertStatus, state: AlertState, now: datetime) -> AlertStatus:
+    return replace(alert, state=state, since=now, level=NO_LEVEL, observed_for=ZERO_DURATION)

@@ -121,7 +121,9 @@ def atomic(service: Callable[P, T]) -> Callable[P, T]:
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the entries of `before` and of `after` that differ, for `record(..., before, after)`."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return {n: before[n] for n in names if n in before}, {n: after[n] for n in names if n in after}
+    return {name: before[name] for name in names if name in before}, {
+        name: after[name] for name in names if name in after
+    }
 
 
 def _plain(values: Mapping[str, Any] | None) -> Any:

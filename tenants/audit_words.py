@@ -52,9 +52,9 @@ def _sentence(row: _Row) -> str:
     if row.action in _SUMMARIES:
         return _SUMMARIES[row.action](row)
     if row.requests > 1 and row.action != "group.offsets_committed":
-        return _many(row)
-    make = _SENTENCES.get(row.action)
-    return "" if make is None else make(row)
+        return _requests_sentence(row)
+    format_sentence = _SENTENCES.get(row.action)
+    return "" if format_sentence is None else format_sentence(row)
 
 
 # -- single objects -------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _topic_changed(row: _Row) -> str:
         text = _("grew topic %(name)s from %(before)s to %(after)s partitions")
         return text % {"name": row.name, "before": row.before.get("partitions", "?"), "after": partitions}
     names = list({**(row.before.get("config") or {}), **(row.after.get("config") or {})})
-    return _("configured topic %(name)s: %(settings)s") % {"name": row.name, "settings": _list(names)}
+    return _("configured topic %(name)s: %(settings)s") % {"name": row.name, "settings": _joined_names(names)}
 
 
 def _records_deleted(row: _Row) -> str:
@@ -107,7 +107,7 @@ def _offsets_deleted(row: _Row) -> str:
     ) % {"name": row.name, "n": count}
 
 
-def _rule(text: str, rule: Mapping[str, Any], row: _Row) -> str:
+def _acl_sentence(text: str, rule: Mapping[str, Any], row: _Row) -> str:
     return text % {
         "permission": rule.get("permission", "?"),
         "principal": rule.get("principal", "?"),
@@ -118,16 +118,16 @@ def _rule(text: str, rule: Mapping[str, Any], row: _Row) -> str:
 
 def _acl_created(row: _Row) -> str:
     text = _("made an access rule: %(permission)s %(principal)s %(operation)s on %(name)s")
-    return _rule(text, row.after, row)
+    return _acl_sentence(text, row.after, row)
 
 
 def _acl_deleted(row: _Row) -> str:
     text = _("deleted an access rule: %(permission)s %(principal)s %(operation)s on %(name)s")
-    return _rule(text, row.before, row)
+    return _acl_sentence(text, row.before, row)
 
 
-def _limits(row: _Row) -> str:
-    return _list([f"{name} {value:g}" for name, value in row.after.items() if isinstance(value, int | float)])
+def _limit_list(row: _Row) -> str:
+    return _joined_names([f"{name} {value:g}" for name, value in row.after.items() if isinstance(value, int | float)])
 
 
 # Sentences about one action, by action.
@@ -146,7 +146,7 @@ _SENTENCES: Mapping[str, Callable[[_Row], str]] = {
     "user.credentials_changed": lambda row: _("changed the password of user %(name)s") % {"name": row.name},
     "acl.created": _acl_created,
     "acl.deleted": _acl_deleted,
-    "quota.set": lambda row: _("limited %(name)s: %(limits)s") % {"name": row.name, "limits": _limits(row)},
+    "quota.set": lambda row: _("limited %(name)s: %(limits)s") % {"name": row.name, "limits": _limit_list(row)},
     "quota.removed": lambda row: _("took the limits of %(name)s away") % {"name": row.name},
 }
 
@@ -154,10 +154,10 @@ _SENTENCES: Mapping[str, Callable[[_Row], str]] = {
 # -- several objects ------------------------------------------------------------------------------------------------
 
 
-def _many(row: _Row) -> str:
+def _requests_sentence(row: _Row) -> str:
     names = row.after.get("names") or []
     text = _("%(count)s requests of this kind, among them %(names)s") if names else _("%(count)s requests of this kind")
-    return text % {"count": row.requests, "names": _list(names)}
+    return text % {"count": row.requests, "names": _joined_names(names)}
 
 
 def _why_refused(reason: object) -> str:
@@ -189,7 +189,7 @@ def _sign_in_refused(row: _Row) -> str:
 
 def _denied(row: _Row) -> str:
     names = row.after.get("names")
-    values = {"n": row.requests, "action": row.after.get("asked", "?"), "names": _list(names or [])}
+    values = {"n": row.requests, "action": row.after.get("asked", "?"), "names": _joined_names(names or [])}
     if not names:
         return ngettext(
             "has no right to: %(action)s (%(n)s request)", "has no right to: %(action)s (%(n)s requests)", row.requests
@@ -212,6 +212,6 @@ _SUMMARIES: Mapping[str, Callable[[_Row], str]] = {
 }
 
 
-def _list(names: list[Any]) -> str:
+def _joined_names(names: list[Any]) -> str:
     shown = ", ".join(map(str, names[:NAMES_SHOWN_MAX]))
     return f"{shown}, …" if len(names) > NAMES_SHOWN_MAX else shown

@@ -60,11 +60,11 @@ class BreachedPasswordValidator:
         if not settings.BREACHED_PASSWORDS_FILE:
             return
         try:
-            is_known = contains_password(Path(settings.BREACHED_PASSWORDS_FILE), password)
+            is_breached = contains_password(Path(settings.BREACHED_PASSWORDS_FILE), password)
         except OSError:
             logger.exception("the file of leaked passwords cannot be read")
             return
-        if is_known:
+        if is_breached:
             message = _("This password has leaked from some other place. Choose another one.")
             raise ValidationError(message, code="breached")
 
@@ -80,10 +80,10 @@ def file_is_readable(app_configs: Sequence[Any] | None = None, **_options: Any) 
         return []
     try:
         with Path(name).open("rb") as stream:
-            is_right = LINE.fullmatch(stream.readline(LINE_BYTES_MAX)) is not None
+            has_right_format = LINE.fullmatch(stream.readline(LINE_BYTES_MAX)) is not None
     except OSError as error:
         return [Error(f"PENSTOCK_BREACHED_PASSWORDS_FILE cannot be read: {error}.", id="penstock.E002")]
-    if is_right:
+    if has_right_format:
         return []
     hint = "It is Have I Been Pwned's file ordered by hash: lines of 40 hexadecimal digits of SHA-1, a colon, a count."
     return [Error("PENSTOCK_BREACHED_PASSWORDS_FILE is another kind of file.", hint, id="penstock.E002")]

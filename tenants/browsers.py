@@ -35,12 +35,12 @@ _SYSTEMS = (
 
 def browser_of(user_agent: str) -> str:
     """Returns the browser's name, or UNKNOWN."""
-    return _first(_BROWSERS, user_agent)
+    return _first_match(_BROWSERS, user_agent)
 
 
 def system_of(user_agent: str) -> str:
     """Returns the operating system's name, or UNKNOWN."""
-    return _first(_SYSTEMS, user_agent)
+    return _first_match(_SYSTEMS, user_agent)
 
 
 def kind_of(user_agent: str) -> str:
@@ -48,5 +48,5 @@ def kind_of(user_agent: str) -> str:
     return "/".join(word for word in (browser_of(user_agent), system_of(user_agent)) if word)
 
 
-def _first(known: tuple[tuple[str, str], ...], user_agent: str) -> str:
-    return next((name for sign, name in known if sign in user_agent), UNKNOWN)
+def _first_match(names_by_marker: tuple[tuple[str, str], ...], user_agent: str) -> str:
+    return next((name for marker, name in names_by_marker if marker in user_agent), UNKNOWN)

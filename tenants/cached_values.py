@@ -104,9 +104,9 @@ def _plain_mapping(value: Mapping[Any, Any]) -> Any:
 def _restored(body: dict[str, Any]) -> Any:
     if len(body) != 1:
         return body
-    (mark,) = body
-    restore = _RESTORED.get(mark)
-    return body if restore is None else restore(body[mark])
+    (type_key,) = body
+    restore = _RESTORED.get(type_key)
+    return body if restore is None else restore(body[type_key])
 
 
 def _object(parts: list[Any]) -> Any:

@@ -25,8 +25,13 @@ def candidates(password: str) -> set[str]:
     Characters before and after the letters are removed, and digits and signs are replaced by similar letters.
     """
     lowered = password.lower().strip()
-    core = _ENDS.sub("", lowered)
-    variants = {core, core.translate(_LETTERS), _ENDS.sub("", lowered.translate(_LETTERS)), lowered.translate(_LETTERS)}
+    letters_only = _ENDS.sub("", lowered)
+    variants = {
+        letters_only,
+        letters_only.translate(_LETTERS),
+        _ENDS.sub("", lowered.translate(_LETTERS)),
+        lowered.translate(_LETTERS),
+    }
     return {lowered} | {word for word in variants if len(word) >= WORD_CHARS_MIN}
 
 

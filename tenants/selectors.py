@@ -132,7 +132,7 @@ def live_token(secret_hash: str, now: datetime) -> ApiToken | None:
     return _live_token(now, secret_hash=secret_hash)
 
 
-def actor_now(actor: Actor, now: datetime) -> Actor | None:
+def refreshed_actor(actor: Actor, now: datetime) -> Actor | None:
     """Returns an actor of an earlier request with the role and scopes that it has at `now`, and what its session added.
 
     None: its token is no longer valid, or its member was removed or disabled. A sign-out of the person is not checked.
@@ -173,8 +173,8 @@ def invitation_of_link(secret: str) -> Invitation | None:
 
 def sessions_of(user: User, now: datetime) -> QuerySet[Session]:
     """Returns a person's open sessions, most recently seen first."""
-    idle = now - timedelta(seconds=settings.SESSION_IDLE_S)
-    rows = Session.objects.filter(user=user, expire_date__gt=now, last_seen_at__gt=idle)
+    idle_since = now - timedelta(seconds=settings.SESSION_IDLE_S)
+    rows = Session.objects.filter(user=user, expire_date__gt=now, last_seen_at__gt=idle_since)
     return rows.defer("session_data").order_by("-last_seen_at", "public_id")
 
 

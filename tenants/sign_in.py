@@ -76,7 +76,7 @@ def password_holder(
 def record_known_address(request: HttpRequest, scope: LoginScope, email: str) -> None:
     """Exempts the client's address from the account's limit over all addresses, since the owner signed in from it."""
     known_s = limits.SIGN_IN_ADDRESS_KNOWN_DAYS * 86_400
-    cache.set(Attempt(request, scope, email).known_key, True, known_s)
+    cache.set(Attempt(request, scope, email).known_address_key, True, known_s)
 
 
 def count_address(request: HttpRequest, scope: LoginScope) -> counting.RateLimitUsage:
@@ -84,11 +84,11 @@ def count_address(request: HttpRequest, scope: LoginScope) -> counting.RateLimit
     key = f"{scope}\n{counting.network_of(request)}"
     usage = counting.count(request, "sign_in_address", rates(scope)["sign_in_address"], key)
     if usage is None:
-        raise too_many()
+        raise too_many_failures()
     return usage
 
 
-def too_many() -> RateLimited:
+def too_many_failures() -> RateLimited:
     detail = "Too many failed sign-ins. Wait a few minutes, or choose a new password by e-mail."
     return RateLimited(detail, retry_after_s=RETRY_AFTER_S)
 
@@ -117,17 +117,17 @@ class Attempt:
             "sign_in_account": f"{scope}\n\n{self.email}",
         }
         digest = hashlib.sha256(self.keys["sign_in_account_and_address"].encode()).hexdigest()
-        self.known_key = f"sign_in_known:{digest}"
+        self.known_address_key = f"sign_in_known:{digest}"
         self.usages: list[counting.RateLimitUsage] = []
 
     def begin(self) -> None:
-        is_known = bool(cache.get(self.known_key))
+        is_known = bool(cache.get(self.known_address_key))
         for action, rate in rates(self.scope).items():
             if is_known and action == "sign_in_account":
                 continue
             usage = counting.count(self.request, action, rate, self.keys[action])
             if usage is None:
-                raise too_many()
+                raise too_many_failures()
             self.usages.append(usage)
 
     def uncount(self) -> None:

@@ -35,11 +35,11 @@ class Effect:
     now: str = ""
 
 
-Effects = Callable[[Tenant], Iterable[Effect]]
-_sources: list[Effects] = []
+EffectSource = Callable[[Tenant], Iterable[Effect]]
+_sources: list[EffectSource] = []
 
 
-def add_effects(source: Effects) -> None:
+def add_effects(source: EffectSource) -> None:
     """Registers effects on objects of an app; called once when Django is ready."""
     if source not in _sources:
         _sources.append(source)

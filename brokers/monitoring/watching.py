@@ -39,7 +39,7 @@ from instances.lifecycle.conditions import (
 )
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
-from tenants.alert_state import FACT_TERMS, Sample, advance, pending_since
+from tenants.alert_state import FACT_TERMS, Sample, advance, pending_alert
 from tenants.containment import contained
 from tenants.errors import Unavailable
 
@@ -124,7 +124,7 @@ def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> 
     is_restarting = is_restart_requested or is_changing or (is_new and row.process_state == ProcessState.RUNNING)
     reported_after_s = max(RESTART_LASTS_S, SILENCE_REPORTED_AFTER_S) if is_restarting else SILENCE_REPORTED_AFTER_S
     return advance(
-        pending_since(seen_at), replace(FACT_TERMS, lasts=timedelta(seconds=reported_after_s)), TRUE, now
+        pending_alert(seen_at), replace(FACT_TERMS, fires_after=timedelta(seconds=reported_after_s)), TRUE, now
     ).fires
 
 
@@ -185,7 +185,7 @@ def _leaderless_in_two_runs(
     return {
         instance_id: instance_leaderless
         for instance_id, instance_leaderless in leaderless_now.items()
-        if advance(pending_since(since[instance_id]), FACT_TERMS, TRUE, now).fires
+        if advance(pending_alert(since[instance_id]), FACT_TERMS, TRUE, now).fires
     }
 
 

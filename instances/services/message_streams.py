@@ -65,7 +65,7 @@ class MessageStream:
         if self.is_closed or self.now_s() >= self.deadline_s:
             return StreamStep(wait_s=None)
         try:
-            acting = selectors.actor_now(self.acting, timezone.now())
+            acting = selectors.refreshed_actor(self.acting, timezone.now())
             if acting is None:
                 raise Unauthenticated("The token or session of this stream is no longer valid.")
             gate.require_still(acting)

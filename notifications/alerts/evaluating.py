@@ -161,7 +161,7 @@ def _write(changed: Sequence[tuple[AlertRule, AlertStatus]]) -> None:
         [rule.pk for rule, _after in changed],
         [str(after.state) for after in states],
         [after.since for after in states],
-        [int(after.held.total_seconds() * 1_000) for after in states],
+        [int(after.observed_for.total_seconds() * 1_000) for after in states],
         [after.value for after in states],
         [after.is_unknown for after in states],
         [after.evaluated_at for after in states],

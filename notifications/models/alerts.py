@@ -61,7 +61,7 @@ def rule_terms(threshold: int, lasts: timedelta) -> AlertTerms:
     ends_below = -(-threshold * RESOLVE_BELOW_TENTHS // TENTHS)
     return AlertTerms(
         levels=(AlertLevel(number=RULE_LEVEL, fires_at=threshold, ends_below=ends_below),),
-        lasts=lasts,
+        fires_after=lasts,
         resolves_after=min(lasts, RESOLVE_AFTER_MAX),
         fires_every=FIRES_EVERY,
         gap_max=GAP_MAX,
@@ -149,7 +149,7 @@ class AlertRule(Versioned):
             state=state,
             since=self.state_since,
             level=RULE_LEVEL if state is AlertState.FIRING else NO_LEVEL,
-            held=timedelta(milliseconds=self.held_ms),
+            observed_for=timedelta(milliseconds=self.held_ms),
             value=self.value,
             is_unknown=self.is_unknown,
             evaluated_at=self.evaluated_at,

@@ -172,7 +172,9 @@ class ApiView(ChargedView):
         repeated = [name for name, values in self.request.query_params.lists() if len(values) > 1]
         if repeated:
             detail = "Give a parameter once."
-            raise Invalid(detail, errors=[FieldError(parameter=n, detail=detail, code="repeated") for n in repeated])
+            raise Invalid(
+                detail, errors=[FieldError(parameter=name, detail=detail, code="repeated") for name in repeated]
+            )
         serializer = query_serializer(declared)(data=dict(self.request.query_params.items()))
         if not serializer.is_valid():
             raise validation_error(serializer.errors, in_query=True)
@@ -218,11 +220,12 @@ class ApiView(ChargedView):
         return self._page(result, token, out)
 
     def _page_parameters(self) -> dict[str, Any]:
-        filters = {n: v for n, v in self.request.query_params.items() if n not in ("page_token", "page_size")}
+        paging = ("page_token", "page_size")
+        filters = sorted((name, value) for name, value in self.request.query_params.items() if name not in paging)
         return {
             "page_size": self.query["page_size"],
             "page_token": self.query.get("page_token"),
-            "binding": f"{self.request.path} {sorted(filters.items())}",
+            "binding": f"{self.request.path} {filters}",
         }
 
     def _page(self, rows: Sequence[Any], token: str | None, out: SerializerClass) -> Response:

@@ -80,5 +80,5 @@ class ApiMiddleware:
 
 def _body_bytes(request: HttpRequest) -> int:
     """Returns the announced length of the body."""
-    announced = request.META.get("CONTENT_LENGTH") or "0"
-    return int(announced) if announced.isascii() and announced.isdigit() else 0
+    content_length = request.META.get("CONTENT_LENGTH") or "0"
+    return int(content_length) if content_length.isascii() and content_length.isdigit() else 0

@@ -27,7 +27,7 @@ _TEXT = "s:"
 
 def encode_token(keys: Sequence[Any], binding: str) -> str:
     """Returns an opaque token for the position after `keys` (strings, integers and datetimes)."""
-    return signing.dumps([_digest(binding), [_packed(key) for key in keys]], salt=_SALT, compress=True)
+    return signing.dumps([_digest(binding), [_encode_key(key) for key in keys]], salt=_SALT, compress=True)
 
 
 def decode_token(token: str, binding: str, length: int) -> list[Any]:
@@ -40,7 +40,7 @@ def decode_token(token: str, binding: str, length: int) -> list[Any]:
         raise _bad_token() from None
     if digest != _digest(binding) or len(keys) != length:
         raise _bad_token()
-    return [_unpacked(key) for key in keys]
+    return [_decode_key(key) for key in keys]
 
 
 def page_of_rows(
@@ -54,10 +54,10 @@ def page_of_rows(
     rows = rows.order_by(*order)
     if page_token:
         rows = rows.filter(_after(order, decode_token(page_token, binding, len(order))))
-    result = list(rows[: page_size + 1])
-    if len(result) <= page_size:
-        return result, None
-    page = result[:page_size]
+    rows_with_next = list(rows[: page_size + 1])
+    if len(rows_with_next) <= page_size:
+        return rows_with_next, None
+    page = rows_with_next[:page_size]
     return page, encode_token([_value(page[-1], name.lstrip("-")) for name in order], binding)
 
 
@@ -92,13 +92,13 @@ def _value(row: Any, path: str) -> Any:
     return row
 
 
-def _packed(key: Any) -> Any:
+def _encode_key(key: Any) -> Any:
     if isinstance(key, datetime):
         return _INSTANT + key.isoformat()
     return _TEXT + key if isinstance(key, str) else key
 
 
-def _unpacked(key: Any) -> Any:
+def _decode_key(key: Any) -> Any:
     if not isinstance(key, str):
         return key
     return datetime.fromisoformat(key.removeprefix(_INSTANT)) if key.startswith(_INSTANT) else key.removeprefix(_TEXT)

@@ -127,7 +127,8 @@ def validation_error(detail: Any, *, in_query: bool = False) -> DomainError:
     field_errors = list(_field_errors(detail, ""))
     if in_query:
         field_errors = [
-            FieldError(parameter=(e.pointer or "").lstrip("/"), detail=e.detail, code=e.code) for e in field_errors
+            FieldError(parameter=(error.pointer or "").lstrip("/"), detail=error.detail, code=error.code)
+            for error in field_errors
         ]
     first = field_errors[0] if field_errors else None
     summary = f"{first.pointer or first.parameter or 'The body'}: {first.detail}" if first else ""

@@ -117,8 +117,8 @@ def charge_tenant(tenant_id: str, *, is_write: bool) -> LimitState | None:
 
 def tighter(first: LimitState | None, second: LimitState | None) -> LimitState | None:
     """Returns an exceeded limit, or else that with fewer remaining requests; None if neither is counted."""
-    known = [rate for rate in (first, second) if rate is not None]
-    return min(known, key=lambda rate: (not rate.is_exceeded, rate.remaining), default=None)
+    counted_rates = [rate for rate in (first, second) if rate is not None]
+    return min(counted_rates, key=lambda rate: (not rate.is_exceeded, rate.remaining), default=None)
 
 
 def charge_counter(name: str, limit: int) -> LimitState | None:

@@ -52,21 +52,21 @@ class WholeAnswers(OpenApiSerializerExtension):
         return schema
 
 
-def share_components(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+def share_components(document: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """Moves problem responses and response headers to `components` (a hook of drf-spectacular).
 
     Also names the security scheme and the server, and gives each body an example.
     """
-    components = result.setdefault("components", {})
+    components = document.setdefault("components", {})
     components["securitySchemes"] = {
         SECURITY_SCHEME: dict(SECURITY_DEFINITION),
         AGENT_SIGNATURE_SCHEME: dict(AGENT_SIGNATURE_DEFINITION),
     }
-    result["servers"] = [{"url": "/", "description": "The installation that this document comes from."}]
-    add_examples(result)
+    document["servers"] = [{"url": "/", "description": "The installation that this document comes from."}]
+    add_examples(document)
     responses: dict[str, Any] = components.setdefault("responses", {})
     headers: dict[str, Any] = components.setdefault("headers", {})
-    for operation in _operations(result):
+    for operation in _operations(document):
         operation_responses = operation["responses"]
         for status, response in list(operation_responses.items()):
             if PROBLEM_TYPE in response.get("content", {}):
@@ -78,13 +78,13 @@ def share_components(result: dict[str, Any], generator: Any, request: Any, publi
     if "X-Request-Id" in headers:
         for response in responses.values():
             response["headers"] = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
-    return result
+    return document
 
 
-def _operations(result: dict[str, Any]) -> list[dict[str, Any]]:
+def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         operation
-        for path in result.get("paths", {}).values()
+        for path in document.get("paths", {}).values()
         for operation in path.values()
         if isinstance(operation, dict) and "responses" in operation
     ]

@@ -36,8 +36,8 @@ class TenantSchemaGenerator(SchemaGenerator):
     """Generates the document without operations that require the scope of operators."""
 
     def _get_paths_and_endpoints(self) -> list[tuple[Any, ...]]:
-        everything = super()._get_paths_and_endpoints()
-        return [route for route in everything if not _is_for_operators(view=route[3], method=route[2])]
+        routes = super()._get_paths_and_endpoints()
+        return [route for route in routes if not _is_for_operators(view=route[3], method=route[2])]
 
 
 class SchemaView(ChargedView, SpectacularAPIView):

@@ -44,17 +44,17 @@ class TenantOut(serializers.ModelSerializer[Tenant]):
 
     def get_members_without_second_factor(self, tenant: Tenant) -> list[str] | None:
         actor = self.context["actor"]
-        is_theirs = actor.tenant is not None and actor.tenant.pk == tenant.pk and actor.role is Role.OWNER
-        return selectors.members_without_factor(tenant) if is_theirs else None
+        is_owner_here = actor.tenant is not None and actor.tenant.pk == tenant.pk and actor.role is Role.OWNER
+        return selectors.members_without_factor(tenant) if is_owner_here else None
 
     def get_suspension_reason(self, tenant: Tenant) -> str | None:
         return tenant.suspension_reason or None
 
     def get_role(self, tenant: Tenant) -> str | None:
         """Returns the role from the annotated list of tenants, or else from the actor."""
-        listed: str | None = getattr(tenant, "own_role", None)
-        if listed is not None:
-            return listed
+        annotated_role: str | None = getattr(tenant, "own_role", None)
+        if annotated_role is not None:
+            return annotated_role
         actor = self.context["actor"]
         return actor.role.value if actor.role and actor.tenant and actor.tenant.pk == tenant.pk else None
 

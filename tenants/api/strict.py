@@ -20,9 +20,9 @@ class StrictSerializer(serializers.Serializer):
     def to_internal_value(self, data: Any) -> Any:
         errors: dict[str, Any] = {}
         if isinstance(data, Mapping):
-            known = {name for name, field in self.fields.items() if not field.read_only}
+            field_names = {name for name, field in self.fields.items() if not field.read_only}
             for name in data:
-                if name not in known:
+                if name not in field_names:
                     errors[str(name)] = [ErrorDetail("There is no such field.", code="unknown_field")]
         try:
             value = super().to_internal_value(data)

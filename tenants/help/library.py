@@ -50,17 +50,17 @@ class SearchResult:
 def documents() -> dict[str, Document]:
     """Returns all documents by name, in the order of their sections."""
     root = Path(settings.BASE_DIR) / "docs"
-    result: dict[str, Document] = {}
+    documents_by_name: dict[str, Document] = {}
     for section in SECTIONS:
         files = sorted((root / section).glob("*.md")) if section else [root / name for name in SINGLE]
         for file in files:
             text = file.read_text(encoding="utf-8")
             title = _TITLE.search(text)
             name = file.relative_to(root).with_suffix("").as_posix()
-            result[name] = Document(
+            documents_by_name[name] = Document(
                 name=name, section=section, title=_MARKS.sub("", title[1]) if title else name, text=text
             )
-    return result
+    return documents_by_name
 
 
 @cache

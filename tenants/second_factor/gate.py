@@ -44,7 +44,7 @@ def require(request: HttpRequest, acting: Actor) -> None:
 
 
 def require_still(acting: Actor) -> None:
-    """Raises like `require` if the tenant requires by now what the session of an earlier request does not have.
+    """Raises `SecondFactorNeeded` or `SsoNeeded` if the tenant has begun to require it since an earlier request.
 
     Tokens are exempt, as in their requests.
     """

@@ -21,10 +21,10 @@ def take_factors_away(*, acting: Actor, user: User) -> int:
     if acting.kind is not ActorKind.OPERATOR:
         raise PermissionDenied("Only operators take second factors away.")
     access.require_confirmed(acting)
-    removed = 0
+    removed_count = 0
     for row in Authenticator.objects.select_for_update().filter(user=user).order_by("pk"):
         row.delete()
-        removed += 1
-    if not removed:
+        removed_count += 1
+    if not removed_count:
         raise Conflict("There is none.")
-    return removed
+    return removed_count

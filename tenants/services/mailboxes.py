@@ -49,9 +49,9 @@ def user_of_verification_link(secret: str) -> User | None:
 @transaction.atomic
 def verify_mailbox(*, acting: Actor, user: User) -> None:
     """Marks the person's address as verified."""
-    changed = User.objects.filter(pk=user.pk, email_verified_at=None).update(email_verified_at=timezone.now())
+    changed_count = User.objects.filter(pk=user.pk, email_verified_at=None).update(email_verified_at=timezone.now())
     user.refresh_from_db(fields=["email_verified_at"])
-    if changed:
+    if changed_count:
         audit.record(acting, "email.verified", user, None, {"email": user.email})
 
 

@@ -125,8 +125,10 @@ def change_role(*, acting: Actor, member: Member, role: str) -> Member:
     _require_another_owner(member)
     member.role = new_role
     member.save_changes(["role"])
-    withdrawn = _withdraw_invitations(member, assignable=access.MANAGED_ROLES.get(new_role, frozenset()))
-    after = {"role": new_role} | ({"revoked_invitations": withdrawn} if withdrawn else {})
+    revoked_invitation_count = _revoke_unassignable_invitations(
+        member, assignable=access.MANAGED_ROLES.get(new_role, frozenset())
+    )
+    after = {"role": new_role} | ({"revoked_invitations": revoked_invitation_count} if revoked_invitation_count else {})
     audit.record(acting, "member.role_changed", member, {"role": current_role}, after)
     return member
 
@@ -149,18 +151,20 @@ def remove_member(*, acting: Actor, member: Member) -> None:
     now = timezone.now()
     member.removed_at = now
     member.save_changes(["removed_at"])
-    revoked = ApiToken.objects.filter(member=member, revoked_at=None).update(revoked_at=now)
+    revoked_token_count = ApiToken.objects.filter(member=member, revoked_at=None).update(revoked_at=now)
     SsoIdentity.objects.filter(tenant=member.tenant_id, user=member.user_id).delete()
     before = {"email": member.user.email, "role": member.role}
-    withdrawn = _withdraw_invitations(member, assignable=frozenset())
-    after = {"revoked_tokens": revoked, "revoked_invitations": withdrawn}
+    revoked_invitation_count = _revoke_unassignable_invitations(member, assignable=frozenset())
+    after = {"revoked_tokens": revoked_token_count, "revoked_invitations": revoked_invitation_count}
     audit.record(acting, "member.removed", member, before, after)
 
 
-def _withdraw_invitations(member: Member, *, assignable: Set[Role]) -> int:
+def _revoke_unassignable_invitations(member: Member, *, assignable: Set[Role]) -> int:
     """Revokes invitations that the member sent and could not send with these roles; returns their number."""
-    sent = Invitation.objects.filter(invited_by=member, accepted_at=None, revoked_at=None).exclude(role__in=assignable)
-    return sent.update(revoked_at=timezone.now(), version=F("version") + 1)
+    unassignable = Invitation.objects.filter(invited_by=member, accepted_at=None, revoked_at=None).exclude(
+        role__in=assignable
+    )
+    return unassignable.update(revoked_at=timezone.now(), version=F("version") + 1)
 
 
 def _lock_tenant(acting: Actor) -> Tenant:

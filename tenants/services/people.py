@@ -127,10 +127,10 @@ def set_preferences(
         raise Invalid.at("/theme", "There is no such theme.")
     if time_zone is not None and time_zone not in available_timezones():
         raise Invalid.at("/time_zone", "There is no such time zone.")
-    changed = {"name": name, "language": language, "time_zone": time_zone, "theme": theme}
-    fields = [field for field, value in changed.items() if value is not None]
+    values_by_field = {"name": name, "language": language, "time_zone": time_zone, "theme": theme}
+    fields = [field for field, value in values_by_field.items() if value is not None]
     for field in fields:
-        setattr(user, field, changed[field])
+        setattr(user, field, values_by_field[field])
     user.save(update_fields=fields)
     return user
 

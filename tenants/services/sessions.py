@@ -37,25 +37,25 @@ def end_sessions_of(*, acting: Actor, user: User, except_key: str | None) -> int
     rows = Session.objects.filter(user=user)
     if except_key is not None:
         rows = rows.exclude(session_key=except_key)
-    ended, _ = rows.delete()
-    if ended:
-        audit.record(acting, "sessions.ended", user, None, {"email": user.email, "ended": ended})
-    return ended
+    ended_count, _ = rows.delete()
+    if ended_count:
+        audit.record(acting, "sessions.ended", user, None, {"email": user.email, "ended": ended_count})
+    return ended_count
 
 
 @transaction.atomic
 def end_excess_sessions(*, user: User, new_key: str | None) -> None:
     """Ends the least recently seen sessions if there would be too many with the new one."""
     others = Session.objects.filter(user=user).exclude(session_key=new_key or "")
-    kept = others.order_by("-last_seen_at", "-created_at")[: SESSIONS_PER_USER_MAX - 1]
-    others.exclude(pk__in=list(kept.values_list("pk", flat=True))).delete()
+    newest = others.order_by("-last_seen_at", "-created_at")[: SESSIONS_PER_USER_MAX - 1]
+    others.exclude(pk__in=list(newest.values_list("pk", flat=True))).delete()
 
 
 def delete_expired_sessions(now: datetime) -> int:
     """Deletes expired sessions and returns their number."""
-    idle = now - timedelta(seconds=settings.SESSION_IDLE_S)
-    deleted, _ = Session.objects.filter(Q(expire_date__lte=now) | Q(last_seen_at__lte=idle)).delete()
-    return deleted
+    idle_since = now - timedelta(seconds=settings.SESSION_IDLE_S)
+    deleted_count, _ = Session.objects.filter(Q(expire_date__lte=now) | Q(last_seen_at__lte=idle_since)).delete()
+    return deleted_count
 
 
 def _audit_details(row: Session) -> dict[str, str | None]:

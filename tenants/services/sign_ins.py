@@ -46,7 +46,7 @@ def record_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) 
 
 @transaction.atomic
 def acknowledge_sign_in_notices(*, user: User, place_ids: Collection[str], except_place: str | None) -> None:
-    """Acknowledges the sign-ins that were `place_ids`, by id; later ones stay unread.
+    """Acknowledges the sign-ins from the places with these ids; later sign-ins stay unread.
 
     `except_place` is the sign-in of the current session, which it cannot acknowledge: an attacker could hide it.
     """
@@ -57,5 +57,5 @@ def acknowledge_sign_in_notices(*, user: User, place_ids: Collection[str], excep
 
 
 def _delete_oldest_places(user: User) -> None:
-    kept = SignInPlace.objects.filter(user=user).order_by("-last_at", "-pk")[:SIGN_IN_PLACES_PER_USER_MAX]
-    SignInPlace.objects.filter(user=user).exclude(pk__in=list(kept.values_list("pk", flat=True))).delete()
+    newest = SignInPlace.objects.filter(user=user).order_by("-last_at", "-pk")[:SIGN_IN_PLACES_PER_USER_MAX]
+    SignInPlace.objects.filter(user=user).exclude(pk__in=list(newest.values_list("pk", flat=True))).delete()

@@ -84,16 +84,16 @@ def set_sso(
     before = {} if sso is None else _audit_values(sso, tenant)
     is_new_secret = sso is None or (client_secret is not None and secret != provider.secret_of(sso))
     sso = sso or SsoConfiguration(tenant=tenant)
-    changed = [name for name, value in values.items() if getattr(sso, name) != value]
-    for name in changed:
+    changed_names = [name for name, value in values.items() if getattr(sso, name) != value]
+    for name in changed_names:
         setattr(sso, name, values[name])
     if is_new_secret:
         sso.client_secret_sealed = cipher().encrypt(secret.encode()).decode()
-        changed.append("client_secret_sealed")
+        changed_names.append("client_secret_sealed")
     if sso._state.adding:
         sso.save()
-    elif changed:
-        sso.save_changes(changed)
+    elif changed_names:
+        sso.save_changes(changed_names)
     sync_proofs(tenant, sso.domains)
     if required and not has_proved_domain(tenant):
         raise Invalid.at("/required", "Prove an e-mail domain first: until then no member could sign in.")
@@ -265,8 +265,8 @@ def _join(sso: SsoConfiguration, claims: Claims, user: User | None, role: Role |
 
 
 def _require_within_limits(tenant_id: str, user: User | None) -> None:
-    present = Member.objects.filter(tenant=tenant_id, removed_at=None).count()
-    if present >= MEMBERS_PER_TENANT_MAX:
+    member_count = Member.objects.filter(tenant=tenant_id, removed_at=None).count()
+    if member_count >= MEMBERS_PER_TENANT_MAX:
         detail = Message(gettext_noop("A tenant may have %(n)s members."), n=MEMBERS_PER_TENANT_MAX)
         raise SsoFailed("too_many_members", detail)
     day_ago = timezone.now() - timedelta(days=1)
@@ -320,7 +320,7 @@ def _claim(claim: str) -> str:
 
 def _roles(roles: Sequence[Mapping[str, str]], claim: str) -> dict[str, str]:
     """Returns the roles by value of the claim. Raises `Invalid`."""
-    result: dict[str, str] = {}
+    roles_by_value: dict[str, str] = {}
     for number, entry in enumerate(roles):
         value, role = entry["value"], entry["role"]
         if not 0 < len(value) <= SSO_CLAIM_CHARS_MAX or not value.isprintable():
@@ -330,13 +330,13 @@ def _roles(roles: Sequence[Mapping[str, str]], claim: str) -> dict[str, str]:
             raise Invalid.at(f"/roles/{number}/value", detail)
         if role not in RANKED_ROLES:
             raise Invalid.at(f"/roles/{number}/role", "No provider makes owners. Choose another role.")
-        if result.setdefault(value, role) != role:
+        if roles_by_value.setdefault(value, role) != role:
             raise Invalid.at(f"/roles/{number}/value", "This value has another role already.")
-    if len(result) > SSO_ROLE_VALUES_MAX:
+    if len(roles_by_value) > SSO_ROLE_VALUES_MAX:
         raise Invalid.at("/roles", Message(gettext_noop("Map at most %(n)s values."), n=SSO_ROLE_VALUES_MAX))
-    if bool(claim.strip()) != bool(result):
+    if bool(claim.strip()) != bool(roles_by_value):
         raise Invalid.at("/roles", "Name a claim and at least one value with its role, or neither.")
-    return result
+    return roles_by_value
 
 
 def _audit_values(sso: SsoConfiguration, tenant: Tenant) -> dict[str, Any]:

@@ -36,11 +36,11 @@ def proofs_of(tenant: Tenant) -> list[DomainProof]:
 def sync_proofs(tenant: Tenant, domain_names: Sequence[str]) -> None:
     """Creates challenges for wanted domains that have none, and deletes the proofs of all other domains."""
     DomainProof.objects.filter(tenant=tenant).exclude(domain__in=domain_names).delete()
-    known = set(DomainProof.objects.filter(tenant=tenant).values_list("domain", flat=True))
+    stored_names = set(DomainProof.objects.filter(tenant=tenant).values_list("domain", flat=True))
     DomainProof.objects.bulk_create(
         DomainProof(tenant=tenant, domain=domain, challenge=domains.new_challenge())
         for domain in domain_names
-        if domain not in known
+        if domain not in stored_names
     )
 
 
@@ -79,8 +79,8 @@ def prove_domain(*, acting: Actor, domain: str) -> DomainProof:
     now = timezone.now()
     with transaction.atomic():
         Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
-        changed = DomainProof.objects.filter(pk=proof.pk, challenge=proof.challenge)
-        if not changed.update(proved_at=proof.proved_at or now, checked_at=now, missing_since=None):
+        unchanged_proof = DomainProof.objects.filter(pk=proof.pk, challenge=proof.challenge)
+        if not unchanged_proof.update(proved_at=proof.proved_at or now, checked_at=now, missing_since=None):
             raise Conflict("Single sign-on was changed meanwhile. Try again.")
         audit.record(acting, "sso.domain_proved", tenant, None, {"domain": name}, tenant=tenant)
     proof.refresh_from_db()
@@ -92,12 +92,12 @@ def recheck_domains(now: datetime) -> int:
 
     A domain lapses when its record was missing for `DOMAIN_PROOF_KEPT_DAYS`, but not because the DNS does not answer.
     """
-    due = DomainProof.objects.filter(
+    proofs_to_check = DomainProof.objects.filter(
         proved_at__isnull=False, checked_at__lt=now - timedelta(hours=DOMAIN_CHECK_AGAIN_AFTER_H)
     ).order_by("checked_at")
     deadline_s = time.monotonic() + DOMAIN_ROUND_S
     lapsed_count = 0
-    for proof in due.select_related("tenant")[:DOMAIN_CHECKS_PER_ROUND_MAX]:
+    for proof in proofs_to_check.select_related("tenant")[:DOMAIN_CHECKS_PER_ROUND_MAX]:
         if time.monotonic() >= deadline_s:
             break
         lapsed_count += _recheck(proof, now)

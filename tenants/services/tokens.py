@@ -36,14 +36,15 @@ def create_token(
     for scopes the actor does not have, and `Conflict(made_already)`.
     """
     name = validated_name(name)
-    unknown = [
+    unknown_scope_errors = [
         FieldError(pointer=f"/scopes/{index}", detail="There is no such scope.", code="invalid_choice")
         for index, scope in enumerate(scopes)
         if scope not in access.TOKEN_SCOPES
     ]
-    if unknown or not scopes:
+    if unknown_scope_errors or not scopes:
         raise Invalid(
-            "Name at least one known scope.", errors=unknown or [FieldError(pointer="/scopes", detail="Empty.")]
+            "Name at least one known scope.",
+            errors=unknown_scope_errors or [FieldError(pointer="/scopes", detail="Empty.")],
         )
     missing_scopes = sorted(set(scopes) - access.scopes_of(acting))
     if missing_scopes:
@@ -140,8 +141,8 @@ def _revoke_with_descendants(acting: Actor, token: ApiToken) -> None:
     """Revokes a token and its descendants; creating a token locks its parent (`access.acting_token`)."""
     generation = [token]
     while generation:
-        for revoked in generation:
-            _revoke_one(acting, revoked)
+        for descendant in generation:
+            _revoke_one(acting, descendant)
         children = ApiToken.objects.filter(parent__in=generation, revoked_at=None).select_related("tenant")
         generation = list(children.select_for_update(of=("self",), no_key=True).order_by("pk"))
 
@@ -151,9 +152,9 @@ def _revoke_one(acting: Actor, token: ApiToken) -> None:
     token.revoked_at = now
     token.save(update_fields=["revoked_at"])
     invitations = Invitation.objects.filter(token=token, accepted_at=None, revoked_at=None)
-    withdrawn = invitations.update(revoked_at=now, version=F("version") + 1)
+    revoked_invitation_count = invitations.update(revoked_at=now, version=F("version") + 1)
     before = {"name": token.name, "scopes": token.scopes}
-    after = {"revoked_invitations": withdrawn} if withdrawn else None
+    after = {"revoked_invitations": revoked_invitation_count} if revoked_invitation_count else None
     audit.record(acting, "token.revoked", token, before, after, tenant=token.tenant)
 
 
@@ -161,5 +162,5 @@ def record_token_use(token: ApiToken, now: datetime) -> None:
     """Records when a token was last used, with a resolution of a minute."""
     is_stale = token.last_used_at is None or token.last_used_at <= now - USE_RECORD_INTERVAL
     if is_stale:
-        earlier = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_RECORD_INTERVAL)
-        ApiToken.objects.filter(earlier, pk=token.pk).update(last_used_at=now)
+        is_older = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_RECORD_INTERVAL)
+        ApiToken.objects.filter(is_older, pk=token.pk).update(last_used_at=now)

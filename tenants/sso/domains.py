@@ -1,7 +1,7 @@
 """DNS records by which a tenant proves that it controls an e-mail domain: a TXT record below the domain.
 
 The name begins with an underscore, so that a service that hands out host names below its own domain does not hand out
-this one.
+X
 """
 
 from __future__ import annotations

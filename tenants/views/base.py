@@ -49,21 +49,21 @@ TENANT_FIELD = "in_tenant"  # field of forms whose URL contains nothing of the t
 
 def frame_context(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
     """Returns the context of the frame around a page."""
-    result: dict[str, Any] = {"actor": acting}
+    context: dict[str, Any] = {"actor": acting}
     if acting is None or acting.user is None:
-        return result
+        return context
     name = acting.user.name or acting.user.email.partition("@")[0]
     words = [word for word in name.replace(".", " ").replace("_", " ").split() if word]
-    result["initials"] = "".join(word[0] for word in words[:2]).upper() or "?"
-    result["role_label"] = acting.role.label if acting.role else ""
-    result["can"] = access.scopes_of(acting)
-    result["memberships"] = selectors.memberships(acting.user)
+    context["initials"] = "".join(word[0] for word in words[:2]).upper() or "?"
+    context["role_label"] = acting.role.label if acting.role else ""
+    context["can"] = access.scopes_of(acting)
+    context["memberships"] = selectors.memberships(acting.user)
     if acting.is_confined:
-        result["memberships"] = [acting.member] if acting.member else []
-        return result
+        context["memberships"] = [acting.member] if acting.member else []
+        return context
     if acting.user.has_sign_in_notices:
-        result["sign_in_notices"] = selectors.sign_in_notices(acting.user, request.session.get(SIGN_IN_PLACE))
-    return result
+        context["sign_in_notices"] = selectors.sign_in_notices(acting.user, request.session.get(SIGN_IN_PLACE))
+    return context
 
 
 def render_page(
@@ -179,9 +179,9 @@ def _return_url(request: HttpRequest) -> str:
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
     referrer = request.POST.get(BACK_FIELD) or request.headers.get("Referer", "")
-    is_ours = url_has_allowed_host_and_scheme(referrer, {request.get_host()}, require_https=request.is_secure())
-    result = urlsplit(referrer)
-    return urlunsplit(("", "", result.path, result.query, "")) if is_ours and result.path else "/"
+    is_own_host = url_has_allowed_host_and_scheme(referrer, {request.get_host()}, require_https=request.is_secure())
+    parts = urlsplit(referrer)
+    return urlunsplit(("", "", parts.path, parts.query, "")) if is_own_host and parts.path else "/"
 
 
 def _zone_of(request: HttpRequest) -> ZoneInfo:

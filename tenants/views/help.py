@@ -24,8 +24,8 @@ def sections() -> list[tuple[str, list[Document]]]:
         "reference": _("Reference"),
         "": _("More"),
     }
-    every = library.documents().values()
-    return [(title, [document for document in every if document.section == key]) for key, title in titles.items()]
+    documents = library.documents().values()
+    return [(title, [document for document in documents if document.section == key]) for key, title in titles.items()]
 
 
 @console_page(needs_tenant=False)

@@ -1,4 +1,4 @@
-"""Page `/operator/password_change/`: Django's page with rate limit and audit."""
+"""Page on which operators change their password (`/operator/password_change/`): Django's, rate-limited and audited."""
 
 from __future__ import annotations
 

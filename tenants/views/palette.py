@@ -113,12 +113,12 @@ def account_places(search: Search) -> list[Entry]:
 
 def permitted(actor: Actor, places: Iterable[tuple[str, str, str, str | None]], *args: str) -> list[Entry]:
     """Returns the entries of `(label, hint, page, scope)` that exist and that the actor may open."""
-    result = (
+    entries = (
         entry_of(label, hint, page, *args)
         for label, hint, page, scope in places
         if scope is None or access.permits(actor, scope)
     )
-    return [entry for entry in result if entry is not None]
+    return [entry for entry in entries if entry is not None]
 
 
 @console_page()
@@ -133,13 +133,13 @@ def palette(request: HttpRequest) -> HttpResponse:
         instance_id=query.get("instance", ""),
     )
     part: Part = "names" if query.get("part") == "names" else "places"
-    result: list[Entry] = []
+    entries: list[Entry] = []
     is_partial = False
     for source in (*_sources[part], *((account_places,) if part == "places" else ())):
         try:
-            result += source(search)
+            entries += source(search)
         except PartialResult as partial:
-            result += partial.entries
+            entries += partial.entries
             is_partial = True
-    best = sorted(filter(search.matches, result), key=search.rank)[:ENTRIES_MAX]
-    return JsonResponse({"entries": best, "is_partial": is_partial})
+    best_entries = sorted(filter(search.matches, entries), key=search.rank)[:ENTRIES_MAX]
+    return JsonResponse({"entries": best_entries, "is_partial": is_partial})

@@ -18,12 +18,12 @@ class AddPasskeyView(AddWebAuthnView):
     """
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        result: dict[str, Any] = super().get_context_data(**kwargs)
-        options = result["js_data"]["creation_options"]["publicKey"]
-        wanted = {"residentKey": "preferred", "requireResidentKey": False, "userVerification": "preferred"}
-        selection = {**dict(options.get("authenticatorSelection") or {}), **wanted}
-        result["js_data"]["creation_options"] = {"publicKey": {**dict(options), "authenticatorSelection": selection}}
-        return result
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        options = context["js_data"]["creation_options"]["publicKey"]
+        selection_changes = {"residentKey": "preferred", "requireResidentKey": False, "userVerification": "preferred"}
+        selection = {**dict(options.get("authenticatorSelection") or {}), **selection_changes}
+        context["js_data"]["creation_options"] = {"publicKey": {**dict(options), "authenticatorSelection": selection}}
+        return context
 
 
 class LoginPasskeyView(LoginWebAuthnView):

@@ -30,9 +30,9 @@ def set_preferences(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         services.set_preferences(user=request.user, language=language, theme=theme)
     next_url = request.POST.get("next", "/")
-    is_ours = url_has_allowed_host_and_scheme(next_url, allowed_hosts={request.get_host()})
+    is_own_host = url_has_allowed_host_and_scheme(next_url, allowed_hosts={request.get_host()})
     is_script = "HX-Request" in request.headers
-    response = HttpResponse(status=204) if is_script else redirect(next_url if is_ours else "/")
+    response = HttpResponse(status=204) if is_script else redirect(next_url if is_own_host else "/")
     if language:
         response.set_cookie(settings.LANGUAGE_COOKIE_NAME, language, max_age=COOKIE_SECONDS, samesite="Lax")
     if theme:

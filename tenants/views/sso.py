@@ -91,18 +91,18 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
     if sso is None:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
     next_path = request.GET.get("next", "/")
-    is_ours = url_has_allowed_host_and_scheme(next_path, {request.get_host()}, require_https=request.is_secure())
-    started = pending.new_sign_in(sso.pk, sso.version, next_path if is_ours else "/")
+    is_own_host = url_has_allowed_host_and_scheme(next_path, {request.get_host()}, require_https=request.is_secure())
+    sign_in = pending.new_sign_in(sso.pk, sso.version, next_path if is_own_host else "/")
     try:
         url = protocol.authorization_url(
             provider.configuration_of(sso.tenant_id, sso.issuer), client_id=sso.client_id,
-            redirect_uri=redirect_uri(request, sso), state=started.state, nonce=started.nonce,
-            verifier=started.verifier, prompt_login="again" in request.GET,
+            redirect_uri=redirect_uri(request, sso), state=sign_in.state, nonce=sign_in.nonce,
+            verifier=sign_in.verifier, prompt_login="again" in request.GET,
         )  # fmt: skip
     except SsoFailed as error:
         return _error_page(request, sso, error)
     response = HttpResponse(status=302, headers={"Location": url})
-    pending.set_cookie(response, started)
+    pending.set_cookie(response, sign_in)
     return _uncached(response)
 
 
@@ -115,9 +115,9 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
         return _uncached(render_page(request, "console/sso_find.html", {"slug": slug, "is_asked": True}, status=404))
     claims = None
     try:
-        started, code = _read_pending(request, sso)
+        sign_in, code = _read_pending(request, sso)
         claims = provider.claims_of(
-            sso, code=code, redirect_uri=redirect_uri(request, sso), verifier=started.verifier, nonce=started.nonce
+            sso, code=code, redirect_uri=redirect_uri(request, sso), verifier=sign_in.verifier, nonce=sign_in.nonce
         )
         member = member_for_identity(sso=sso, claims=claims)
     except SsoFailed as error:
@@ -129,25 +129,27 @@ def complete(request: HttpRequest, slug: str) -> HttpResponse:
     login(request, member.user, backend=BACKEND)
     sessions.begin_sso(request, member.tenant_id, claims.id_token)
     request.session["tenant_id"] = member.tenant_id
-    response = redirect(started.onward)
+    response = redirect(sign_in.onward)
     pending.delete_cookie(response)
     return _uncached(response)
 
 
 def _read_pending(request: HttpRequest, sso: SsoConfiguration) -> tuple[pending.PendingSignIn, str]:
     """Returns the sign-in to which the provider's response belongs, and its code. Raises `SsoFailed`."""
-    started = pending.read_cookie(request, sso.pk, sso.version, request.GET.get("state", ""))
-    if started is None:
+    sign_in = pending.read_cookie(request, sso.pk, sso.version, request.GET.get("state", ""))
+    if sign_in is None:
         detail = Message(gettext_noop("This sign-in was not begun in this browser, or it took too long. Begin again."))
         raise SsoFailed("unknown_state", detail)
     error = request.GET.get("error", "")
     if error:
-        shown = error if ERROR_CODE.fullmatch(error) else "error"
-        raise SsoFailed("refused", Message(gettext_noop("The provider refused the sign-in: %(error)s."), error=shown))
+        shown_code = error if ERROR_CODE.fullmatch(error) else "error"
+        raise SsoFailed(
+            "refused", Message(gettext_noop("The provider refused the sign-in: %(error)s."), error=shown_code)
+        )
     issuer, code = request.GET.get("iss", sso.issuer), request.GET.get("code", "")
     if issuer != sso.issuer or not 0 < len(code) <= CODE_CHARS_MAX:
         raise SsoFailed("no_code", Message(gettext_noop("The provider's answer cannot be understood.")))
-    return started, code
+    return sign_in, code
 
 
 def log_out(request: HttpRequest) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""All attacks on a cluster, with a neighbour watched: `python -m tests.adversarial [--only WORD] [--seconds N]`.
+"""All attacks on a cluster, with a measured neighbour: `python -m tests.adversarial [--only WORD] [--seconds N]`.
 
 Three brokers with three replicas, or as many as `--brokers` says; a process of the neighbour's produces 100 records a
 second with acks=all. Prints a line for each attack: the neighbour's latencies beside those it has alone, its errors,
@@ -31,11 +31,11 @@ from tests.adversarial.attacks import (
     KINDS_OF_FIVE,
     SMALLEST_BESIDE_LARGEST,
     TOGETHER,
-    security_of,
+    attacked_security,
 )
 from tests.adversarial.hostile import TOPIC
-from tests.adversarial.neighbour import watched
-from tests.adversarial.test_coordinators import GROUP, TRANSACTION, coordinated
+from tests.adversarial.neighbour import measured_neighbour
+from tests.adversarial.test_coordinators import GROUP, TRANSACTION, wait_for_coordinator
 from tests.adversarial.test_long_produces import WIDE
 from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import EngineCluster, TestInstance
@@ -46,13 +46,13 @@ MB: Final = 1_000_000
 BROKERS: Final = 3
 BANDWIDTH_BPS: Final = 20 * MB
 SMALLEST_BPS, LARGEST_BPS = MB, 1_000 * MB
-# A neighbour goes on as fast as alone: records that it produces in a second.
+# Records of the neighbour per second, compared with those that it produces alone.
 KEPT_PERCENT_MIN: Final = 95.0
 PARTITIONS: Final = 200
 NEIGHBOUR_P99_MS_MAX: Final = 20.0
 NEIGHBOUR_P99_TIMES_MAX: Final = 1.5
 LONG_TURN_MS: Final = 10.0
-# What requests under way of one instance may take (32 MiB), or of all instances of a tenant (128 MiB), and 32 MiB.
+# Memory for current requests of one instance (32 MiB), or of all instances of a tenant (128 MiB), and 32 MiB more.
 RSS_GROWTH_MIB_MAX: Final = 64.0
 RSS_GROWTH_BY_TENANT_MIB_MAX: Final = 160.0
 LOG_BYTES_PER_MINUTE_MAX: Final = 1_000_000
@@ -60,11 +60,11 @@ LOG_BYTES_PER_MINUTE_MAX: Final = 1_000_000
 
 @dataclass
 class Watch:
-    """Memory use of brokers; `peak_mib` is the maximum of any of them while it is watched."""
+    """Memory use of brokers; `peak_mib` is the largest growth of any of them."""
 
     cluster: EngineCluster
     peak_mib: float = 0.0
-    stopped: threading.Event = field(default_factory=threading.Event)
+    stop_event: threading.Event = field(default_factory=threading.Event)
 
     def statuses(self) -> list[dict[str, Any]]:
         return [broker.admin("/v1/status") for broker in self.cluster.brokers]
@@ -82,13 +82,13 @@ class Watch:
     def log_bytes(self) -> int:
         return max(broker.log_file.stat().st_size for broker in self.cluster.brokers)
 
-    def follow(self, before: list[float]) -> None:
-        while not self.stopped.wait(0.2):
-            grown = [now - then for now, then in zip(self.rss_mib(), before, strict=True)]
-            self.peak_mib = max(self.peak_mib, *grown)
+    def record_growth(self, before: list[float]) -> None:
+        while not self.stop_event.wait(0.2):
+            growths_mib = [now - then for now, then in zip(self.rss_mib(), before, strict=True)]
+            self.peak_mib = max(self.peak_mib, *growths_mib)
 
 
-def with_topics(
+def create_instance_with_topics(
     cluster: EngineCluster, instance_id: str, topics: dict[str, int], bandwidth_bps: int = BANDWIDTH_BPS
 ) -> TestInstance:
     instance = cluster.create_instance(instance_id, produce_bps=bandwidth_bps, consume_bps=bandwidth_bps)
@@ -102,12 +102,12 @@ def with_topics(
             future.result(60)
     for port in instance.document.ports.values():
         for key_type in (GROUP, TRANSACTION):
-            asyncio.run(coordinated(port, key_type))
+            asyncio.run(wait_for_coordinator(port, key_type))
     return instance
 
 
-def turns(statuses: list[dict[str, Any]]) -> dict[str, int]:
-    """Turns over 10 ms so far, by API, of all brokers."""
+def long_turns_by_api(statuses: list[dict[str, Any]]) -> dict[str, int]:
+    """Returns the number of turns over 10 ms so far, by API, of all brokers."""
     counts: dict[str, int] = {}
     for status in statuses:
         for api, count in status["loop_turns"]["by_api"].items():
@@ -116,34 +116,34 @@ def turns(statuses: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def instances_of_one_tenant(cluster: EngineCluster) -> list[TestInstance]:
-    """Returns the instances of the tenant that attacks with several, coordinators made."""
+    """Returns several instances of one tenant, with coordinators."""
     instances = []
     for number in range(TOGETHER):
         instance = cluster.create_instance(
             f"ins-dddddd{number:02}", produce_bps=BANDWIDTH_BPS, consume_bps=BANDWIDTH_BPS, tenant_id="ten-hostile"
         )
         for port in instance.document.ports.values():
-            asyncio.run(coordinated(port, GROUP))
+            asyncio.run(wait_for_coordinator(port, GROUP))
         instances.append(instance)
     return instances
 
 
-def one(
+def run_attack(
     name: str, seconds: float, cluster: EngineCluster, hostile: Sequence[TestInstance], neighbour: TestInstance
 ) -> list[str]:
-    """Prints the line of one attack by these instances. Returns what does not hold."""
-    with watched(neighbour.bootstrap, TOPIC) as figures_alone:
+    """Runs one attack by these instances, and prints its line. Returns the bounds that it violates."""
+    with measured_neighbour(neighbour.bootstrap, TOPIC) as figures_alone:
         threading.Event().wait(seconds / 2)
-    before_ms = figures_alone["p99_ms"]
+    alone_p99_ms = figures_alone["p99_ms"]
     watch = Watch(cluster)
-    rss, log_before, turns_before = watch.rss_mib(), watch.log_bytes(), turns(watch.statuses())
-    following = threading.Thread(target=watch.follow, args=(rss,))
-    following.start()
+    rss, log_before, turns_before = watch.rss_mib(), watch.log_bytes(), long_turns_by_api(watch.statuses())
+    growth_thread = threading.Thread(target=watch.record_growth, args=(rss,))
+    growth_thread.start()
     ran_before_s, waited_before_s = watch.scheduled_s()
     began_s = time.monotonic()
-    ports = [str(port) for each in hostile for port in each.document.effective_routes[0].ports.values()]
-    with watched(neighbour.bootstrap, TOPIC) as figures:
-        done = subprocess.run(
+    ports = [str(port) for instance in hostile for port in instance.document.effective_routes[0].ports.values()]
+    with measured_neighbour(neighbour.bootstrap, TOPIC) as figures:
+        attack_process = subprocess.run(
             [sys.executable, "-m", "tests.adversarial.attacks", name, str(seconds), *ports],
             stdout=subprocess.PIPE,
             text=True,
@@ -152,10 +152,10 @@ def one(
     ran_s, waited_s = watch.scheduled_s()
     loops_s = took_s * len(cluster.brokers)
     ran_percent, waited_percent = 100 * (ran_s - ran_before_s) / loops_s, 100 * (waited_s - waited_before_s) / loops_s
-    watch.stopped.set()
-    following.join()
+    watch.stop_event.set()
+    growth_thread.join()
     statuses = watch.statuses()
-    long_turns = {api: count - turns_before.get(api, 0) for api, count in turns(statuses).items()}
+    long_turns = {api: count - turns_before.get(api, 0) for api, count in long_turns_by_api(statuses).items()}
     long_turns = {api: count for api, count in long_turns.items() if count}
     longest = max(
         (status["loop_turns"]["longest_ms"] or 0.0, str(status["loop_turns"]["longest_of"])) for status in statuses
@@ -163,9 +163,9 @@ def one(
     log_bytes = (watch.log_bytes() - log_before) * 60 / took_s
     p99_ms = figures["p99_ms"]
     kept_percent = 100 * figures["records_per_s"] / figures_alone["records_per_s"]
-    bound_ms = max(NEIGHBOUR_P99_MS_MAX, NEIGHBOUR_P99_TIMES_MAX * before_ms)
-    wrong = [
-        f"ended with {done.returncode}" if done.returncode else "",
+    bound_ms = max(NEIGHBOUR_P99_MS_MAX, NEIGHBOUR_P99_TIMES_MAX * alone_p99_ms)
+    violations = [
+        f"ended with {attack_process.returncode}" if attack_process.returncode else "",
         f"{len(figures['errors'])} errors" if figures["errors"] else "",
         f"p99 over {bound_ms:.0f} ms" if p99_ms > bound_ms else "",
         f"{kept_percent:.0f} % of its records" if kept_percent < KEPT_PERCENT_MIN else "",
@@ -174,13 +174,13 @@ def one(
         "log" if log_bytes > LOG_BYTES_PER_MINUTE_MAX else "",
     ]
     print(
-        f"{name:34} p99 {before_ms:6.1f} → {p99_ms:7.1f} ms, max {figures['max_ms']:7.1f}, "
+        f"{name:34} p99 {alone_p99_ms:6.1f} → {p99_ms:7.1f} ms, max {figures['max_ms']:7.1f}, "
         f"brokers ran {ran_percent:3.0f} %, waited {waited_percent:3.0f} %, RSS {watch.peak_mib:+6.1f} MiB, "
         f"log {log_bytes / 1000:5.0f} kB/min, turns {long_turns}, longest so far {longest[0]:.1f} {longest[1]}, "
-        f"{done.stdout.strip()[:120]} {' '.join(filter(None, wrong))}",
+        f"{attack_process.stdout.strip()[:120]} {' '.join(filter(None, violations))}",
         flush=True,
     )
-    return [each for each in wrong if each]
+    return list(filter(None, violations))
 
 
 def main() -> int:
@@ -190,7 +190,7 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=BROKERS, help="brokers, and replicas of each partition")
     options = parser.parse_args()
     names = [name for name in ATTACKS if options.only in name]
-    broken: dict[str, list[str]] = {}
+    violations_by_attack: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         with (
@@ -199,23 +199,29 @@ def main() -> int:
                 server.address, home, size=options.brokers, certificate=make_certificate(home / "tls")
             ) as cluster,
         ):
-            hostile = {PLAINTEXT: with_topics(cluster, "ins-aaaaaaaa", {TOPIC: PARTITIONS, WIDE: PARTITIONS})}
-            for number, security in enumerate(sorted({security_of(name) for name in names} - {PLAINTEXT})):
+            topics = {TOPIC: PARTITIONS, WIDE: PARTITIONS}
+            hostile = {PLAINTEXT: create_instance_with_topics(cluster, "ins-aaaaaaaa", topics)}
+            for number, security in enumerate(sorted({attacked_security(name) for name in names} - {PLAINTEXT})):
                 hostile[security] = cluster.create_instance(f"ins-cccccc{number:02}", security=security)
-            neighbour = with_topics(cluster, "ins-bbbbbbbb", {TOPIC: 3})
-            many = instances_of_one_tenant(cluster) if not BY_MANY.keys().isdisjoint(names) else []
+            neighbour = create_instance_with_topics(cluster, "ins-bbbbbbbb", {TOPIC: 3})
+            tenant_instances = instances_of_one_tenant(cluster) if not BY_MANY.keys().isdisjoint(names) else []
             for name in names:
-                attackers, attacked = many if name in BY_MANY else [hostile[security_of(name)]], neighbour
+                attackers = tenant_instances if name in BY_MANY else [hostile[attacked_security(name)]]
+                attacked = neighbour
                 if name == FIVE_TENANTS:
-                    attackers = [with_topics(cluster, f"ins-ddddddd{n}", {TOPIC: 3}) for n in range(len(KINDS_OF_FIVE))]
+                    attackers = [
+                        create_instance_with_topics(cluster, f"ins-ddddddd{number}", {TOPIC: 3})
+                        for number in range(len(KINDS_OF_FIVE))
+                    ]
                 elif name == SMALLEST_BESIDE_LARGEST:
-                    attackers = [with_topics(cluster, "ins-eeeeeeee", {TOPIC: 3}, SMALLEST_BPS)]
-                    attacked = with_topics(cluster, "ins-ffffffff", {TOPIC: 3}, LARGEST_BPS)
-                wrong = one(name, options.seconds, cluster, attackers, attacked)
-                if wrong:
-                    broken[name] = wrong
-    print(f"{len(names) - len(broken)} of {len(names)} attacks within bounds", *map(str, broken.items()), sep="\n")
-    return 1 if broken else 0
+                    attackers = [create_instance_with_topics(cluster, "ins-eeeeeeee", {TOPIC: 3}, SMALLEST_BPS)]
+                    attacked = create_instance_with_topics(cluster, "ins-ffffffff", {TOPIC: 3}, LARGEST_BPS)
+                violations = run_attack(name, options.seconds, cluster, attackers, attacked)
+                if violations:
+                    violations_by_attack[name] = violations
+    held_count = len(names) - len(violations_by_attack)
+    print(f"{held_count} of {len(names)} attacks within bounds", *map(str, violations_by_attack.items()), sep="\n")
+    return 1 if violations_by_attack else 0
 
 
 if __name__ == "__main__":

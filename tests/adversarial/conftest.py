@@ -19,7 +19,7 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def with_topic(cluster: EngineCluster, instance_id: str) -> TestInstance:
-    """An open instance with a topic, whose clients may also administer it."""
+    """Creates an open instance with a topic; its clients may also administer it."""
     instance = let_everybody_administer(cluster, cluster.create_instance(instance_id))
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
     for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():

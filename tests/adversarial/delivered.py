@@ -1,7 +1,7 @@
-"""Measures whether clients get what was bought or allowed: `python -m tests.adversarial.delivered [--only WORD]`.
+"""Measures whether clients get the bought or allowed bandwidth: `python -m tests.adversarial.delivered [--only WORD]`.
 
 Three brokers, stock clients. Each case sends or reads a fixed amount, one request after the other or in another pattern
-that a shared limit handles badly, and prints how long that took beside how long it is due to take.
+that a shared limit handles badly, and prints how long that took and how long it should take.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SLACK_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of one case; `due_s` is bytes over the limit, without what idle time is worth."""
+    """Figures of one case; `due_s` is bytes over the limit, without credit for idle time."""
 
     name: str
     took_s: float
@@ -59,31 +59,33 @@ class Result:
 class World:
     def __init__(self, cluster: EngineCluster) -> None:
         self.cluster = cluster
-        self._made = 0
+        self._instance_count = 0
 
-    def instance(self, bought_bps: int, config: dict[str, str] | None = None) -> TestInstance:
-        self._made += 1
-        instance = self.cluster.create_instance(f"ins-{self._made:08d}", produce_bps=bought_bps, consume_bps=bought_bps)
+    def create_instance(self, bought_bps: int, config: dict[str, str] | None = None) -> TestInstance:
+        self._instance_count += 1
+        instance = self.cluster.create_instance(
+            f"ins-{self._instance_count:08d}", produce_bps=bought_bps, consume_bps=bought_bps
+        )
         admin = AdminClient({"bootstrap.servers": instance.bootstrap, "log_level": 0})
         topic = NewTopic(TOPIC, len(ASSIGNMENT), replica_assignment=ASSIGNMENT, config=config or {})
         admin.create_topics([topic])[TOPIC].result(TIMEOUT_S)
         eventually(
-            lambda: [self._leaders(broker, instance) for broker in self.cluster.brokers] == [1, 1, 1],
+            lambda: [self._leader_count(broker, instance) for broker in self.cluster.brokers] == [1, 1, 1],
             "each broker leads a partition",
         )
         return instance
 
-    def quota(self, instance: TestInstance, limits: dict[str, int], **entity: str) -> None:
+    def set_quota(self, instance: TestInstance, limits: dict[str, int], **entity: str) -> None:
         values = {name: str(value) for name, value in limits.items()}
         self.cluster.set_quota(instance.id, values, **{"user": "ANONYMOUS", **entity})
 
     @staticmethod
-    def _leaders(broker: Any, instance: TestInstance) -> int:
+    def _leader_count(broker: Any, instance: TestInstance) -> int:
         answer = broker.admin(f"/v1/instances/{instance.id}/bandwidth")
         return int(answer["produce"]["leaders"])
 
 
-def producer(instance: TestInstance, client_id: str = "app", **more: Any) -> Producer:
+def create_producer(instance: TestInstance, client_id: str = "app", **more: Any) -> Producer:
     return Producer(
         {
             "bootstrap.servers": instance.bootstrap, "client.id": client_id, "linger.ms": 0, "acks": "all",
@@ -92,23 +94,23 @@ def producer(instance: TestInstance, client_id: str = "app", **more: Any) -> Pro
     )  # fmt: skip
 
 
-def send(made: Producer, records: int, size_bytes: int, partition: Callable[[int], int], *, serial: bool) -> float:
+def send(producer: Producer, records: int, size_bytes: int, partition: Callable[[int], int], *, serial: bool) -> float:
     """Sends and waits, for each record if `serial`; returns the longest time between two deliveries in seconds."""
     value, errors = bytes(size_bytes), []
-    moments = [time.monotonic()]
+    delivery_times_s = [time.monotonic()]
 
-    def delivered(error: Any, _message: Any) -> None:
-        moments.append(time.monotonic())
+    def on_delivery(error: Any, _message: Any) -> None:
+        delivery_times_s.append(time.monotonic())
         if error is not None:
             errors.append(error)
 
     for number in range(records):
-        made.produce(TOPIC, value, partition=partition(number), on_delivery=delivered)
+        producer.produce(TOPIC, value, partition=partition(number), on_delivery=on_delivery)
         if serial:
-            made.flush()
-    made.flush()
+            producer.flush()
+    producer.flush()
     assert not errors, errors[:3]
-    return max(later - sooner for sooner, later in pairwise(moments))
+    return max(later - earlier for earlier, later in pairwise(delivery_times_s))
 
 
 def one_partition(_number: int) -> int:
@@ -119,88 +121,90 @@ def in_turn(number: int) -> int:
     return number % len(ASSIGNMENT)
 
 
-def timed(name: str, due_s: float, work: Callable[[], float]) -> Result:
+def measure(name: str, due_s: float, work: Callable[[], float]) -> Result:
     began_s = time.monotonic()
     longest_s = work()
     return Result(name, time.monotonic() - began_s, due_s, longest_s)
 
 
 def serial_after_hot(world: World, records: int, size_bytes: int) -> Result:
-    """S1, S2: in turn over three brokers, after a spell on one partition."""
-    instance = world.instance(5 * MB)
-    made = producer(instance)
-    send(made, 40, 900 * KB, one_partition, serial=False)
-    return timed(
+    """S1, S2: sends to three brokers in turn, after a while to one partition."""
+    instance = world.create_instance(5 * MB)
+    producer = create_producer(instance)
+    send(producer, 40, 900 * KB, one_partition, serial=False)
+    return measure(
         f"{records} x {size_bytes // KB} KB in turn after one hot partition",
         records * size_bytes / (5 * MB),
-        lambda: send(made, records, size_bytes, in_turn, serial=True),
+        lambda: send(producer, records, size_bytes, in_turn, serial=True),
     )
 
 
 def serial_under_quota(world: World) -> Result:
-    """S3: a client quota, the same way."""
-    instance = world.instance(20 * MB)
-    world.quota(instance, {"producer_byte_rate": 500 * KB}, client_id="app")
-    made = producer(instance)
-    send(made, 20, 100 * KB, one_partition, serial=False)
-    return timed(
-        "client quota 500 kB/s, 24 x 100 KB in turn", 4.8, lambda: send(made, 24, 100 * KB, in_turn, serial=True)
+    """S3: sends to three brokers in turn under a client quota."""
+    instance = world.create_instance(20 * MB)
+    world.set_quota(instance, {"producer_byte_rate": 500 * KB}, client_id="app")
+    producer = create_producer(instance)
+    send(producer, 20, 100 * KB, one_partition, serial=False)
+    return measure(
+        "client quota 500 kB/s, 24 x 100 KB in turn", 4.8, lambda: send(producer, 24, 100 * KB, in_turn, serial=True)
     )
 
 
 def one_key_under_quota(world: World) -> Result:
-    """S4: from a fresh start, one key."""
-    instance = world.instance(20 * MB)
-    world.quota(instance, {"producer_byte_rate": 100 * KB}, client_id="app")
-    made = producer(instance)
-    return timed(
-        "client quota 0.1 MB/s, 60 x 20 KB, one key", 12.0, lambda: send(made, 60, 20 * KB, one_partition, serial=True)
+    """S4: sends with one key under a client quota, from the start."""
+    instance = world.create_instance(20 * MB)
+    world.set_quota(instance, {"producer_byte_rate": 100 * KB}, client_id="app")
+    producer = create_producer(instance)
+    return measure(
+        "client quota 0.1 MB/s, 60 x 20 KB, one key",
+        12.0,
+        lambda: send(producer, 60, 20 * KB, one_partition, serial=True),
     )
 
 
 def spread_under_quota(world: World) -> Result:
-    """S5: one producer over three partitions."""
-    instance = world.instance(20 * MB)
-    world.quota(instance, {"producer_byte_rate": 200 * KB}, user="ANONYMOUS", client_id="app")
-    made = producer(instance, **{"batch.size": 60 * KB})
-    return timed(
-        "client quota 0.2 MB/s, 40 x 50 KB over three", 10.0, lambda: send(made, 40, 50 * KB, in_turn, serial=False)
+    """S5: sends to three partitions at once under a client quota."""
+    instance = world.create_instance(20 * MB)
+    world.set_quota(instance, {"producer_byte_rate": 200 * KB}, user="ANONYMOUS", client_id="app")
+    producer = create_producer(instance, **{"batch.size": 60 * KB})
+    return measure(
+        "client quota 0.2 MB/s, 40 x 50 KB over three", 10.0, lambda: send(producer, 40, 50 * KB, in_turn, serial=False)
     )
 
 
-def moving(world: World, every_s: float) -> Result:
-    """S6: the hot partition is another one every few seconds; 16 MB are queued at most."""
-    instance = world.instance(20 * MB)
-    made = producer(instance, **{"queue.buffering.max.kbytes": 16_000})
+def moving_hot_partition(world: World, every_s: float) -> Result:
+    """S6: sends to another partition every few seconds; at most 16 MB are queued."""
+    instance = world.create_instance(20 * MB)
+    producer = create_producer(instance, **{"queue.buffering.max.kbytes": 16_000})
     value, sent, began_s, length_s = bytes(100 * KB), 0, time.monotonic(), 36.0
-    delivered = [0]
+    delivered_bytes = [0]
 
-    def count(error: Any, message: Any) -> None:
-        delivered[0] += 0 if error else len(message.value())
+    def count_delivery(error: Any, message: Any) -> None:
+        delivered_bytes[0] += 0 if error else len(message.value())
 
     while (now_s := time.monotonic() - began_s) < length_s:
         try:
-            made.produce(TOPIC, value, partition=int(now_s / every_s) % 3, on_delivery=count)
+            producer.produce(TOPIC, value, partition=int(now_s / every_s) % 3, on_delivery=count_delivery)
             sent += 1
         except BufferError:
-            made.poll(0.01)
-        made.poll(0)
-    got = delivered[0] / (20 * MB)
-    made.purge()
-    return Result(f"hot partition moves every {every_s:g} s, 20 MB/s", length_s, got)
+            producer.poll(0.01)
+        producer.poll(0)
+    delivered_s = delivered_bytes[0] / (20 * MB)
+    producer.purge()
+    return Result(f"hot partition moves every {every_s:g} s, 20 MB/s", length_s, delivered_s)
 
 
-def topic_limit(world: World) -> Result:
-    """S7: one batch that is worth 20 s of the topic's limit, and a small one behind it."""
-    instance = world.instance(20 * MB)
-    made = producer(instance, **{"batch.size": 10 * MB})
-    send(made, 1, 600 * KB, one_partition, serial=True)
-    send(made, 1, 1 * KB, one_partition, serial=True)
+def read_under_topic_limit(world: World) -> Result:
+    """S7: reads one batch that takes 20 s at the topic's limit, and a small one behind it."""
+    instance = world.create_instance(20 * MB)
+    producer = create_producer(instance, **{"batch.size": 10 * MB})
+    send(producer, 1, 600 * KB, one_partition, serial=True)
+    send(producer, 1, 1 * KB, one_partition, serial=True)
     admin = AdminClient({"bootstrap.servers": instance.bootstrap, "log_level": 0})
     entry = ConfigEntry("penstock.consume.byte.rate", str(30 * KB), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
-    return timed("topic limit 30 kB/s, a batch of 600 KB, consumed", 20.0, lambda: read(instance, 2))
+    return measure("topic limit 30 kB/s, a batch of 600 KB, consumed", 20.0, lambda: read(instance, 2))
 
 
 def read(instance: TestInstance, records: int, partitions: tuple[int, ...] = (0,), **more: Any) -> float:
@@ -212,29 +216,29 @@ def read(instance: TestInstance, records: int, partitions: tuple[int, ...] = (0,
         }
     )  # fmt: skip
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in partitions])
-    moments = [time.monotonic()]
-    while len(moments) <= records:
+    read_times_s = [time.monotonic()]
+    while len(read_times_s) <= records:
         message = consumer.poll(60)
         assert message is not None and message.error() is None, message and message.error()
-        moments.append(time.monotonic())
+        read_times_s.append(time.monotonic())
     consumer.close()
-    return max(later - sooner for sooner, later in pairwise(moments))
+    return max(later - earlier for earlier, later in pairwise(read_times_s))
 
 
-def reads(world: World) -> Result:
-    """One reader of three brokers."""
-    instance = world.instance(5 * MB)
+def read_three_brokers(world: World) -> Result:
+    """Reads from three brokers with one client."""
+    instance = world.create_instance(5 * MB)
     fast = world.cluster.update_instance(instance, produce_bps=500 * MB)
-    send(producer(fast), 300, 100 * KB, in_turn, serial=False)
-    return timed("30 MB read from three brokers, 5 MB/s", 6.0, lambda: read(instance, 300, (0, 1, 2)))
+    send(create_producer(fast), 300, 100 * KB, in_turn, serial=False)
+    return measure("30 MB read from three brokers, 5 MB/s", 6.0, lambda: read(instance, 300, (0, 1, 2)))
 
 
-def reads_one(world: World) -> Result:
-    """One reader of one hot partition."""
-    instance = world.instance(5 * MB)
+def read_one_partition(world: World) -> Result:
+    """Reads one hot partition with one client."""
+    instance = world.create_instance(5 * MB)
     fast = world.cluster.update_instance(instance, produce_bps=500 * MB)
-    send(producer(fast), 300, 100 * KB, one_partition, serial=False)
-    return timed("30 MB read from one broker, 5 MB/s", 6.0, lambda: read(instance, 300))
+    send(create_producer(fast), 300, 100 * KB, one_partition, serial=False)
+    return measure("30 MB read from one broker, 5 MB/s", 6.0, lambda: read(instance, 300))
 
 
 CASES: Final[dict[str, Callable[[World], Result]]] = {
@@ -244,16 +248,16 @@ CASES: Final[dict[str, Callable[[World], Result]]] = {
     "s3": serial_under_quota,
     "s4": one_key_under_quota,
     "s5": spread_under_quota,
-    "s6": lambda world: moving(world, 12),
-    "s6-5": lambda world: moving(world, 5),
-    "s7": topic_limit,
-    "reads": reads,
-    "reads-one": reads_one,
+    "s6": lambda world: moving_hot_partition(world, 12),
+    "s6-5": lambda world: moving_hot_partition(world, 5),
+    "s7": read_under_topic_limit,
+    "reads": read_three_brokers,
+    "reads-one": read_one_partition,
 }
 
 
 @contextmanager
-def worlds() -> Iterator[World]:
+def running_world() -> Iterator[World]:
     with (
         tempfile.TemporaryDirectory(prefix="penstock-delivered-") as directory,
         own_zookeeper(Path(directory)) as zookeeper,
@@ -264,12 +268,12 @@ def worlds() -> Iterator[World]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.adversarial.delivered", description=__doc__)
-    parser.add_argument("--only", default="", help="cases whose name begins so")
-    given = parser.parse_args()
+    parser.add_argument("--only", default="", help="run only cases whose name begins with this")
+    options = parser.parse_args()
     results = []
-    with worlds() as world:
+    with running_world() as world:
         for name, case in CASES.items():
-            if name.startswith(given.only):
+            if name.startswith(options.only):
                 results.append(case(world))
                 print(f"{name:10} {results[-1]}", flush=True)
     raise SystemExit(any(not (result.is_delivered and result.is_limited) for result in results))

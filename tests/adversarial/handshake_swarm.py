@@ -1,8 +1,8 @@
 """TLS handshakes of strangers: `python -m tests.adversarial.handshake_swarm KIND PORT PER_MINUTE SECONDS`.
 
-`whole` ends each, `aborted` hangs up at the server's answer, `halved` stops in the middle of its hello and stays,
-`longest` says the longest hello there is, `renegotiating` asks for another handshake inside one that is over. Prints
-what became of them as one JSON line.
+KIND is `whole` (completes each), `aborted` (closes at the server's answer), `halved` (stops in the middle of its hello
+and stays open), `longest` (sends the longest possible hello), or `renegotiating` (requests another handshake after the
+first). Prints the number of each result as one JSON line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NICENESS: Final = 10
 PATIENCE_S: Final = 5.0
 KINDS: Final = ("whole", "aborted", "halved", "longest", "renegotiating")
 # Half-open connections stay open, and the number of descriptors of this process is limited.
-STAYING_MAX: Final = 500
+OPEN_SOCKETS_MAX: Final = 500
 
 _RECORD_BYTES_MAX: Final = 16_384
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
@@ -75,8 +75,8 @@ def client_context() -> ssl.SSLContext:
     return context
 
 
-def hello() -> bytes:
-    """An ordinary one."""
+def ordinary_hello() -> bytes:
+    """Returns an ordinary ClientHello."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     handshake = client_context().wrap_bio(incoming, outgoing, server_hostname=HOST)
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -85,18 +85,18 @@ def hello() -> bytes:
 
 
 def whole(port: int) -> str:
-    with _connected(port) as plain, client_context().wrap_socket(plain, server_hostname=HOST) as secured:
+    with _connect(port) as plain, client_context().wrap_socket(plain, server_hostname=HOST) as secured:
         return secured.version() or "none"
 
 
 def aborted(port: int) -> str:
-    with _connected(port) as plain:
-        plain.sendall(hello())
+    with _connect(port) as plain:
+        plain.sendall(ordinary_hello())
         return "answered" if plain.recv(1) else "closed"
 
 
 def longest(port: int) -> str:
-    with _connected(port) as plain:
+    with _connect(port) as plain:
         plain.sendall(longest_hello())
         kind = plain.recv(1)
         return {b"\x15": "alert", b"\x16": "answered", b"": "closed"}.get(kind, kind.hex())
@@ -107,29 +107,29 @@ def renegotiating(port: int) -> str:
     openssl = shutil.which("openssl")
     if openssl is None:
         return "no openssl here"
-    done = subprocess.run(
+    client = subprocess.run(
         [openssl, "s_client", "-connect", f"{HOST}:{port}", "-tls1_2"],
         input=b"R\n" * 20, capture_output=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
-    said = done.stdout + done.stderr
-    if b"no renegotiation" in said or b"renegotiation" in said.split(b"RENEGOTIATING")[-1].lower():
+    output = client.stdout + client.stderr
+    if b"no renegotiation" in output or b"renegotiation" in output.split(b"RENEGOTIATING")[-1].lower():
         return "refused"
-    return f"ended with {done.returncode}"
+    return f"ended with {client.returncode}"
 
 
-_staying: list[socket.socket] = []
+_open_sockets: list[socket.socket] = []
 
 
 def halved(port: int) -> str:
-    if len(_staying) >= STAYING_MAX:
-        _staying.pop(0).close()
-    plain = _connected(port)
-    plain.sendall(hello()[:100])
-    _staying.append(plain)
+    if len(_open_sockets) >= OPEN_SOCKETS_MAX:
+        _open_sockets.pop(0).close()
+    plain = _connect(port)
+    plain.sendall(ordinary_hello()[:100])
+    _open_sockets.append(plain)
     return "left open"
 
 
-def _connected(port: int) -> socket.socket:
+def _connect(port: int) -> socket.socket:
     return socket.create_connection((HOST, port), PATIENCE_S)
 
 
@@ -143,7 +143,7 @@ ATTEMPTS: Final[dict[str, Callable[[int], str]]] = {
 
 
 def attempts(kind: str, port: int, per_minute: int, seconds: float) -> Iterator[str]:
-    """Yields the result of each handshake. Late ones are not made up for."""
+    """Yields the result of each handshake. Late handshakes are not caught up on."""
     due_s, ends_s = time.monotonic(), time.monotonic() + seconds
     while (now_s := time.monotonic()) < ends_s:
         if now_s < due_s:
@@ -159,7 +159,7 @@ def main() -> None:
     kind, port, per_minute, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     os.nice(NICENESS)
     counts = Counter(attempts(kind, port, per_minute, seconds))
-    for plain in _staying:
+    for plain in _open_sockets:
         plain.close()
     print(json.dumps({"kind": kind, "attempts": counts.total(), **counts}), flush=True)
 

@@ -23,13 +23,13 @@ from tests.testkit.wire import WireClient
 
 TOPIC: Final = "orders"
 NEIGHBOUR_INTERVAL_S: Final = 0.01
-# For what surrounds the long array.
+# For the other fields around the long array.
 SPARE_ITEMS: Final = 100
 SPARE_BYTES: Final = 2_000
 # With room for numbers.
 WIDE: Final = "x" * (TEXT_BYTES_MAX - 20)
 BYTES_MAX: Final = 16 * 1024 * 1024
-# What tells items of an array apart.
+# Fields that distinguish the items of an array.
 NUMBERED: Final = frozenset(
     {"name", "topic", "index", "partition", "partition_index", "group_id", "member_id", "resource_name", "key"}
 )
@@ -38,16 +38,16 @@ FieldPath = tuple[str, ...]
 
 def has_long_requests(api_key: ApiKey, version: int, topic: str) -> bool:
     """True if `longest_requests` yields any; building one takes a second."""
-    return any(_requests_of_one(api_key, version, topic))
+    return any(_requests_with_one_item(api_key, version, topic))
 
 
 def longest_requests(api_key: ApiKey, version: int, topic: str) -> Iterator[tuple[str, bytes]]:
-    """For each array in a request of this API, a frame in which it is as long as a request may have it; another one, if
-    there are arrays in its items, in which those are empty; and one with texts as long as they may be.
+    """Yields frames for each array in a request of this API: one with the longest array that a request may have; one
+    with empty arrays in its items, if they have arrays; and one with the longest texts.
     """
     limit = limit_of(api_key)
     bytes_max = min(limit.bytes_max, BYTES_MAX) - SPARE_BYTES
-    for path, request in _requests_of_one(api_key, version, topic):
+    for path, request in _requests_with_one_item(api_key, version, topic):
         count = (limit.items_max - SPARE_ITEMS) // _stretch(request, path, 1)
         while True:
             _stretch(request, path, count)
@@ -58,10 +58,10 @@ def longest_requests(api_key: ApiKey, version: int, topic: str) -> Iterator[tupl
         yield ".".join(path), headers.encode_request_frame(api_key, version, 1, "hostile", body)
 
 
-def _requests_of_one(api_key: ApiKey, version: int, topic: str) -> Iterator[tuple[FieldPath, Any]]:
-    """For each array in a request of this API, a request with one item in it."""
+def _requests_with_one_item(api_key: ApiKey, version: int, topic: str) -> Iterator[tuple[FieldPath, Any]]:
+    """Yields, for each array in a request of this API, a request with one item in it."""
     cls = message_class(api_key, "request")
-    for path in _arrays(cls, version):
+    for path in _array_paths(cls, version):
         request = filled(cls, version, topic, bytes(16))
         if api_key is ApiKey.SYNC_GROUP:  # `filled` gives it none
             request.assignments = [filled(SyncGroupRequestAssignment, version, topic, bytes(16))]
@@ -69,14 +69,14 @@ def _requests_of_one(api_key: ApiKey, version: int, topic: str) -> Iterator[tupl
             continue
         hollow, wide = copy.deepcopy(request), copy.deepcopy(request)
         yield path, request
-        if _empty_within(_item_at(hollow, path)):
+        if _empty_arrays(_item_at(hollow, path)):
             yield path, hollow
         _widen(getattr(_item_at(wide, path[:-1]), path[-1]))
         if len(codec.encode_request(api_key, version, wide)) > len(WIDE):
             yield path, wide
 
 
-def _arrays(cls: type[Any], version: int) -> Iterator[FieldPath]:
+def _array_paths(cls: type[Any], version: int) -> Iterator[FieldPath]:
     for name, spec, _default in fields_of(cls):
         if not spec.exists(version) or spec.tag is not None:
             continue
@@ -85,7 +85,7 @@ def _arrays(cls: type[Any], version: int) -> Iterator[FieldPath]:
             yield (name,)
             inner = spec.inner
         if inner.kind == "nested":
-            for rest in _arrays(inner.inner, version):
+            for rest in _array_paths(inner.inner, version):
                 yield (name, *rest)
 
 
@@ -106,13 +106,13 @@ def _item_at(request: Any, path: FieldPath) -> Any:
     return request
 
 
-def _empty_within(item: Any) -> bool:
-    """Leaves the arrays of an item empty; whether it has any that were not."""
+def _empty_arrays(item: Any) -> bool:
+    """Empties the arrays of an item; returns True if one of them had items."""
     names = [name for name in getattr(item, "__slots__", ()) if isinstance(getattr(item, name), list)]
-    had = any(getattr(item, name) for name in names)
+    had_items = any(getattr(item, name) for name in names)
     for name in names:
         setattr(item, name, [])
-    return had
+    return had_items
 
 
 def _widen(holder: Any) -> None:
@@ -134,7 +134,7 @@ def _stretch(request: Any, path: FieldPath, count: int) -> int:
     """Sets the length of the array at `path`; returns the number of array items in each of its items."""
     request = _item_at(request, path[:-1])
     items = getattr(request, path[-1]) or [0]
-    setattr(request, path[-1], [_numbered(items[0], number) for number in range(count)])
+    setattr(request, path[-1], [_numbered_item(items[0], number) for number in range(count)])
     return 1 + _items_within(items[0])
 
 
@@ -144,8 +144,8 @@ def _items_within(item: Any) -> int:
     return sum(len(value) + sum(_items_within(inner) for inner in value) for value in lists)
 
 
-def _numbered(item: Any, number: int) -> Any:
-    """Another item than the others: a broker may be quick with what it has seen already."""
+def _numbered_item(item: Any, number: int) -> Any:
+    """Returns an item that differs from the others: a broker may be quick with items that it has seen already."""
     if isinstance(item, int):
         return number
     if isinstance(item, str):
@@ -156,7 +156,7 @@ def _numbered(item: Any, number: int) -> Any:
     for name in item.__slots__:
         value = getattr(item, name)
         if name in NUMBERED and isinstance(value, (int, str)):
-            setattr(item, name, _numbered(value, number))
+            setattr(item, name, _numbered_item(value, number))
             break
     return item
 
@@ -204,7 +204,7 @@ async def attack(port: int, frame: bytes, *, connections: int, seconds: float) -
     """Sends `frame` again and again, and returns the number of answers. A connection that is closed is opened again."""
     deadline_s = time.monotonic() + seconds
 
-    async def one() -> int:
+    async def attack_repeatedly() -> int:
         answers = 0
         client = await WireClient.connect(port)
         while time.monotonic() < deadline_s:
@@ -218,8 +218,8 @@ async def attack(port: int, frame: bytes, *, connections: int, seconds: float) -
             except (ConnectionError, asyncio.IncompleteReadError):
                 await client.close()
                 client = await WireClient.connect(port)
-        # What it has sent, a broker that has it wait would not take for long.
+        # Closes without a flush: a broker that delays this client would not read the rest for long.
         client.writer.transport.abort()
         return answers
 
-    return sum(await asyncio.gather(*(one() for _ in range(connections))))
+    return sum(await asyncio.gather(*(attack_repeatedly() for _ in range(connections))))

@@ -27,7 +27,7 @@ def percentile(ordered: list[float], percent: float) -> float:
 
 
 @contextmanager
-def watched(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:
+def measured_neighbour(bootstrap: str, topic: str) -> Iterator[dict[str, Any]]:
     """Runs the process during the block. The yielded dictionary has its figures after the block: `p50_ms`, `p99_ms`,
     `max_ms`, `records`, `records_per_s`, `errors`.
     """
@@ -60,7 +60,7 @@ def main() -> None:
         else:
             latencies_ms.append((time.perf_counter() - sent_s) * 1000)
 
-    # A broker that is still making partitions has its client come again a little later each time.
+    # A broker that is still creating partitions makes the client retry, a little later each time.
     for partition in producer.list_topics(topic, timeout=30).topics[topic].partitions:
         producer.produce(topic, VALUE, partition=partition)
     producer.flush(30)

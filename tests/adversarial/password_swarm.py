@@ -1,7 +1,7 @@
 """Wrong passwords from many connections: `python -m tests.adversarial.password_swarm PORT ATTEMPTS CONNECTIONS
 MECHANISM`.
 
-Hangs up before a late answer, and prints what it did as one JSON line.
+Closes the connection before a late answer, and prints the number of each result as one JSON line.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ async def attempt(port: int, number: int, mechanism: str) -> str:
 
 async def main(port: int, attempts: int, connections: int, mechanism: str) -> dict[str, int]:
     numbers = iter(range(attempts))
-    ended: dict[str, int] = {}
+    counts_by_result: dict[str, int] = {}
 
-    async def one() -> None:
+    async def attempt_repeatedly() -> None:
         for number in numbers:
-            how = await attempt(port, number, mechanism)
-            ended[how] = ended.get(how, 0) + 1
+            result = await attempt(port, number, mechanism)
+            counts_by_result[result] = counts_by_result.get(result, 0) + 1
 
-    await asyncio.gather(*(one() for _ in range(connections)))
-    return ended
+    await asyncio.gather(*(attempt_repeatedly() for _ in range(connections)))
+    return counts_by_result
 
 
 if __name__ == "__main__":
     os.nice(NICENESS)
-    given = sys.argv[1:]
-    did = asyncio.run(main(int(given[0]), int(given[1]), int(given[2]), given[3]))
-    print(json.dumps(did), flush=True)
+    arguments = sys.argv[1:]
+    results = asyncio.run(main(int(arguments[0]), int(arguments[1]), int(arguments[2]), arguments[3]))
+    print(json.dumps(results), flush=True)

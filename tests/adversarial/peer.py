@@ -1,8 +1,8 @@
-"""Attacks on any other Kafka, with a neighbour watched: `python -m tests.adversarial.peer BOOTSTRAP [--only WORD]`.
+"""Attacks on any other Kafka, with a measured neighbour: `python -m tests.adversarial.peer BOOTSTRAP [--only WORD]`.
 
 For comparison with `python -m tests.adversarial` on the same machine. The cluster listens on loopback without
 authentication, and has as many brokers as BOOTSTRAP names. Creates a topic for the attackers and one for the neighbour,
-and prints a line for each attack whose connections need nothing else: the neighbour's latencies alone and beside it,
+and prints a line for each attack whose connections need nothing else: the neighbour's latencies alone and during it,
 and its errors.
 """
 
@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from brokers.engine.protocol.errors import ErrorCode
 from tests.adversarial.attacks import ATTACKS, BY_MANY
 from tests.adversarial.hostile import TOPIC
-from tests.adversarial.neighbour import watched
+from tests.adversarial.neighbour import measured_neighbour
 
 NEIGHBOURS_TOPIC: Final = "neighbours"
 PARTITIONS: Final = {TOPIC: 200, NEIGHBOURS_TOPIC: 3}
@@ -33,25 +33,25 @@ def create_topics(bootstrap: str) -> None:
     replicas = min(REPLICAS_MAX, len(bootstrap.split(",")))
     topics = [NewTopic(name, partitions, replicas) for name, partitions in PARTITIONS.items()]
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for created in as_completed(admin.create_topics(topics).values(), 60):
-        error = created.exception()
+    for creation in as_completed(admin.create_topics(topics).values(), 60):
+        error = creation.exception()
         if error is not None and not (
             isinstance(error, KafkaException) and error.args[0].code() == ErrorCode.TOPIC_ALREADY_EXISTS
         ):
             raise error
 
 
-def attacked(name: str, seconds: float, bootstrap: str) -> tuple[dict[str, Any], str]:
+def run_attack(name: str, seconds: float, bootstrap: str) -> tuple[dict[str, Any], str]:
     """Returns the neighbour's figures during an attack, and the attack's own line of JSON."""
     ports = [address.rpartition(":")[2] for address in bootstrap.split(",")]
-    with watched(bootstrap, NEIGHBOURS_TOPIC) as figures:
-        done = subprocess.run(
+    with measured_neighbour(bootstrap, NEIGHBOURS_TOPIC) as figures:
+        attack_process = subprocess.run(
             [sys.executable, "-m", "tests.adversarial.attacks", name, str(seconds), *ports],
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-    return figures, done.stdout.strip()
+    return figures, attack_process.stdout.strip()
 
 
 def main() -> None:
@@ -64,12 +64,13 @@ def main() -> None:
     for name in ATTACKS:
         if options.only not in name or name in BY_MANY or not any(kind in name for kind in KINDS):
             continue
-        with watched(options.bootstrap, NEIGHBOURS_TOPIC) as alone:
+        with measured_neighbour(options.bootstrap, NEIGHBOURS_TOPIC) as alone:
             threading.Event().wait(options.seconds / 2)
-        beside, did = attacked(name, options.seconds, options.bootstrap)
+        during_attack, result_line = run_attack(name, options.seconds, options.bootstrap)
         print(
-            f"{name:34} p99 {alone['p99_ms']:6.1f} → {beside['p99_ms']:7.1f} ms, max {beside['max_ms']:7.1f}, "
-            f"errors {len(beside['errors'])}, {did[:120]}",
+            f"{name:34} p99 {alone['p99_ms']:6.1f} → {during_attack['p99_ms']:7.1f} ms, "
+            f"max {during_attack['max_ms']:7.1f}, "
+            f"errors {len(during_attack['errors'])}, {result_line[:120]}",
             flush=True,
         )
 

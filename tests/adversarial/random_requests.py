@@ -17,14 +17,14 @@ from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from tests.product.system.attacks import SENSIBLE
 
 INTEGER_BITS: Final = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}
-# For what surrounds arrays.
+# For the other fields around arrays.
 SPARE_BYTES: Final = 2_000
-# Different items of a long array; the others are these again, each with a number of its own where it has one.
+# Different items of a long array; the others are varied copies of them.
 DRAWN_ITEMS_MAX: Final = 12
-# A client may ask a broker to wait; this attack is about the broker's work, not about its waits.
+# A client may let a broker wait; this attack is about the broker's work, not about its waits.
 WAIT_MS_MAX: Final = 50
 WAITS: Final = ("_wait_ms", "timeout_ms", "timeout")
-# Answers do not come to these.
+# Requests with these values get no answer.
 NO_ANSWER: Final = {"acks": 0}
 NULLS: Final = 0.1
 ARRAY_SHAPES: Final = ((0.15, 0), (0.4, 1), (0.75, 8), (0.9, 100), (1.0, 1 << 20))
@@ -34,8 +34,8 @@ RECORD_VALUES: Final = (b"", b"x" * 100, bytes(100_000))
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A request as it is sent."""
+class DrawnRequest:
+    """An encoded request."""
 
     api_key: ApiKey
     version: int
@@ -46,15 +46,15 @@ class Drawn:
 
 
 class Requests:
-    """Draws requests. `names` and `ids` are what texts and ids often are: things that exist, and things of others."""
+    """Draws requests. `names` and `ids` are frequent values of texts and ids: own objects, and objects of others."""
 
     def __init__(self, random: Random, names: Sequence[str], ids: Sequence[bytes]) -> None:
         self._random = random
         self._names = names
         self._ids = ids
-        self._left = 0
+        self._items_left = 0
 
-    def draw(self) -> Drawn:
+    def draw(self) -> DrawnRequest:
         api_key = self._random.choice(list(ADVERTISED_TENANT))
         low, high = ADVERTISED_TENANT[api_key]
         version = self._random.choice((high, self._random.randint(low, high)))
@@ -62,12 +62,12 @@ class Requests:
         items_max = self._random.choice((20, 1_000, limit.items_max))
         bytes_max = min(self._random.choice(BYTES_MAX), limit.bytes_max)
         while True:
-            self._left = items_max
+            self._items_left = items_max
             request = self._message(message_class(api_key, "request"), version)
             body = codec.encode_request(api_key, version, request)
             if len(body) + SPARE_BYTES <= bytes_max:
                 frame = headers.encode_request_frame(api_key, version, 1, self._random.choice(("", "hostile")), body)
-                return Drawn(api_key, version, frame)
+                return DrawnRequest(api_key, version, frame)
             items_max //= 4
 
     def _message(self, cls: type[Any], version: int) -> Any:
@@ -122,17 +122,19 @@ class Requests:
     def _array(self, field: str, of: FieldSpec, version: int) -> list[Any]:
         random = self._random
         shape = random.random()
-        most = next(count for share, count in ARRAY_SHAPES if shape <= share)
-        count = min(random.randint(0, most) if most < 1 << 20 else int(10 ** random.uniform(2, 5.7)), self._left)
-        self._left -= count
-        within = self._left
+        count_max = next(count for share, count in ARRAY_SHAPES if shape <= share)
+        count = min(
+            random.randint(0, count_max) if count_max < 1 << 20 else int(10 ** random.uniform(2, 5.7)), self._items_left
+        )
+        self._items_left -= count
+        left_before = self._items_left
         drawn = [self._value(field, of, version) for _ in range(min(count, DRAWN_ITEMS_MAX))]
-        # Each of the others takes as many items of arrays as the drawn ones on average.
-        each = (within - self._left) // max(len(drawn), 1)
-        if each:
-            count = min(count, len(drawn) + self._left // each)
-        self._left -= each * (count - len(drawn))
-        return [*drawn, *(_again(drawn[at % len(drawn)], at) for at in range(len(drawn), count))]
+        # Each copy has as many items in its arrays as the drawn ones on average.
+        items_per_drawn = (left_before - self._items_left) // max(len(drawn), 1)
+        if items_per_drawn:
+            count = min(count, len(drawn) + self._items_left // items_per_drawn)
+        self._items_left -= items_per_drawn * (count - len(drawn))
+        return [*drawn, *(_varied_copy(drawn[index % len(drawn)], index) for index in range(len(drawn), count))]
 
     def _records(self) -> bytes:
         random = self._random
@@ -152,7 +154,7 @@ class Requests:
         return bytes(batch)
 
 
-def _again(item: Any, number: int) -> Any:
+def _varied_copy(item: Any, number: int) -> Any:
     """Returns a copy of an item whose first number or text differs."""
     if isinstance(item, bool) or item is None or isinstance(item, bytes):
         return item
@@ -164,6 +166,6 @@ def _again(item: Any, number: int) -> Any:
     for name in item.__slots__:
         value = getattr(item, name)
         if isinstance(value, (int, str)) and not isinstance(value, bool):
-            setattr(item, name, _again(value, number))
+            setattr(item, name, _varied_copy(value, number))
             break
     return item

@@ -1,6 +1,6 @@
 """Many connections of one hostile tenant: `python -m tests.adversarial.swarm KIND PORT CONNECTIONS SECONDS`.
 
-Prints one JSON line when the connections stand, and one with what it did at the end.
+Prints one JSON line when all connections are open, and one with its results at the end.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FETCH: Final = frame(
 )
 TINY_FETCH: Final = frame(ApiKey.FETCH, 12, fetch_request(TOPIC, max_wait_ms=0))
 BEYOND_OFFSET: Final = 10**12
-# Neither reads anything: a session that nobody has, and an offset beyond the end.
+# Neither reads anything: an unknown session, and an offset beyond the end.
 EMPTY_FETCH: Final = frame(ApiKey.FETCH, 12, fetch_request(TOPIC, session_id=7, session_epoch=7))
 BEYOND_FETCH: Final = frame(ApiKey.FETCH, 12, fetch_request(TOPIC, BEYOND_OFFSET, max_wait_ms=0))
 LONG_POLL: Final = frame(ApiKey.FETCH, 12, fetch_request(TOPIC, max_wait_ms=1, min_bytes=2**30))
@@ -69,8 +69,8 @@ NAMES: Final = frame(
 )
 
 
-def half(size_bytes: int) -> bytes:
-    """More than half of a produce of this size."""
+def partial_produce(size_bytes: int) -> bytes:
+    """Returns more than half of a Produce of this size."""
     return struct.pack(">ihhi", size_bytes, int(ApiKey.PRODUCE), 9, 1) + bytes(size_bytes * 6 // 10)
 
 
@@ -78,40 +78,40 @@ class Swarm:
     """Many connections of one process; `counts` has the results."""
 
     def __init__(self, port: int, connections: int, deadline_s: float) -> None:
-        self.port, self.wanted, self.deadline_s = port, connections, deadline_s
+        self.port, self.connection_count, self.deadline_s = port, connections, deadline_s
         self.sockets: dict[int, socket.socket] = {}
         self.counts = {"opened": 0, "refused": 0, "answers": 0, "closed": 0}
 
     def connect(self) -> socket.socket | None:
-        opened = socket.socket()
-        opened.settimeout(2)
+        connection = socket.socket()
+        connection.settimeout(2)
         try:
-            opened.connect((HOST, self.port))
+            connection.connect((HOST, self.port))
         except OSError:
             self.counts["refused"] += 1
-            opened.close()
+            connection.close()
             return None
-        opened.setblocking(False)
+        connection.setblocking(False)
         self.counts["opened"] += 1
-        self.sockets[opened.fileno()] = opened
-        return opened
+        self.sockets[connection.fileno()] = connection
+        return connection
 
-    def stand(self) -> None:
-        for _ in range(self.wanted):
+    def connect_all(self) -> None:
+        for _ in range(self.connection_count):
             if time.monotonic() > self.deadline_s:
                 break
             self.connect()
 
-    def drop(self, fd: int) -> None:
+    def close_socket(self, fd: int) -> None:
         self.counts["closed"] += 1
         self.sockets.pop(fd).close()
 
-    def silent(self) -> None:
+    def wait_silently(self) -> None:
         while time.monotonic() < self.deadline_s:
             time.sleep(0.1)
 
-    def halves(self, data: bytes) -> None:
-        """Sends as much of it as the broker takes, on each; and never the rest."""
+    def send_partially(self, data: bytes) -> None:
+        """Sends as much of `data` as the broker takes, on each connection; and never the rest."""
         left = dict.fromkeys(self.sockets, memoryview(data))
         while time.monotonic() < self.deadline_s:
             for fd in tuple(left):
@@ -119,63 +119,63 @@ class Swarm:
                     try:
                         left[fd] = left[fd][self.sockets[fd].send(left[fd]) :]
                     except (ConnectionError, KeyError):
-                        self.drop(fd)
+                        self.close_socket(fd)
                         left[fd] = memoryview(b"")
                 if not left[fd]:
                     del left[fd]
             time.sleep(0.01)
 
-    def deaf(self, data: bytes) -> None:
-        """Sends requests on each, again and again, and reads no answer."""
+    def send_without_reading(self, data: bytes) -> None:
+        """Sends requests on each connection repeatedly, and reads no answer."""
         while time.monotonic() < self.deadline_s:
-            for fd, opened in tuple(self.sockets.items()):
+            for fd, connection in tuple(self.sockets.items()):
                 try:
-                    opened.send(data)
+                    connection.send(data)
                 except BlockingIOError:
                     continue
                 except ConnectionError:
-                    self.drop(fd)
+                    self.close_socket(fd)
             time.sleep(0.02)
 
-    def asking(self, requests: Iterator[bytes]) -> None:
-        """Sends a request on each, and the next one as soon as it is answered."""
+    def send_and_receive(self, requests: Iterator[bytes]) -> None:
+        """Sends a request on each connection, and the next one as soon as it is answered."""
         poll = select.epoll()
-        for fd, opened in self.sockets.items():
+        for fd, connection in self.sockets.items():
             with contextlib.suppress(OSError):
-                opened.send(next(requests))
+                connection.send(next(requests))
                 poll.register(fd, select.EPOLLIN)
         while time.monotonic() < self.deadline_s:
             for fd, _ in poll.poll(0.1):
-                opened = self.sockets[fd]
+                connection = self.sockets[fd]
                 try:
-                    if not opened.recv(65_536):
+                    if not connection.recv(65_536):
                         raise ConnectionError
                     self.counts["answers"] += 1
-                    opened.send(next(requests))
+                    connection.send(next(requests))
                 except BlockingIOError:
                     continue
                 except ConnectionError:
                     poll.unregister(fd)
-                    self.drop(fd)
+                    self.close_socket(fd)
 
-    def pipelining(self, data: bytes) -> None:
-        """Some requests on each at once, and as many again when all of them are answered."""
+    def pipeline(self, data: bytes) -> None:
+        """Sends several requests on each connection at once, and the next ones when all of them are answered."""
         poll, due_bytes = select.epoll(), dict[int, int]()
         answers_bytes: dict[int, int] = {}
-        for fd, opened in tuple(self.sockets.items()):
-            opened.setblocking(True)
-            opened.sendall(data)
-            size_bytes = int.from_bytes(opened.recv(4, socket.MSG_WAITALL), "big")
-            opened.recv(size_bytes, socket.MSG_WAITALL)
+        for fd, connection in tuple(self.sockets.items()):
+            connection.setblocking(True)
+            connection.sendall(data)
+            size_bytes = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+            connection.recv(size_bytes, socket.MSG_WAITALL)
             answers_bytes[fd] = due_bytes[fd] = PIPELINED * (4 + size_bytes)
-            opened.sendall(data * PIPELINED)
+            connection.sendall(data * PIPELINED)
             poll.register(fd, select.EPOLLIN)
         while time.monotonic() < self.deadline_s:
             for fd, _ in poll.poll(0.1):
                 received = len(self.sockets[fd].recv(65_536))
                 if not received:
                     poll.unregister(fd)
-                    self.drop(fd)
+                    self.close_socket(fd)
                     continue
                 due_bytes[fd] -= received
                 if due_bytes[fd] <= 0:
@@ -183,19 +183,19 @@ class Swarm:
                     due_bytes[fd] += answers_bytes[fd]
                     self.sockets[fd].sendall(data * PIPELINED)
 
-    def churning(self, data: bytes) -> None:
-        """Connects, asks, and goes away, as fast as it can; some at a time."""
-        ring: list[socket.socket | None] = [None] * self.wanted
-        for at in itertools.cycle(range(self.wanted)):
+    def churn(self, data: bytes) -> None:
+        """Connects, sends a request and disconnects, as fast as possible, on several connections at a time."""
+        ring: list[socket.socket | None] = [None] * self.connection_count
+        for index in itertools.cycle(range(self.connection_count)):
             if time.monotonic() > self.deadline_s:
                 break
-            old = ring[at]
-            if old is not None:
-                self.drop(old.fileno())
-            opened = ring[at] = self.connect()
-            if opened is not None:
+            previous = ring[index]
+            if previous is not None:
+                self.close_socket(previous.fileno())
+            connection = ring[index] = self.connect()
+            if connection is not None:
                 with contextlib.suppress(OSError):
-                    opened.send(data)
+                    connection.send(data)
 
 
 def main() -> None:
@@ -205,24 +205,24 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     swarm = Swarm(port, connections, time.monotonic() + seconds)
     if kind != "churn":
-        swarm.stand()
+        swarm.connect_all()
     print(json.dumps({"stands": len(swarm.sockets)}), flush=True)
     swarm.deadline_s = time.monotonic() + seconds
     attacks: dict[str, Callable[[], None]] = {
-        "silent": swarm.silent,
-        "half": lambda: swarm.halves(half(LARGE_BYTES)),
-        "announced": lambda: swarm.halves(half(ANNOUNCED_BYTES)[:ARRIVED_BYTES]),
-        "small-half": lambda: swarm.halves(half(SMALL_BYTES)),
-        "deaf-fetch": lambda: swarm.deaf(FETCH),
-        "deaf-names": lambda: swarm.deaf(NAMES),
-        "tiny": lambda: swarm.asking(itertools.repeat(TINY)),
-        "empty-fetch": lambda: swarm.pipelining(EMPTY_FETCH),
-        "beyond-fetch": lambda: swarm.pipelining(BEYOND_FETCH),
-        "long-poll": lambda: swarm.asking(itertools.repeat(LONG_POLL)),
-        "tiny-fetch": lambda: swarm.asking(itertools.repeat(TINY_FETCH)),
-        "tiny-produce": lambda: swarm.asking(itertools.repeat(TINY_PRODUCE)),
-        "named-produce": lambda: swarm.asking(named_produces()),
-        "churn": lambda: swarm.churning(TINY),
+        "silent": swarm.wait_silently,
+        "half": lambda: swarm.send_partially(partial_produce(LARGE_BYTES)),
+        "announced": lambda: swarm.send_partially(partial_produce(ANNOUNCED_BYTES)[:ARRIVED_BYTES]),
+        "small-half": lambda: swarm.send_partially(partial_produce(SMALL_BYTES)),
+        "deaf-fetch": lambda: swarm.send_without_reading(FETCH),
+        "deaf-names": lambda: swarm.send_without_reading(NAMES),
+        "tiny": lambda: swarm.send_and_receive(itertools.repeat(TINY)),
+        "empty-fetch": lambda: swarm.pipeline(EMPTY_FETCH),
+        "beyond-fetch": lambda: swarm.pipeline(BEYOND_FETCH),
+        "long-poll": lambda: swarm.send_and_receive(itertools.repeat(LONG_POLL)),
+        "tiny-fetch": lambda: swarm.send_and_receive(itertools.repeat(TINY_FETCH)),
+        "tiny-produce": lambda: swarm.send_and_receive(itertools.repeat(TINY_PRODUCE)),
+        "named-produce": lambda: swarm.send_and_receive(named_produces()),
+        "churn": lambda: swarm.churn(TINY),
     }
     attacks[kind]()
     print(json.dumps(swarm.counts), flush=True)

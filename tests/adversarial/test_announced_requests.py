@@ -1,4 +1,4 @@
-"""Requests that are announced and never come, of many instances at once: a neighbour's ordinary ones find memory."""
+"""Requests that are announced and never sent, by many instances at once: ordinary ones of a neighbour get memory."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tests.testkit.wire import HOST, WireClient
 INSTANCES: Final = 15
 LARGEST_BYTES: Final = 100_000_000
 LARGEST: Final = RENTED_BYTES_MAX // LARGEST_BYTES - 1
-# By instance: each announces half of what is left, if what is announced were taken at once.
+# By instance: each announces half of the memory that would be left if announced bytes were reserved at once.
 ANNOUNCED_BYTES: Final = [LARGEST_BYTES] * LARGEST + [
     max((RENTED_BYTES_MAX - LARGEST * LARGEST_BYTES) >> (number + 1), 200_000) for number in range(INSTANCES - LARGEST)
 ]
-# The second is more than each of them may have of what there is, so that they fill it.
+# The second is more than the share of each, so that together they fill the memory.
 SENT_BYTES: Final = (70_000, RENTED_BYTES_MAX // INSTANCES + 8_000_000)
 ANSWERED_S_MAX: Final = 3.0
 
 
 @pytest.fixture(scope="module")
 def hostile_ports(cluster: EngineCluster) -> list[int]:
-    made = [cluster.create_instance(f"ins-c{number:07}") for number in range(INSTANCES)]
-    return [next(iter(instance.document.ports.values())) for instance in made]
+    instances = [cluster.create_instance(f"ins-c{number:07}") for number in range(INSTANCES)]
+    return [next(iter(instance.document.ports.values())) for instance in instances]
 
 
 async def announce(port: int, announced_bytes: int, sent_bytes: int) -> asyncio.StreamWriter:
-    """A part of a Produce: as many of the bytes as the broker reads."""
+    """Sends the beginning of a Produce, as far as the broker reads it."""
     _, writer = await asyncio.open_connection(HOST, port)
     writer.write(pack(">ihhi", announced_bytes, ApiKey.PRODUCE, 9, 1) + bytes(sent_bytes))
     return writer
@@ -50,8 +50,10 @@ async def test_requests_that_never_come_leave_memory_to_the_neighbour(
     before = await asyncio.to_thread(rss_bytes, cluster)
     is_small = sent_bytes < min(ANNOUNCED_BYTES)
     announced = ANNOUNCED_BYTES if is_small else [LARGEST_BYTES] * INSTANCES
-    halves = [await announce(*each, sent_bytes) for each in zip(hostile_ports, announced, strict=True)]
-    for writer in halves:
+    partial_writers = [
+        await announce(*port_and_size, sent_bytes) for port_and_size in zip(hostile_ports, announced, strict=True)
+    ]
+    for writer in partial_writers:
         with contextlib.suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(2):
                 await writer.drain()
@@ -62,9 +64,9 @@ async def test_requests_that_never_come_leave_memory_to_the_neighbour(
         async with asyncio.timeout(ANSWERED_S_MAX):
             assert (await produce(neighbour, TOPIC, batch(bytes(size_bytes)))).error_code == 0
         took_s.append(time.monotonic() - began_s)
-    grown = await asyncio.to_thread(rss_bytes, cluster) - before
-    print(f"{sent_bytes} bytes each: produces took {took_s} s, RSS grew by {grown / 2**20:.1f} MiB")
-    assert grown <= RENTED_BYTES_MAX + LARGEST_BYTES
+    rss_growth = await asyncio.to_thread(rss_bytes, cluster) - before
+    print(f"{sent_bytes} bytes each: produces took {took_s} s, RSS grew by {rss_growth / 2**20:.1f} MiB")
+    assert rss_growth <= RENTED_BYTES_MAX + LARGEST_BYTES
     await neighbour.close()
-    for writer in halves:
+    for writer in partial_writers:
         writer.transport.abort()

@@ -19,7 +19,7 @@ from tests.testkit.engine import EngineCluster
 pytestmark = pytest.mark.long("brokers/engine/handlers/auditing", "brokers/engine/handlers/audit_trail.py")
 
 ATTACK_S: Final = depth.number_from("PENSTOCK_ATTACK_SECONDS", short=2, long=5)
-# On a machine with other work. What is aimed at, on a quiet one, is 20 ms (docs/explanation/SECURITY.md).
+# For a machine with other work; the aim on an idle one is 20 ms (docs/explanation/SECURITY.md).
 NEIGHBOUR_P99_MS_MAX: Final = 1_000.0
 RSS_GROWTH_BYTES_MAX: Final = 64 * 1024 * 1024
 CONNECTIONS: Final = 8

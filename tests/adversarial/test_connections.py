@@ -36,7 +36,7 @@ KINDS: Final = [
     ("tiny-produce", 1_000),
     ("named-produce", 300),
 ]
-# On a machine with other work; on a quiet one it is below 20 ms.
+# For a machine with other work; on an idle one it is below 20 ms.
 NEIGHBOUR_P99_MS_MAX: Final = 300.0
 RSS_GROWTH_BYTES_MAX: Final = 64 * 1024 * 1024
 FILLED_BYTES: Final = 8_000_000
@@ -47,7 +47,7 @@ def rss_bytes(cluster: EngineCluster) -> int:
 
 
 async def fill(port: int) -> None:
-    """Enough records for a fetch of its largest size, where the partition that is fetched is led."""
+    """Produces enough records for the largest fetch, if this broker leads the fetched partition."""
     client = await WireClient.connect(port)
     for _ in range(FILLED_BYTES // 800_000):
         code = (await produce(client, TOPIC, batch(bytes(800_000)))).error_code
@@ -72,18 +72,18 @@ async def test_connections_of_one_instance_leave_the_neighbour_served(
     )  # fmt: skip
     assert swarm.stdout is not None
     growths = []
-    stands = json.loads(await swarm.stdout.readline())["stands"]
+    open_count = json.loads(await swarm.stdout.readline())["stands"]
     reading = asyncio.create_task(swarm.stdout.readline())
     while not reading.done():
         await asyncio.wait((reading,), timeout=0.2)
         growths.append(await asyncio.to_thread(rss_bytes, cluster) - before)
-    did = json.loads(await reading)
+    results = json.loads(await reading)
     assert await swarm.wait() == 0
     stop.set()
     await producing
     status = await asyncio.to_thread(cluster.brokers[0].admin, "/v1/status")
     print(
-        f"{kind}: {stands} connections, {did}, neighbour p50 {neighbour.percentile_ms(50):.1f} ms,"
+        f"{kind}: {open_count} connections, {results}, neighbour p50 {neighbour.percentile_ms(50):.1f} ms,"
         f" p99 {neighbour.percentile_ms(99):.1f} ms of {len(neighbour.latencies_ms)}, RSS grew by"
         f" {max(growths) / 2**20:.1f} MiB, refused {status['connections_refused']},"
         f" ended {status['connections_ended']}, longest turn {status['loop_turns']['longest_ms']} ms"

@@ -1,6 +1,7 @@
-"""A hostile tenant fills what coordinators keep: offsets with as much metadata as may be, groups and members that say
-much, transactional ids, transactions over many partitions. Its neighbour is served meanwhile, the broker does not grow,
-the disk fills no faster than the tenant's bandwidth allows, and a broker that starts again soon coordinates (I.6).
+"""A hostile tenant fills the state of coordinators: offsets with as much metadata as allowed, groups and members with
+much metadata, transactional ids, transactions over many partitions. Its neighbour is served meanwhile, the broker does
+not grow, the disk fills no faster than the tenant's bandwidth allows, and a broker that starts again soon coordinates
+(I.6).
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ PRODUCE_BPS: Final = MB
 # A burst of two seconds' worth, a second's worth of debt, and requests that were let in before the last was counted.
 DISK_BURST_BYTES: Final = 3 * PRODUCE_BPS + 2 * MB
 RSS_GROWTH_BYTES_MAX: Final = 64 * 1024 * 1024
-# On a machine with other work. What is aimed at, on a quiet one, is 20 ms (docs/explanation/SECURITY.md).
+# For a machine with other work; the aim on an idle one is 20 ms (docs/explanation/SECURITY.md).
 NEIGHBOUR_P99_MS_MAX: Final = 1_000.0
 ALONE_S: Final = 1.0
 LOAD_MS_MAX: Final = 20_000
 GROUP, TRANSACTION = 0, 1
-# It is being set up, or the instance owes too much for what was written.
+# The coordinator is being set up, or the instance has exceeded its bandwidth by its writes.
 TRY_AGAIN: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -65,23 +66,23 @@ def attacked(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def filling_port(attacked: EngineCluster) -> int:
-    return port_of_hostile(attacked, "ins-cccccccc")
+    return create_hostile_port(attacked, "ins-cccccccc")
 
 
 @pytest.fixture(scope="module")
 def opening_port(attacked: EngineCluster) -> int:
     """Port of an instance that has not used up its transactional ids."""
-    return port_of_hostile(attacked, "ins-eeeeeeee")
+    return create_hostile_port(attacked, "ins-eeeeeeee")
 
 
-def port_of_hostile(attacked: EngineCluster, instance_id: str) -> int:
+def create_hostile_port(attacked: EngineCluster, instance_id: str) -> int:
     instance = attacked.create_instance(instance_id, produce_bps=PRODUCE_BPS)
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
         future.result(30)
     port = next(iter(instance.document.ports.values()))
     for key_type in (GROUP, TRANSACTION):
-        asyncio.run(coordinated(port, key_type))
+        asyncio.run(wait_for_coordinator(port, key_type))
     return port
 
 
@@ -90,7 +91,7 @@ def watched_port(attacked: EngineCluster) -> int:
     return next(iter(with_topic(attacked, "ins-dddddddd").document.ports.values()))
 
 
-async def coordinated(port: int, key_type: int) -> float:
+async def wait_for_coordinator(port: int, key_type: int) -> float:
     """Waits until the coordinator of an id answers; returns the seconds."""
     began_s = time.monotonic()
     async with asyncio.timeout(60):
@@ -120,23 +121,23 @@ class Attack:
     async def run(self, step: Callable[[WireClient], Awaitable[None]], seconds: float = ATTACK_S) -> None:
         ends_s = time.monotonic() + seconds
 
-        async def one() -> None:
+        async def step_repeatedly() -> None:
             client = await WireClient.connect(self.port)
             while time.monotonic() < ends_s:
                 try:
                     async with asyncio.timeout(max(0.1, ends_s - time.monotonic())):
                         await step(client)
-                except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):  # who has to wait tries anew
+                except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):  # a delayed client connects again
                     await client.close()
                     client = await WireClient.connect(self.port)
             await client.close()
 
-        await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
+        await asyncio.gather(*(step_repeatedly() for _ in range(CONNECTIONS)))
 
-    # -- what it does --------------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------------------
 
     async def commit(self, client: WireClient) -> None:
-        """Into a group of its own, as much metadata as there may be."""
+        """Commits offsets to another group, with as much metadata as allowed."""
         number = next(self.numbers)
         lines = [
             OffsetCommitRequestPartition(
@@ -154,13 +155,13 @@ class Attack:
         self.answers.update(line.error_code for line in answer.topics[0].partitions)
 
     async def join(self, client: WireClient) -> None:
-        """Another member of another group, which says much."""
+        """Adds a member with much metadata to another group."""
         number = next(self.numbers)
         protocol = JoinGroupRequestProtocol(name="range", metadata=bytes(MEMBER_METADATA_BYTES))
         request = JoinGroupRequest(
             group_id=f"joined{number}",
             session_timeout_ms=1_800_000,
-            # Longer than the attack: who has not synchronised by then makes room for another one.
+            # Longer than the attack: a member that has not synchronised by then makes room for another one.
             rebalance_timeout_ms=600_000,
             member_id="",
             protocol_type="consumer",
@@ -171,7 +172,7 @@ class Attack:
         self.answers[answer.error_code] += 1
 
     async def begin(self, client: WireClient) -> None:
-        """Another transactional id."""
+        """Initialises another transactional id."""
         request = InitProducerIdRequest(
             transactional_id=f"{next(self.numbers)}-" + "t" * 1_000, transaction_timeout_ms=900_000
         )
@@ -179,7 +180,7 @@ class Attack:
         self.answers[answer.error_code] += 1
 
     async def open(self, client: WireClient) -> None:
-        """A transaction over all partitions, which stays open."""
+        """Opens a transaction over all partitions, and leaves it open."""
         id = f"open{next(self.numbers)}"
         begun = await client.call(
             ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=id, transaction_timeout_ms=900_000)
@@ -198,7 +199,7 @@ class Attack:
 
 
 def state_bytes(cluster: EngineCluster) -> int:
-    """On disk, of the topics of coordinators."""
+    """Returns the size of the coordinators' topics on disk."""
     (data_dir,) = cluster.brokers[0].settings.data_dirs
     files = itertools.chain.from_iterable(
         Path(data_dir).glob(f"{topic}-*/*") for topic in ("__consumer_offsets", "__transaction_state")
@@ -213,7 +214,7 @@ def state_bytes(cluster: EngineCluster) -> int:
 
 
 @asynccontextmanager
-async def neighbour_beside(cluster: EngineCluster, port: int, what: str) -> AsyncIterator[None]:
+async def checked_neighbour(cluster: EngineCluster, port: int, attack_name: str) -> AsyncIterator[None]:
     """Fails if the neighbour is not served, the broker grows too much, or the disk fills too fast."""
     alone, over = Neighbour(port, TOPIC), asyncio.Event()
     asyncio.get_running_loop().call_later(ALONE_S, over.set)
@@ -228,7 +229,7 @@ async def neighbour_beside(cluster: EngineCluster, port: int, what: str) -> Asyn
     after, disk_growth = cluster.brokers[0].admin("/v1/status"), state_bytes(cluster) - disk_before
     rss_growth = after["rss_bytes"] - before["rss_bytes"]
     print(
-        f"{what}: {took_s:.1f} s, neighbour p99 {neighbour.percentile_ms(99):.1f} ms "
+        f"{attack_name}: {took_s:.1f} s, neighbour p99 {neighbour.percentile_ms(99):.1f} ms "
         f"(alone {alone.percentile_ms(99):.1f} ms), "
         f"RSS {rss_growth / 2**20:+.1f} MiB, state topics {disk_growth / 2**20:+.1f} MiB on disk, "
         f"longest turn so far {after['loop_turns']['longest_ms']} ms of {after['loop_turns']['longest_of']}"
@@ -243,10 +244,10 @@ async def test_offsets_with_much_metadata_are_written_no_faster_than_the_bandwid
     attacked: EngineCluster, filling_port: int, watched_port: int
 ) -> None:
     attack = Attack(filling_port)
-    async with neighbour_beside(attacked, watched_port, "offset metadata"):
+    async with checked_neighbour(attacked, watched_port, "offset metadata"):
         await attack.run(attack.commit)
     print(f"{attack.sent_bytes / MB:.0f} MB sent, {dict(attack.answers)}, longest delay {max(attack.delays_ms)} ms")
-    # It has as much as it may have, goes on with that, and waits.
+    # It has as much as it may have, continues with that, and waits.
     assert set(attack.answers) <= {0, *TRY_AGAIN, ErrorCode.POLICY_VIOLATION} and attack.answers[0]
     assert max(attack.delays_ms) > 0
 
@@ -255,12 +256,12 @@ async def test_members_that_say_much_are_refused_by_name_when_there_is_no_room(
     attacked: EngineCluster, filling_port: int, watched_port: int
 ) -> None:
     attack = Attack(filling_port)
-    async with neighbour_beside(attacked, watched_port, "members of a megabyte"):
+    async with checked_neighbour(attacked, watched_port, "members of a megabyte"):
         await attack.run(attack.join)
     print(dict(attack.answers))
-    most = coordinator_limits.MEMBER_BYTES_PER_INSTANCE_MAX // MEMBER_METADATA_BYTES
+    members_max = coordinator_limits.MEMBER_BYTES_PER_INSTANCE_MAX // MEMBER_METADATA_BYTES
     assert set(attack.answers) <= {0, *TRY_AGAIN, ErrorCode.GROUP_MAX_SIZE_REACHED}
-    assert 0 < attack.answers[0] <= most
+    assert 0 < attack.answers[0] <= members_max
 
 
 @pytest.mark.parametrize("what", ["begin", "open"])
@@ -269,7 +270,7 @@ async def test_transactional_ids_and_open_transactions_leave_the_neighbour_serve
 ) -> None:
     attack = Attack({"begin": filling_port, "open": opening_port}[what])
     step: Any = getattr(attack, what)
-    async with neighbour_beside(attacked, watched_port, f"transactions, {what}"):
+    async with checked_neighbour(attacked, watched_port, f"transactions, {what}"):
         await attack.run(step)
     print(dict(attack.answers))
     assert set(attack.answers) <= {0, *TRY_AGAIN, ErrorCode.POLICY_VIOLATION, ErrorCode.CONCURRENT_TRANSACTIONS}
@@ -284,8 +285,8 @@ def test_a_broker_that_starts_again_after_all_that_coordinates_soon(attacked: En
     began_s = time.monotonic()
     broker.wait_until_ready()
     ready_s = time.monotonic() - began_s
-    asyncio.run(coordinated(filling_port, GROUP))
-    asyncio.run(answered(filling_port))
+    asyncio.run(wait_for_coordinator(filling_port, GROUP))
+    asyncio.run(wait_for_groups(filling_port))
     loads = [line for line in broker.log_lines()[lines_before:] if line.get("event") == "coordinator_loaded"]
     took_ms = max((line["took_ms"] for line in loads), default=0)
     print(
@@ -295,8 +296,8 @@ def test_a_broker_that_starts_again_after_all_that_coordinates_soon(attacked: En
     assert took_ms <= LOAD_MS_MAX
 
 
-async def answered(port: int) -> None:
-    """Every shard that has a group of the attack answers."""
+async def wait_for_groups(port: int) -> None:
+    """Waits until every shard with a group of the attack answers."""
     client = await WireClient.connect(port)
     async with asyncio.timeout(60):
         for number in range(100):

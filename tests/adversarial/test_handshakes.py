@@ -59,19 +59,19 @@ async def test_handshakes_of_strangers_leave_the_neighbour_served(
         sys.executable, "-m", "tests.adversarial.handshake_swarm", kind, str(tls_port), str(PER_MINUTE), str(ATTACK_S),
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    said, _ = await swarm.communicate()
+    output, _ = await swarm.communicate()
     stop.set()
     await producing
-    grown = await asyncio.to_thread(rss_bytes, cluster) - before
+    rss_growth = await asyncio.to_thread(rss_bytes, cluster) - before
     status = await asyncio.to_thread(cluster.brokers[0].admin, "/v1/status")
     print(
-        f"{json.loads(said)}, neighbour p99 {neighbour.percentile_ms(99):.1f} ms of {len(neighbour.latencies_ms)},"
-        f" RSS grew by {grown / 2**20:.1f} MiB, longest turn {status['loop_turns']['longest_ms']} ms"
+        f"{json.loads(output)}, neighbour p99 {neighbour.percentile_ms(99):.1f} ms of {len(neighbour.latencies_ms)},"
+        f" RSS grew by {rss_growth / 2**20:.1f} MiB, longest turn {status['loop_turns']['longest_ms']} ms"
     )
-    assert json.loads(said)["attempts"] > 0
+    assert json.loads(output)["attempts"] > 0
     assert neighbour.errors == 0
     assert neighbour.percentile_ms(99) <= NEIGHBOUR_P99_MS_MAX
-    assert grown <= RSS_GROWTH_BYTES_MAX
+    assert rss_growth <= RSS_GROWTH_BYTES_MAX
 
 
 def test_the_longest_hello_is_answered_or_ends_its_connection(tls_port: int) -> None:
@@ -85,7 +85,7 @@ def test_the_longest_hello_is_answered_or_ends_its_connection(tls_port: int) -> 
 
 
 def test_a_handshake_that_is_over_is_not_begun_again(tls_port: int) -> None:
-    said = ATTEMPTS["renegotiating"](tls_port)
-    if said == "no openssl here":
+    result = ATTEMPTS["renegotiating"](tls_port)
+    if result == "no openssl here":
         pytest.skip("the program openssl is not installed")
-    assert said == "refused"
+    assert result == "refused"

@@ -22,7 +22,7 @@ WIDE: Final = "wide"
 PARTITIONS: Final = 200
 CONNECTIONS: Final = 4
 ATTACK_S: Final = depth.number_from("PENSTOCK_ATTACK_SECONDS", short=2, long=10)
-# On a machine with other work; on a quiet one it is below 50 ms.
+# For a machine with other work; on an idle one it is below 50 ms.
 NEIGHBOUR_P99_MS_MAX: Final = 1_000.0
 FIRST_ANSWER_S_MAX: Final = 30.0
 MEGABYTE: Final = 1_000_000

@@ -22,7 +22,7 @@ from tests.testkit.wire import WireClient
 
 ATTACK_S: Final = depth.number_from("PENSTOCK_ATTACK_SECONDS", short=1, long=3)
 RSS_GROWTH_BYTES_MAX: Final = 64 * 1024 * 1024
-# On a machine with other work. What is aimed at, on a quiet one, is 20 ms (docs/explanation/SECURITY.md).
+# For a machine with other work; the aim on an idle one is 20 ms (docs/explanation/SECURITY.md).
 NEIGHBOUR_P99_MS_MAX: Final = 1_000.0
 # Of requests and answers in memory before anything is measured.
 WARM_UP_S: Final = 0.2

@@ -51,10 +51,10 @@ CONNECTIONS: Final = 8
 PARTITIONS_MAX: Final = 200
 TOPICS_PER_REQUEST: Final = 1_000
 ENTRIES_PER_REQUEST: Final = 500
-# On a machine with other work. What is aimed at, on a quiet one, is 20 ms and 1 s (docs/explanation/SECURITY.md).
+# For a machine with other work; the aim on an idle one is 20 ms and 1 s (docs/explanation/SECURITY.md).
 NEIGHBOUR_P99_MS_MAX: Final = 1_000.0
 NEIGHBOUR_CREATION_S_MAX: Final = 4.0
-# The log of changes and what the test itself makes, beside what the instance may keep.
+# The log of changes and nodes of the test itself, beside the limits of the instance.
 OTHER_BYTES_MAX: Final = 2 * 1024 * 1024
 LOG_BYTES_PER_MINUTE_MAX: Final = 1_000_000
 
@@ -63,7 +63,7 @@ MESSAGE_BYTES_MAX: Final = 1_048_588
 WEEK_MS: Final = "604800000"
 
 numbers = itertools.count()
-# The frames that each connection sends again and again.
+# Returns the frames that each connection sends repeatedly.
 Attack = Callable[[], list[bytes]]
 
 
@@ -84,7 +84,7 @@ def frame(api_key: ApiKey, version: int, request: Any) -> bytes:
 
 
 def name_quotas() -> list[bytes]:
-    """Names that are three times as long in ZooKeeper among them, which are refused."""
+    """Returns alterations of quotas with the longest names; some are three times as long in ZooKeeper, and refused."""
     entries = []
     for number in range(ENTRIES_PER_REQUEST):
         name = long_name(10_000).replace("x", "水") if number % 100 == 99 else long_name(QUOTA_NAME_BYTES_MAX)
@@ -114,7 +114,7 @@ def name_users() -> list[bytes]:
 
 
 def configure() -> list[bytes]:
-    """Each value as long as it may be, another one each time."""
+    """Returns alterations of a configuration with the longest values, different each time."""
     frames = []
     for number in range(2):
         settings = {
@@ -140,13 +140,13 @@ def create_and_delete() -> list[bytes]:
 
 
 @dataclass
-class Watched:
+class MeasuredNeighbour:
     neighbour: Neighbour
     creations_s: list[float] = field(default_factory=list)
     creation_codes: set[int] = field(default_factory=set)
 
     async def create_until(self, stop: asyncio.Event) -> None:
-        """Topics of the neighbour, one at a time; each is there when it has a leader."""
+        """Creates topics of the neighbour, one at a time; each exists when it has a leader."""
         client = await WireClient.connect(self.neighbour.port)
         while not stop.is_set():
             topic = CreatableTopic(
@@ -160,17 +160,17 @@ class Watched:
 
 
 @asynccontextmanager
-async def attacked(port: int, attack: Attack, neighbour_port: int) -> AsyncIterator[Watched]:
+async def running_attack(port: int, attack: Attack, neighbour_port: int) -> AsyncIterator[MeasuredNeighbour]:
     """Runs the attack for a number of seconds while the neighbour produces and creates topics."""
     requests = [attack() for _ in range(CONNECTIONS)]
-    watched, stop = Watched(Neighbour(neighbour_port, TOPIC)), asyncio.Event()
+    measured, stop = MeasuredNeighbour(Neighbour(neighbour_port, TOPIC)), asyncio.Event()
     serving = [
-        asyncio.create_task(watched.neighbour.produce_until(stop)),
-        asyncio.create_task(watched.create_until(stop)),
+        asyncio.create_task(measured.neighbour.produce_until(stop)),
+        asyncio.create_task(measured.create_until(stop)),
     ]
-    attacks = [asyncio.create_task(_repeat(port, frames)) for frames in requests]
+    attacks = [asyncio.create_task(_send_repeatedly(port, frames)) for frames in requests]
     await asyncio.wait(serving, timeout=ATTACK_S, return_when=asyncio.FIRST_EXCEPTION)
-    yield watched
+    yield measured
     stop.set()
     await asyncio.gather(*serving)
     for task in attacks:
@@ -178,7 +178,7 @@ async def attacked(port: int, attack: Attack, neighbour_port: int) -> AsyncItera
     await asyncio.gather(*attacks, return_exceptions=True)
 
 
-async def _repeat(port: int, frames: list[bytes]) -> None:
+async def _send_repeatedly(port: int, frames: list[bytes]) -> None:
     while True:
         client = await WireClient.connect(port)
         try:
@@ -217,32 +217,32 @@ async def test_names_of_one_instance_leave_its_neighbour_served_and_zookeeper_sm
     hostile_port, neighbour_port = ports
     before, log_before = zookeeper_bytes(cluster), cluster.brokers[0].log_file.stat().st_size
     began_s = time.monotonic()
-    async with attacked(hostile_port, attack, neighbour_port) as watched:
+    async with running_attack(hostile_port, attack, neighbour_port) as measured:
         pass
     minutes = (time.monotonic() - began_s) / 60
     after, log_bytes = zookeeper_bytes(cluster), cluster.brokers[0].log_file.stat().st_size - log_before
-    grown = after - before
-    neighbour = watched.neighbour
+    growth_bytes = after - before
+    neighbour = measured.neighbour
     print(
-        f"{attack.__name__}: neighbour p99 {neighbour.percentile_ms(99):.1f} ms, its {len(watched.creations_s)} "
-        f"topics took {max(watched.creations_s):.2f} s at most, "
-        f"ZooKeeper {grown / 1e6:+.2f} MB, log {log_bytes / 1e6:.2f} MB, "
+        f"{attack.__name__}: neighbour p99 {neighbour.percentile_ms(99):.1f} ms, its {len(measured.creations_s)} "
+        f"topics took {max(measured.creations_s):.2f} s at most, "
+        f"ZooKeeper {growth_bytes / 1e6:+.2f} MB, log {log_bytes / 1e6:.2f} MB, "
         f"turns {cluster.brokers[0].admin('/v1/status')['loop_turns']}"
     )
     assert neighbour.latencies_ms and neighbour.errors == 0
     assert neighbour.percentile_ms(99) <= NEIGHBOUR_P99_MS_MAX
-    assert watched.creation_codes == {0}
-    assert max(watched.creations_s) <= NEIGHBOUR_CREATION_S_MAX
-    allowed = instance_limits.document_bytes_max(PARTITIONS_MAX) + instance_limits.QUOTA_BYTES_MAX
-    allowed += instance_limits.USERS_BYTES_MAX
-    assert grown <= allowed + OTHER_BYTES_MAX
+    assert measured.creation_codes == {0}
+    assert max(measured.creations_s) <= NEIGHBOUR_CREATION_S_MAX
+    allowed_bytes = instance_limits.document_bytes_max(PARTITIONS_MAX) + instance_limits.QUOTA_BYTES_MAX
+    allowed_bytes += instance_limits.USERS_BYTES_MAX
+    assert growth_bytes <= allowed_bytes + OTHER_BYTES_MAX
     assert log_bytes <= LOG_BYTES_PER_MINUTE_MAX * max(1, minutes)
 
 
 async def test_the_hostile_instance_has_what_it_may_have_and_no_more(
     cluster: EngineCluster, ports: tuple[int, int]
 ) -> None:
-    """However much it names: counted where it is, in ZooKeeper."""
+    """Counts its names in ZooKeeper, where they are kept."""
     client = await WireClient.connect(ports[0])
     for data in name_quotas():
         await client.send_raw(data)

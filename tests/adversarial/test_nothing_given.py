@@ -20,7 +20,7 @@ from tests.product.system.attacks import filled
 from tests.testkit import depth
 from tests.testkit.engine import EngineCluster
 from tests.testkit.records import batch, fetch, produce
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 from tests.testkit.wire import WireClient
 
 REQUESTS: Final = depth.number_from("PENSTOCK_RANDOM_REQUESTS", short=300, long=10_000)
@@ -31,7 +31,7 @@ USER: Final = "bookkeeper"
 MARK: Final = b"only-for-the-owner"
 # Named in requests, so that an answer may repeat it; records and users are not.
 SECRETS: Final = (MARK, USER.encode())
-AS_SEEN: Final = (
+DESCRIBING_APIS: Final = (
     (ApiKey.DESCRIBE_CONFIGS, 4),
     (ApiKey.LIST_OFFSETS, 7),
     (ApiKey.DESCRIBE_CLIENT_QUOTAS, 1),
@@ -47,11 +47,11 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
-async def seen_by(owner: WireClient) -> list[Any]:
+async def describe_instance(owner: WireClient) -> list[Any]:
     """Returns what the owner sees of the instance: topics, configuration, records, quotas, rules, groups, users."""
     topics = (await owner.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))).topics
     answers: list[Any] = [sorted((topic.name, len(topic.partitions)) for topic in topics)]
-    for api_key, version in AS_SEEN:
+    for api_key, version in DESCRIBING_APIS:
         request = filled(message_class(api_key, "request"), version, TOPIC, UUID_ZERO)
         answers.append(await owner.call(api_key, version, request))
     answers.append(await fetch(owner, TOPIC))
@@ -62,7 +62,7 @@ async def seen_by(owner: WireClient) -> list[Any]:
 
 async def test_a_user_without_rights_reads_and_changes_nothing(cluster: EngineCluster) -> None:
     instance = await asyncio.to_thread(cluster.create_instance, INSTANCE, allow_everyone_if_no_acl=False)
-    await asyncio.to_thread(alter, cluster, instance, added(USER, "secret", instance_id=INSTANCE))
+    await asyncio.to_thread(alter_users, cluster, instance, user_addition(USER, "secret", instance_id=INSTANCE))
     (broker,) = cluster.brokers
     owner = await WireClient.connect(broker.settings.internal_port)
     assert (await owner.log_in(INSTANCE, cluster.secret)).error_code == 0
@@ -71,20 +71,20 @@ async def test_a_user_without_rights_reads_and_changes_nothing(cluster: EngineCl
     topic.validate_only, topic.topics[0].configs = False, [CreatableTopicConfig(name="retention.ms", value="-1")]
     assert (await owner.call(ApiKey.CREATE_TOPICS, 7, topic)).topics[0].error_code == 0
     assert (await produce(owner, TOPIC, batch(MARK))).error_code == 0
-    everything = await owner.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
-    before = await seen_by(owner)
+    metadata = await owner.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+    before = await describe_instance(owner)
 
     names = (TOPIC, "g", "t", "another", "__consumer_offsets", "kafka-cluster", "User:ANONYMOUS", "client-id")
-    requests = Requests(Random(depth.SEED), names, [bytes(item.topic_id) for item in everything.topics])
+    requests = Requests(Random(depth.SEED), names, [bytes(item.topic_id) for item in metadata.topics])
     (port,) = instance.document.ports.values()
     attackers = [Attacker(port) for _ in range(CONNECTIONS)]
     answers = 0
     for _ in range(0, REQUESTS, CONNECTIONS):
-        drawn = [requests.draw() for _ in attackers]
+        drawn_requests = [requests.draw() for _ in attackers]
         results = await asyncio.gather(
-            *(attacker.send(request) for attacker, request in zip(attackers, drawn, strict=True))
+            *(attacker.send(request) for attacker, request in zip(attackers, drawn_requests, strict=True))
         )
-        for request, answer in zip(drawn, results, strict=True):
+        for request, answer in zip(drawn_requests, results, strict=True):
             answers += answer is not None
             leaked = [secret for secret in SECRETS if secret in (answer or b"")]
             assert not leaked, f"{request} was answered with {leaked} (PENSTOCK_TESTS_SEED={depth.SEED})"
@@ -92,5 +92,5 @@ async def test_a_user_without_rights_reads_and_changes_nothing(cluster: EngineCl
         await attacker.close()
 
     assert answers > REQUESTS // 2
-    assert await seen_by(owner) == before, f"PENSTOCK_TESTS_SEED={depth.SEED}"
+    assert await describe_instance(owner) == before, f"PENSTOCK_TESTS_SEED={depth.SEED}"
     await owner.close()

@@ -34,10 +34,10 @@ from tests.testkit.engine import HOST, MB, BrokerProcess, EngineCluster, eventua
 from tests.testkit.ports import unused_port
 from tests.testkit.wire import WireClient
 
-# As a cluster has them by default; other tests make do with five.
+# The default of a cluster; other tests have five.
 STATE_PARTITIONS: Final = 50
 GROUP, TRANSACTION = 0, 1
-# Of the processor. The aim is 10 ms; processors that two tests share take twice as long.
+# Processor time. The aim is 10 ms; processors that two tests share take twice as long.
 TURN_CPU_MS_MAX: Final = 20.0
 
 
@@ -45,8 +45,8 @@ INSTANCES: Final = depth.number_from("PENSTOCK_OWN_WORK_INSTANCES", short=200, l
 PARTITIONS: Final = depth.number_from("PENSTOCK_OWN_WORK_PARTITIONS", short=200, long=1_000)
 OFFSETS: Final = depth.number_from("PENSTOCK_OWN_WORK_OFFSETS", short=10_000, long=90_000)
 OFFSETS_PER_COMMIT: Final = 1_000
-NOT_YET: Final = {int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
-# Very many logs are closed.
+LOADING_CODES: Final = {int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
+# The broker closes very many logs.
 STOP_TIMEOUT_S: Final = 60
 
 
@@ -154,26 +154,26 @@ async def test_coordinators_are_loaded_in_turns(measured: EngineCluster) -> None
         topic = OffsetCommitRequestTopic(name=TOPIC, partitions=lines)
         request = OffsetCommitRequest(group_id=f"g{number}", member_id="", topics=[topic])
         async with asyncio.timeout(30):
-            while codes := await committed(client, request):
-                assert codes <= NOT_YET
+            while codes := await commit_errors(client, request):
+                assert codes <= LOADING_CODES
     await client.close()
     (broker,) = measured.brokers
     assert broker.stop(STOP_TIMEOUT_S) == 0
     broker.start()
     broker.wait_until_ready()
-    eventually(lambda: loaded(broker) >= OFFSETS, "all offsets are loaded", timeout_s=60)
+    eventually(lambda: loaded_count(broker) >= OFFSETS, "all offsets are loaded", timeout_s=60)
     await asyncio.sleep(0.2)
     loads = [turn for turn in longest_turns(measured, 0) if turn["what"].startswith("Runtime._load")]
     print("loading:", loads[:5])
     assert not loads or loads[0]["cpu_ms"] <= TURN_CPU_MS_MAX
 
 
-async def committed(client: WireClient, request: OffsetCommitRequest) -> set[int]:
-    """Error codes."""
+async def commit_errors(client: WireClient, request: OffsetCommitRequest) -> set[int]:
+    """Commits offsets, and returns the error codes."""
     answer = await client.call(ApiKey.OFFSET_COMMIT, 8, request)
     return {line.error_code for line in answer.topics[0].partitions} - {0}
 
 
-def loaded(broker: BrokerProcess) -> int:
+def loaded_count(broker: BrokerProcess) -> int:
     lines = (line for line in broker.log_lines() if line.get("event") == "coordinator_loaded")
     return sum(line["records"] for line in lines)

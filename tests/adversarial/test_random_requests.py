@@ -18,7 +18,7 @@ from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.engine.protocol.messages.topics import CreatableTopicConfig
 from tests.adversarial.conftest import with_topic
 from tests.adversarial.hostile import TOPIC, Neighbour
-from tests.adversarial.random_requests import Drawn, Requests
+from tests.adversarial.random_requests import DrawnRequest, Requests
 from tests.product.system.attacks import filled
 from tests.testkit import depth
 from tests.testkit.engine import EngineCluster
@@ -28,28 +28,28 @@ from tests.testkit.wire import WireClient
 REQUESTS: Final = depth.number_from("PENSTOCK_RANDOM_REQUESTS", short=300, long=10_000)
 CONNECTIONS: Final = 6
 ANSWERED_WITHIN_S: Final = 60.0
-# On a machine with other work. What is aimed at, on a quiet one, is 10 ms (docs/explanation/SECURITY.md).
+# For a machine with other work; the aim on an idle one is 10 ms (docs/explanation/SECURITY.md).
 LONGEST_TURN_MS_MAX: Final = depth.number_from("PENSTOCK_LONGEST_TURN_MS", short=2_000, long=2_000)
 RSS_GROWTH_BYTES_MAX: Final = 192 * 1024 * 1024
 MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
 SECRET_TOPIC: Final = "unreleased"
 MARK: Final = b"only-for-the-owner"
-# Nothing that is sent has one of these, so no answer may.
+# No request contains one of these, so no answer may.
 SECRETS: Final = (THEIRS.encode(), SECRET_TOPIC.encode(), MARK)
 PARTITIONS_BOUGHT: Final = 60
 
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
-    """One of its own: what random requests leave behind is nothing to measure others by."""
+    """Returns a cluster of its own: leftovers of random requests would disturb other measurements."""
     with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("random")) as running:
         yield running
 
 
-async def described(client: WireClient) -> list[Any]:
-    """All that a neighbour can see of its own secret topic."""
-    everything = await client.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
-    answers: list[Any] = [sorted((topic.name, len(topic.partitions)) for topic in everything.topics)]
+async def describe_secret_topic(client: WireClient) -> list[Any]:
+    """Returns everything that a neighbour can see of its own secret topic."""
+    metadata = await client.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+    answers: list[Any] = [sorted((topic.name, len(topic.partitions)) for topic in metadata.topics)]
     for api_key, version in (
         (ApiKey.DESCRIBE_CONFIGS, 4),
         (ApiKey.LIST_OFFSETS, 7),
@@ -68,7 +68,7 @@ class Attacker:
         self._port = port
         self._client: WireClient | None = None
 
-    async def send(self, drawn: Drawn) -> bytes | None:
+    async def send(self, drawn: DrawnRequest) -> bytes | None:
         """The answer, None where the connection was closed instead."""
         self._client = client = self._client or await WireClient.connect(self._port)
         try:
@@ -89,37 +89,39 @@ class Attacker:
 
 
 async def test_random_legal_requests_are_answered_and_hurt_nobody(cluster: EngineCluster, tmp_path: Path) -> None:
-    mine, theirs = with_topic(cluster, MINE), with_topic(cluster, THEIRS)
-    mine = cluster.update_instance(mine, partitions_max=PARTITIONS_BOUGHT)
-    my_port, their_port = (next(iter(instance.document.ports.values())) for instance in (mine, theirs))
+    my_instance, their_instance = with_topic(cluster, MINE), with_topic(cluster, THEIRS)
+    my_instance = cluster.update_instance(my_instance, partitions_max=PARTITIONS_BOUGHT)
+    my_port, their_port = (next(iter(instance.document.ports.values())) for instance in (my_instance, their_instance))
     owner = await WireClient.connect(their_port)
     topic = filled(message_class(ApiKey.CREATE_TOPICS, "request"), 7, SECRET_TOPIC, UUID_ZERO)
     # For ever: the records of `batch` are old.
     topic.validate_only, topic.topics[0].configs = False, [CreatableTopicConfig(name="retention.ms", value="-1")]
     assert (await owner.call(ApiKey.CREATE_TOPICS, 7, topic)).topics[0].error_code == 0
     assert (await produce(owner, SECRET_TOPIC, batch(MARK))).error_code == 0
-    everything = await owner.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
-    before = await described(owner)
+    metadata = await owner.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+    before = await describe_secret_topic(owner)
     broker = cluster.brokers[0]
 
     names = (TOPIC, "g", "t", "another", f"{MINE}.{TOPIC}", "__consumer_offsets", "retention.ms", "client-id")
-    requests = Requests(Random(depth.SEED), names, [bytes(item.topic_id) for item in everything.topics])
+    requests = Requests(Random(depth.SEED), names, [bytes(item.topic_id) for item in metadata.topics])
     attackers = [Attacker(my_port) for _ in range(CONNECTIONS)]
     neighbour, stop = Neighbour(their_port, TOPIC), asyncio.Event()
     producing = asyncio.create_task(neighbour.produce_until(stop))
-    warm = broker.admin("/v1/status")
+    status_before = broker.admin("/v1/status")
     longest_ms, longest_in, answers = 0.0, "", 0
     for _ in range(0, REQUESTS, CONNECTIONS):
-        drawn = [requests.draw() for _ in attackers]
-        results = await asyncio.gather(*(each.send(one) for each, one in zip(attackers, drawn, strict=True)))
-        for one, answer in zip(drawn, results, strict=True):
+        drawn_requests = [requests.draw() for _ in attackers]
+        results = await asyncio.gather(
+            *(attacker.send(request) for attacker, request in zip(attackers, drawn_requests, strict=True))
+        )
+        for request, answer in zip(drawn_requests, results, strict=True):
             answers += answer is not None
             leaked = [secret for secret in SECRETS if secret in (answer or b"")]
-            assert not leaked, f"{one} was answered with {leaked} (PENSTOCK_TESTS_SEED={depth.SEED})"
+            assert not leaked, f"{request} was answered with {leaked} (PENSTOCK_TESTS_SEED={depth.SEED})"
         turns = broker.admin("/v1/status")["loop_turns"]
         if turns["longest_ms"] > longest_ms:
             longest_ms = turns["longest_ms"]
-            longest_in = f"{turns['longest_of']} among {', '.join(map(str, drawn))}"
+            longest_in = f"{turns['longest_of']} among {', '.join(map(str, drawn_requests))}"
     stop.set()
     await producing
     for attacker in attackers:
@@ -129,10 +131,10 @@ async def test_random_legal_requests_are_answered_and_hurt_nobody(cluster: Engin
     print(
         f"{answers} of {REQUESTS} answered; longest turn {longest_ms} ms: {longest_in}; over 10 ms: "
         f"{after['loop_turns']['by_api']}; neighbour p99 {neighbour.percentile_ms(99):.1f} ms; "
-        f"RSS grew {(after['rss_bytes'] - warm['rss_bytes']) >> 20} MiB; seed {depth.SEED}"
+        f"RSS grew {(after['rss_bytes'] - status_before['rss_bytes']) >> 20} MiB; seed {depth.SEED}"
     )
-    assert await described(owner) == before
+    assert await describe_secret_topic(owner) == before
     assert neighbour.latencies_ms and neighbour.errors == 0
     assert longest_ms <= LONGEST_TURN_MS_MAX, longest_in
-    assert after["rss_bytes"] - warm["rss_bytes"] <= RSS_GROWTH_BYTES_MAX
+    assert after["rss_bytes"] - status_before["rss_bytes"] <= RSS_GROWTH_BYTES_MAX
     await owner.close()

@@ -1,4 +1,4 @@
-"""TLS handshakes of strangers from one address, as many as there may be: clients from others come in at once."""
+"""TLS handshakes of strangers from one address, as many as possible: clients from other addresses connect at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONNECTIONS: Final = (200, 1_000)
 ATTACK_S: Final = 4
 HONEST: Final = "127.0.0.77"
 ENTRIES: Final = 15
-# On a machine with other work. In the line of all, it is a second and more.
+# For a machine with other work. In a queue with all strangers, it is a second and more.
 MEDIAN_S_MAX: Final = 0.25
 
 
@@ -39,8 +39,8 @@ def tls_port(cluster: EngineCluster) -> int:
     return int(port)
 
 
-def enter(port: int) -> float:
-    """Seconds that it takes an honest client to come in."""
+def connect_honestly(port: int) -> float:
+    """Returns the seconds that an honest client takes to connect."""
     began_s = time.monotonic()
     plain = socket.create_connection((HOST, port), 10, source_address=(HONEST, 0))
     with plain, client_context().wrap_socket(plain, server_hostname=HOST) as secured:
@@ -50,7 +50,7 @@ def enter(port: int) -> float:
 
 @pytest.mark.parametrize("connections", CONNECTIONS)
 async def test_strangers_from_one_address_delay_only_their_own(tls_port: int, connections: int) -> None:
-    await asyncio.to_thread(enter, tls_port)
+    await asyncio.to_thread(connect_honestly, tls_port)
     swarm = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.adversarial.stranger_swarm", str(tls_port), str(connections), str(ATTACK_S),
         stdout=asyncio.subprocess.PIPE,
@@ -59,11 +59,14 @@ async def test_strangers_from_one_address_delay_only_their_own(tls_port: int, co
     await swarm.stdout.readline()
     took_s, ends_s = [], time.monotonic() + ATTACK_S - 1
     while len(took_s) < ENTRIES and time.monotonic() < ends_s:
-        took_s.append(await asyncio.to_thread(enter, tls_port))
-    did = json.loads(await swarm.stdout.readline())
+        took_s.append(await asyncio.to_thread(connect_honestly, tls_port))
+    results = json.loads(await swarm.stdout.readline())
     assert await swarm.wait() == 0
     took_s.sort()
     median_s = took_s[len(took_s) // 2]
-    print(f"{connections} strangers, {did}: {len(took_s)} entries, median {median_s:.3f} s, longest {took_s[-1]:.3f} s")
-    assert did["begun"] > connections
+    print(
+        f"{connections} strangers, {results}: "
+        f"{len(took_s)} entries, median {median_s:.3f} s, longest {took_s[-1]:.3f} s"
+    )
+    assert results["begun"] > connections
     assert median_s <= MEDIAN_S_MAX

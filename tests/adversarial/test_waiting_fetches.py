@@ -20,7 +20,7 @@ from tests.testkit.engine import EngineCluster
 CONNECTIONS: Final = 2_000
 PARTITIONS: Final = 200
 ATTACK_S: Final = 3
-# On a machine with other work. Served in one go, they take more than a second.
+# For a machine with other work. Served in one turn, they take more than a second.
 NEIGHBOUR_MS_MAX: Final = 300.0
 
 
@@ -44,15 +44,16 @@ async def test_fetches_that_end_together_leave_the_neighbour_served(
     assert swarm.stdout is not None
     assert json.loads(await swarm.stdout.readline())["stands"] == CONNECTIONS
     producing = asyncio.create_task(neighbour.produce_until(stop))
-    did = json.loads(await swarm.stdout.readline())
+    results = json.loads(await swarm.stdout.readline())
     assert await swarm.wait() == 0
     stop.set()
     await producing
     turns = await asyncio.to_thread(lambda: cluster.brokers[0].admin("/v1/status")["loop_turns"])
     print(
-        f"{kind}: {did}, neighbour p50 {neighbour.percentile_ms(50):.1f} ms, p99 {neighbour.percentile_ms(99):.1f} ms,"
+        f"{kind}: {results}, "
+        f"neighbour p50 {neighbour.percentile_ms(50):.1f} ms, p99 {neighbour.percentile_ms(99):.1f} ms,"
         f" longest {neighbour.percentile_ms(100):.1f} ms of {len(neighbour.latencies_ms)}, turns {turns}"
     )
-    assert did["answers"] == did["rounds"] * CONNECTIONS, "each was answered"
+    assert results["answers"] == results["rounds"] * CONNECTIONS, "each was answered"
     assert neighbour.errors == 0
     assert neighbour.percentile_ms(100) <= NEIGHBOUR_MS_MAX

@@ -17,14 +17,14 @@ from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslH
 from tests.adversarial.conftest import with_topic
 from tests.adversarial.hostile import TOPIC, Neighbour
 from tests.testkit.engine import EngineCluster, TestInstance
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 from tests.testkit.wire import WireClient
 
 pytestmark = pytest.mark.long("brokers/engine/handlers/auth", "brokers/engine/handlers/authentication.py")
 
 ATTEMPTS: Final = 10_000
 CONNECTIONS: Final = 100
-# On a machine with other work; on a quiet one it is below 20 ms.
+# For a machine with other work; on an idle one it is below 20 ms.
 NEIGHBOUR_P99_MS_MAX: Final = 300.0
 ALONE_S: Final = 3.0
 OWNER_INTERVAL_S: Final = 0.05
@@ -39,9 +39,9 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture()
 def attacked(cluster: EngineCluster, mechanism: str) -> TestInstance:
-    """Another one for each mechanism: after the attack nobody signs in to it from this address for a while."""
+    """Returns another instance for each mechanism: after the attack this address is refused for a while."""
     instance = cluster.create_instance("ins-" + mechanism[:5].lower() + "aaa", security="sasl_plaintext")
-    alter(cluster, instance, added("alice", "alice-secret"))
+    alter_users(cluster, instance, user_addition("alice", "alice-secret"))
     return instance
 
 
@@ -50,7 +50,7 @@ def neighbour_port(cluster: EngineCluster) -> int:
     return next(iter(with_topic(cluster, "ins-bbbbbbbb").document.ports.values()))
 
 
-async def signed_in_owner(port: int) -> WireClient:
+async def sign_in_owner(port: int) -> WireClient:
     client = await WireClient.connect(port)
     await client.call(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
     token = SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret")
@@ -58,14 +58,14 @@ async def signed_in_owner(port: int) -> WireClient:
     return client
 
 
-async def go_on(client: WireClient, stop: asyncio.Event) -> int:
+async def call_until(client: WireClient, stop: asyncio.Event) -> int:
     """Returns the number of answered requests of a signed-in connection."""
-    answered = 0
+    answer_count = 0
     while not stop.is_set():
-        answered += bool((await client.call(ApiKey.METADATA, 12, MetadataRequest(topics=[]))).brokers)
+        answer_count += bool((await client.call(ApiKey.METADATA, 12, MetadataRequest(topics=[]))).brokers)
         await asyncio.sleep(OWNER_INTERVAL_S)
     await client.close()
-    return answered
+    return answer_count
 
 
 async def p99_alone_ms(port: int) -> float:
@@ -83,32 +83,33 @@ async def test_wrong_passwords_cost_the_neighbour_nothing_and_the_owner_no_conne
     alone_ms = await p99_alone_ms(neighbour_port)
     before = await _counts(cluster, attacked)
     neighbour, stop = Neighbour(neighbour_port, TOPIC), asyncio.Event()
-    if mechanism == "PLAIN":  # afterwards this address has failed too often for anybody to sign in
-        owning = asyncio.create_task(go_on(await signed_in_owner(port), stop))
+    if mechanism == "PLAIN":  # afterwards this address has failed too often to sign in
+        owner_task = asyncio.create_task(call_until(await sign_in_owner(port), stop))
     producing = asyncio.create_task(neighbour.produce_until(stop))
     began_s = asyncio.get_running_loop().time()
     swarm = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.adversarial.password_swarm", str(port), str(ATTEMPTS), str(CONNECTIONS), mechanism,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    said, _ = await swarm.communicate()
+    output, _ = await swarm.communicate()
     took_s = asyncio.get_running_loop().time() - began_s
     stop.set()
     await producing
     after = await _counts(cluster, attacked)
-    tried = after["failed"] - before["failed"]
+    checked_count = after["failed"] - before["failed"]
     status = await asyncio.to_thread(cluster.brokers[0].admin, "/v1/status")
     print(
-        f"{mechanism}: {json.loads(said)} in {took_s:.0f} s, {tried} looked at, neighbour alone p99 {alone_ms:.1f} ms,"
+        f"{mechanism}: {json.loads(output)} in {took_s:.0f} s, {checked_count} checked, "
+        f"neighbour alone p99 {alone_ms:.1f} ms,"
         f" attacked {neighbour.percentile_ms(99):.1f} ms, longest turn {status['loop_turns']['longest_ms']} ms"
     )
-    assert "let in" not in json.loads(said)
-    assert tried <= ADDRESS_FAILURES_BURST + ADDRESS_FAILURES_PER_MINUTE * took_s / 60 + 1
+    assert "let in" not in json.loads(output)
+    assert checked_count <= ADDRESS_FAILURES_BURST + ADDRESS_FAILURES_PER_MINUTE * took_s / 60 + 1
     assert after["refused"] > before["refused"]
     assert neighbour.errors == 0
     assert neighbour.percentile_ms(99) <= NEIGHBOUR_P99_MS_MAX
     if mechanism == "PLAIN":
-        assert await owning > 0
+        assert await owner_task > 0
     entries = (await asyncio.to_thread(cluster.brokers[0].admin, f"/v1/instances/{attacked.id}/throttles"))["entries"]
     assert "authentication" in {entry["rule"]["kind"] for entry in entries}
 

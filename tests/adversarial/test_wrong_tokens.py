@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long("brokers/engine/handlers/auth", "brokers/engine/ha
 ATTEMPTS: Final = 3_000
 CONNECTIONS: Final = 100
 KEYS: Final = 60
-# On a machine with other work; on a quiet one it is below 20 ms.
+# For a machine with other work; on an idle one it is below 20 ms.
 NEIGHBOUR_P99_MS_MAX: Final = 300.0
 ALONE_S: Final = 3.0
 
@@ -40,10 +40,10 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def attacked(cluster: EngineCluster) -> TestInstance:
-    """Its key set has as many keys as there is room for."""
+    """Returns an instance whose key set has the maximum number of keys."""
     instance = cluster.create_instance("ins-aaaaaaaa", security="sasl_plaintext")
-    one = jwk_of(make_key("RS512", rsa_bits=2048))
-    keys = [one | {"kid": f"{number}".rjust(KEY_ID_BYTES_MAX, "k")} for number in range(KEYS)]
+    key = jwk_of(make_key("RS512", rsa_bits=2048))
+    keys = [key | {"kid": f"{number}".rjust(KEY_ID_BYTES_MAX, "k")} for number in range(KEYS)]
     document = Issuer().document(keys=keys_of({"keys": keys}, is_pinned=True), is_fetched=True)
     path = paths.instance_oauth_node(instance.id, CONFIGURATION)
     cluster.zookeeper.create(path, document.to_json(), makepath=True)
@@ -74,7 +74,7 @@ async def test_wrong_tokens_cost_the_neighbour_nothing(
         sys.executable, "-m", "tests.adversarial.token_swarm", str(port), str(ATTEMPTS), str(CONNECTIONS), kind,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    said, _ = await swarm.communicate()
+    output, _ = await swarm.communicate()
     took_s = asyncio.get_running_loop().time() - began_s
     stop.set()
     await producing
@@ -82,11 +82,11 @@ async def test_wrong_tokens_cost_the_neighbour_nothing(
     status = await asyncio.to_thread(cluster.brokers[0].admin, "/v1/status")
     tried = after["failed"] - before["failed"]
     print(
-        f"{kind}: {json.loads(said)} in {took_s:.0f} s, {tried} failed, neighbour alone p99 "
+        f"{kind}: {json.loads(output)} in {took_s:.0f} s, {tried} failed, neighbour alone p99 "
         f"{alone.percentile_ms(99):.1f} ms, attacked {neighbour.percentile_ms(99):.1f} ms, longest turn "
         f"{status['loop_turns']['longest_ms']} ms, before {longest_ms} ms"
     )
-    assert "let in" not in json.loads(said)
+    assert "let in" not in json.loads(output)
     assert tried <= ADDRESS_FAILURES_BURST + ADDRESS_FAILURES_PER_MINUTE * took_s / 60 + 1
     assert after["refused"] > before["refused"]
     assert neighbour.errors == 0

@@ -1,6 +1,6 @@
 """Wrong tokens from many connections: `python -m tests.adversarial.token_swarm PORT ATTEMPTS CONNECTIONS KIND`.
 
-Hangs up before a late answer, and prints what it did as one JSON line.
+Closes the connection before a late answer, and prints the number of each result as one JSON line.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PATIENCE_S: Final = 0.15
 KINDS: Final = ("signature", "claims", "key", "nesting", "pairs")
 
 
-def attack(kind: str) -> bytes:
-    """A message as large as one may be that costs a broker as much as it can."""
+def costly_message(kind: str) -> bytes:
+    """Returns the largest allowed message, built so that it costs a broker as much as possible."""
     room = TOKEN_BYTES_MAX - len(message("")) - 2
     if kind == "pairs":
         return b"n,,\x01" + b"a=b\x01" * ((TOKEN_BYTES_MAX - 6) // 4) + b"\x01"
@@ -50,7 +50,7 @@ async def attempt(port: int, token: bytes) -> str:
         assert handshake.error_code == 0
         async with asyncio.timeout(PATIENCE_S):
             answer = await client.call(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=token))
-            while answer.error_code == 0 and answer.auth_bytes:  # it may try another one
+            while answer.error_code == 0 and answer.auth_bytes:  # the client may try another one
                 answer = await client.call(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=token))
         return "let in" if answer.error_code == 0 else "refused"
     except TimeoutError:
@@ -62,21 +62,21 @@ async def attempt(port: int, token: bytes) -> str:
 
 
 async def main(port: int, attempts: int, connections: int, kind: str) -> dict[str, int]:
-    token = attack(kind)
+    token = costly_message(kind)
     numbers = iter(range(attempts))
-    ended: dict[str, int] = {}
+    counts_by_result: dict[str, int] = {}
 
-    async def one() -> None:
+    async def attempt_repeatedly() -> None:
         for _ in numbers:
-            how = await attempt(port, token)
-            ended[how] = ended.get(how, 0) + 1
+            result = await attempt(port, token)
+            counts_by_result[result] = counts_by_result.get(result, 0) + 1
 
-    await asyncio.gather(*(one() for _ in range(connections)))
-    return ended
+    await asyncio.gather(*(attempt_repeatedly() for _ in range(connections)))
+    return counts_by_result
 
 
 if __name__ == "__main__":
     os.nice(NICENESS)
-    given = sys.argv[1:]
-    did = asyncio.run(main(int(given[0]), int(given[1]), int(given[2]), given[3]))
-    print(json.dumps(did), flush=True)
+    arguments = sys.argv[1:]
+    results = asyncio.run(main(int(arguments[0]), int(arguments[1]), int(arguments[2]), arguments[3]))
+    print(json.dumps(results), flush=True)

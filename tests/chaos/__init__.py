@@ -1,1 +1,1 @@
-"""Brokers killed, stopped and restarted under load, and what every acknowledgement was worth afterwards."""
+"""Chaos tests: brokers are killed, stopped and restarted under load; then every acknowledged record is checked."""

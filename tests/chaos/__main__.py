@@ -34,11 +34,11 @@ from config.embedded.java import find_java
 from config.embedded.process import free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
 from tests.chaos import exactly_once, identities, membership, networks, replicas, secured
-from tests.chaos.faults import Faults, last
-from tests.chaos.verdict import differing, judge
+from tests.chaos.faults import Faults, sleep
+from tests.chaos.verdict import first_differing_offset, judge_records
 from tests.chaos.workload import Workload
 from tests.testkit.engine import EngineCluster, TestInstance
-from tests.testkit.host_network import HostNetwork, missing
+from tests.testkit.host_network import HostNetwork, missing_requirement
 from tests.testkit.tls import make_certificate
 from tests.testkit.waiting import eventually
 
@@ -56,7 +56,9 @@ LOCAL, NAMESPACES = "local", "namespaces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ChaosOptions:
+    """Options of a run; pairs of seconds are the bounds of a random duration."""
+
     seed: int
     seconds: float
     verbs: Sequence[str]
@@ -66,7 +68,7 @@ class Given:
     paused_s: tuple[float, float] = (5.0, 60.0)
     zookeeper_away_s: float = ZOOKEEPER_AWAY_S
     workload: str = "records"
-    who: membership.Who = membership.ANYBODY
+    group_members: membership.GroupMembers = membership.DEFAULT_MEMBERS
     security: str = PLAINTEXT
     hosts: str = LOCAL
     cut_s: tuple[float, float] = networks.CUT_S
@@ -77,25 +79,25 @@ class Given:
         return self.security != PLAINTEXT
 
 
-BEGAN_S = time.monotonic()
+STARTED_S = time.monotonic()
 
 
-def say(line: str) -> None:
-    print(f"{time.monotonic() - BEGAN_S:7.1f}  {line}", flush=True)
+def print_line(line: str) -> None:
+    print(f"{time.monotonic() - STARTED_S:7.1f}  {line}", flush=True)
 
 
-def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
-    """One run; whether everything that was promised held."""
-    if given.hosts == LOCAL:
-        return _run(given, zookeeper, directory, None)
+def run(options: ChaosOptions, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
+    """Runs the workload with faults; returns True if no guarantee was violated."""
+    if options.hosts == LOCAL:
+        return _run(options, zookeeper, directory, None)
     with HostNetwork(len(networks.ZONES)) as network:
-        return _run(given, zookeeper, directory, network)
+        return _run(options, zookeeper, directory, network)
 
 
-def _run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path, network: HostNetwork | None) -> bool:
-    rolls = random.Random(given.seed)
+def _run(options: ChaosOptions, zookeeper: EmbeddedZooKeeper, directory: Path, network: HostNetwork | None) -> bool:
+    random_ = random.Random(options.seed)
     overrides = {"replica.lag.time.max.ms": "10000", "group.min.session.timeout.ms": "1000"}
-    certificate = make_certificate(directory.with_name("tls")) if given.is_secured else None
+    certificate = make_certificate(directory.with_name("tls")) if options.is_secured else None
     cluster = EngineCluster(
         zookeeper.address,
         directory,
@@ -106,15 +108,15 @@ def _run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path, network: H
         racks=networks.ZONES if network else (),
         hosts=networks.engine_hosts(network) if network else (),
     )
-    if given.workload != "records":
-        return _run_clients(given, cluster, rolls)
+    if options.workload != "records":
+        return _run_clients(options, cluster, random_)
     with cluster:
-        instance = cluster.create_instance("ins-chaos000", security=given.security)
-        settings, rights = _secure(given, cluster, instance, directory)
+        instance = cluster.create_instance("ins-chaos000", security=options.security)
+        settings, rights = _secure(options, cluster, instance, directory)
         admin = AdminClient({"bootstrap.servers": instance.bootstrap, **settings})
         names = ("sequenced", "plain", *([secured.GUARDED] if rights else []))
-        wanted = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in names]
-        for created in admin.create_topics(wanted).values():
+        new_topics = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in names]
+        for created in admin.create_topics(new_topics).values():
             created.result(30)
         eventually(lambda: replicas.all_in_sync(cluster), within_s=IN_SYNC_TIMEOUT_S, what="all replicas in sync")
         loads = [
@@ -123,182 +125,196 @@ def _run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path, network: H
                 name,
                 PARTITIONS,
                 idempotent=name == "sequenced",
-                records_per_s=given.records_per_s // 2,
+                records_per_s=options.records_per_s // 2,
                 settings=settings,
             )
             for name in ("sequenced", "plain")
         ]
         for load in loads:
             load.start()
-        unsure = secured.Unsure()
+        uncertain_spans = secured.UncertainSpans()
         if rights:
-            unsure = rights.unsure
+            uncertain_spans = rights.uncertain_spans
             rights.start()
         try:
-            _disturb(given, cluster, zookeeper, rolls, loads, unsure, network)
+            _run_faults(options, cluster, zookeeper, random_, loads, uncertain_spans, network)
         finally:
             if rights:
                 rights.finish()
             for load in loads:
                 load.finish()
-        say("all replicas back in sync ...")
+        print_line("all replicas back in sync ...")
         eventually(lambda: replicas.all_in_sync(cluster), within_s=IN_SYNC_TIMEOUT_S, what="all replicas in sync")
-        verdicts = [_judged(load) for load in loads]
+        verdicts = [_judge_load(load) for load in loads]
         if rights:
             verdicts.append(rights.holds)
-    return _equal(cluster) and all(verdicts)
+    return _are_replicas_equal(cluster) and all(verdicts)
 
 
 def _secure(
-    given: Given, cluster: EngineCluster, instance: TestInstance, directory: Path
+    options: ChaosOptions, cluster: EngineCluster, instance: TestInstance, directory: Path
 ) -> tuple[dict[str, Any], secured.Rights | None]:
     """Returns the additional settings of the workloads' clients, and the object that changes rights."""
-    if not given.is_secured:
+    if not options.is_secured:
         return {}, None
     ca_file, owner = str(directory.with_name("tls") / "ca.pem"), secured.owner_of(cluster, instance)
-    known_by: identities.Identities
-    if given.security == "mtls":
-        known_by = identities.Certificates(cluster, instance, ca_file, directory.with_name("clients"))
+    client_identities: identities.Identities
+    if options.security == "mtls":
+        client_identities = identities.Certificates(cluster, instance, ca_file, directory.with_name("clients"))
     else:
-        known_by = identities.Passwords(cluster, instance, owner, ca_file)
-    secured.allow_workloads(known_by, owner)
-    rights = secured.Rights(instance.bootstrap, owner, known_by, random.Random(given.seed), say)
-    return known_by.settings(identities.USER), rights
+        client_identities = identities.Passwords(cluster, instance, owner, ca_file)
+    secured.allow_workloads(client_identities, owner)
+    rights = secured.Rights(instance.bootstrap, owner, client_identities, random.Random(options.seed), print_line)
+    return client_identities.settings(identities.USER), rights
 
 
-def _run_clients(given: Given, cluster: EngineCluster, rolls: random.Random) -> bool:
-    """A workload of applications, whose verbs are its own."""
+def _run_clients(options: ChaosOptions, cluster: EngineCluster, random_: random.Random) -> bool:
+    """Runs a workload with client processes, which has verbs of its own; returns True if no guarantee was violated."""
     with cluster:
         instance = cluster.create_instance("ins-chaos000")
         workload: exactly_once.ExactlyOnce | membership.Membership
-        if given.workload == "exactly-once":
-            workload = exactly_once.ExactlyOnce(cluster, instance, rolls, say, records_per_s=given.records_per_s)
+        if options.workload == "exactly-once":
+            workload = exactly_once.ExactlyOnce(
+                cluster, instance, random_, print_line, records_per_s=options.records_per_s
+            )
         else:
             workload = membership.Membership(
-                cluster, instance, rolls, say, records_per_s=given.records_per_s, who=given.who
+                cluster,
+                instance,
+                random_,
+                print_line,
+                records_per_s=options.records_per_s,
+                member_options=options.group_members,
             )
-        faults = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.away_s)
-        holds = workload.run(given.seconds, list(given.verbs), faults, given.between_s)
-        say(f"{faults.count} faults to brokers, {faults.controllers} of them to the controller")
+        faults = Faults(cluster, random_, print_line, between_s=options.between_s, away_s=options.away_s)
+        holds = workload.run(options.seconds, list(options.verbs), faults, options.between_s)
+        print_line(f"{faults.count} faults to brokers, {faults.controller_count} of them to the controller")
         eventually(lambda: replicas.all_in_sync(cluster), within_s=IN_SYNC_TIMEOUT_S, what="all replicas in sync")
-    return _equal(cluster) and holds
+    return _are_replicas_equal(cluster) and holds
 
 
-def _disturb(
-    given: Given,
+def _run_faults(
+    options: ChaosOptions,
     cluster: EngineCluster,
     zookeeper: EmbeddedZooKeeper,
-    rolls: random.Random,
+    random_: random.Random,
     loads: list[Workload],
-    unsure: secured.Unsure,
+    uncertain_spans: secured.UncertainSpans,
     network: HostNetwork | None,
 ) -> None:
-    cables = networks.NetworkFaults(network, rolls, say) if network else None
-    ends_s = time.monotonic() + given.seconds
-    kills = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.away_s)
-    pauses = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.paused_s)
+    network_faults = networks.NetworkFaults(network, random_, print_line) if network else None
+    end_s = time.monotonic() + options.seconds
+    kills = Faults(cluster, random_, print_line, between_s=options.between_s, away_s=options.away_s)
+    pauses = Faults(cluster, random_, print_line, between_s=options.between_s, away_s=options.paused_s)
     eventually(lambda: all(load.count > 1_000 for load in loads), within_s=60, what="the load to begin")
-    while time.monotonic() < ends_s:
-        verb = rolls.choice(list(given.verbs))
+    while time.monotonic() < end_s:
+        verb = random_.choice(list(options.verbs))
         kills.wait()
-        before = sum(load.count for load in loads)
+        count_before = sum(load.count for load in loads)
         if verb == "kill":
             kills.kill()
         elif verb == "pause":
-            unsure.begin()
+            uncertain_spans.begin()
             pauses.pause()
-            unsure.end()
+            uncertain_spans.end()
         elif verb == "rolling":
-            for_all = replicas.leaders_of(cluster)
+            leaders_before = replicas.leaders_of(cluster)
             kills.restart_all()
-            say(f"  rolled over {len(for_all)} partitions")
+            print_line(f"  rolled over {len(leaders_before)} partitions")
         elif verb in networks.VERBS:
-            assert cables is not None
-            _disturb_network(given, cables, verb)
+            assert network_faults is not None
+            _disturb_network(options, network_faults, verb)
         else:
-            unsure.begin()
-            _without_zookeeper(given, cluster, zookeeper, loads)
-            unsure.end()
-        say(f"  {sum(load.count for load in loads) - before} records acknowledged meanwhile")
-    say(f"{kills.count + pauses.count} faults, {kills.controllers + pauses.controllers} of them to the controller")
+            uncertain_spans.begin()
+            _without_zookeeper(options, cluster, zookeeper, loads)
+            uncertain_spans.end()
+        print_line(f"  {sum(load.count for load in loads) - count_before} records acknowledged meanwhile")
+    print_line(
+        f"{kills.count + pauses.count} faults, "
+        f"{kills.controller_count + pauses.controller_count} of them to the controller"
+    )
 
 
-def _disturb_network(given: Given, cables: networks.NetworkFaults, verb: str) -> None:
+def _disturb_network(options: ChaosOptions, network_faults: networks.NetworkFaults, verb: str) -> None:
     if verb == "cut":
-        cables.cut(given.cut_s)
+        network_faults.cut(options.cut_s)
     else:
-        cables.throttle(given.throttled_s)
+        network_faults.throttle(options.throttled_s)
 
 
 def _without_zookeeper(
-    given: Given, cluster: EngineCluster, zookeeper: EmbeddedZooKeeper, loads: list[Workload]
+    options: ChaosOptions, cluster: EngineCluster, zookeeper: EmbeddedZooKeeper, loads: list[Workload]
 ) -> None:
     epochs = replicas.leaders_of(cluster)
     before = sum(load.count for load in loads)
-    say(f"ZooKeeper killed for {given.zookeeper_away_s:.0f} s")
+    print_line(f"ZooKeeper killed for {options.zookeeper_away_s:.0f} s")
     process = zookeeper.child.process
     assert process is not None
     process.kill()
     process.wait()
-    last(given.zookeeper_away_s)
-    say(f"  {sum(load.count for load in loads) - before} records acknowledged without it")
+    sleep(options.zookeeper_away_s)
+    print_line(f"  {sum(load.count for load in loads) - before} records acknowledged without it")
     zookeeper.start()
     wait_until(zookeeper.is_ready, child=zookeeper.child, timeout_s=30)
     began_s = time.monotonic()
-    eventually(lambda: _completed(cluster), within_s=60, what="brokers registered again")
+    eventually(lambda: _are_brokers_ready(cluster), within_s=60, what="brokers registered again")
     moved = {name for name, epoch in replicas.leaders_of(cluster).items() if epochs.get(name) != epoch}
-    say(f"  registered again after {time.monotonic() - began_s:.1f} s, {len(moved)} leaders changed")
+    print_line(f"  registered again after {time.monotonic() - began_s:.1f} s, {len(moved)} leaders changed")
 
 
-def _completed(cluster: EngineCluster) -> bool:
+def _are_brokers_ready(cluster: EngineCluster) -> bool:
     try:
         return all(broker.status_of("/readyz") == 200 for broker in cluster.brokers) and replicas.all_in_sync(cluster)
     except KazooException:  # our own session ended too, and another one begins
         return False
 
 
-def _judged(load: Workload) -> bool:
+def _judge_load(load: Workload) -> bool:
     read = load.read()
-    holds = not load.failed
-    for failure in sorted(set(load.failed)):
-        say(f"{load.topic}: the client gave up: {failure}")
+    holds = not load.failures
+    for failure in sorted(set(load.failures)):
+        print_line(f"{load.topic}: the client gave up: {failure}")
     for partition, acknowledged in enumerate(load.acknowledged):
-        verdict = judge(acknowledged.numbers(), read[partition])
+        verdict = judge_records(acknowledged.numbers(), read[partition])
         holds &= verdict.holds(idempotent=load.idempotent)
-        say(
+        print_line(
             f"{load.topic}-{partition}: {verdict.acknowledged} acknowledged, {len(verdict.lost)} lost"
             f"{f' (first {verdict.lost[0]})' if verdict.lost else ''}, {len(verdict.reordered)} reordered, "
             f"{len(verdict.repeated)} written twice"
         )
-    _say_pauses(load)
+    _print_pauses(load)
     return holds
 
 
-def _say_pauses(load: Workload) -> None:
+def _print_pauses(load: Workload) -> None:
     """Prints how long partitions blocked their producer; the longest with the time of its end."""
     pauses = [pause for partition in load.acknowledged for pause in partition.pauses_ms]
     if not pauses:
         return
     middle_s = statistics.median(length for _, length in pauses) / 1000
-    ended_ms, most_ms = max(pauses, key=lambda pause: pause[1])
-    say(
+    ended_ms, longest_ms = max(pauses, key=lambda pause: pause[1])
+    print_line(
         f"{load.topic}: {len(pauses)} times a partition was away: p50 {middle_s:.2f} s, "
-        f"max {most_ms / 1000:.2f} s (until {ended_ms / 1000 - BEGAN_S:.1f})"
+        f"max {longest_ms / 1000:.2f} s (until {ended_ms / 1000 - STARTED_S:.1f})"
     )
 
 
-def _equal(cluster: EngineCluster) -> bool:
-    """REP-19, once every broker has stopped: the same batches below the high watermark that all of them knew."""
-    homes = [Path(broker.settings.data_dirs[0]) for broker in cluster.brokers]
-    known = [replicas.high_watermarks(home) for home in homes]
+def _are_replicas_equal(cluster: EngineCluster) -> bool:
+    """True if all replicas have the same batches below their lowest high watermark (REP-19). All brokers must be
+    stopped.
+    """
+    data_dirs = [Path(broker.settings.data_dirs[0]) for broker in cluster.brokers]
+    high_watermarks = [replicas.high_watermarks(home) for home in data_dirs]
     holds = True
-    for name in sorted(set.intersection(*(set(marks) for marks in known))):
-        end_offset = min(marks[name] for marks in known)
-        result = differing([replicas.stored_batches(home / name, end_offset) for home in homes])
-        if result is not None:
-            say(f"{name}: the replicas differ from offset {result} on, below {end_offset}")
+    for name in sorted(set.intersection(*(set(marks) for marks in high_watermarks))):
+        end_offset = min(marks[name] for marks in high_watermarks)
+        difference_offset = first_differing_offset(
+            [replicas.stored_batches(home / name, end_offset) for home in data_dirs]
+        )
+        if difference_offset is not None:
+            print_line(f"{name}: the replicas differ from offset {difference_offset} on, below {end_offset}")
             holds = False
-    say(f"replicas of {len(known[0])} partitions compared: {'equal' if holds else 'NOT equal'}")
+    print_line(f"replicas of {len(high_watermarks[0])} partitions compared: {'equal' if holds else 'NOT equal'}")
     return holds
 
 
@@ -325,31 +341,35 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("--keep", type=Path, help="a directory for logs and data, which is kept")
     options = parser.parse_args()
-    known = VERBS[options.workload]
-    default = ["kill"] if options.workload == "records" else list(known)
+    verbs_of_workload = VERBS[options.workload]
+    default_verbs = ["kill"] if options.workload == "records" else list(verbs_of_workload)
     if options.hosts == NAMESPACES:
         if options.workload != "records" or options.security not in (None, PLAINTEXT):
             parser.error("--hosts namespaces is for the workload records on plaintext routes")
-        if lacking := missing():
-            parser.error(f"--hosts namespaces: {lacking}")
-        known, default, options.security = (*known, *networks.VERBS), list(networks.VERBS), PLAINTEXT
-    verbs = options.verbs.split(",") if options.verbs else default
-    if unknown := set(verbs) - set(known):
+        if missing := missing_requirement():
+            parser.error(f"--hosts namespaces: {missing}")
+        verbs_of_workload, default_verbs, options.security = (
+            (*verbs_of_workload, *networks.VERBS),
+            list(networks.VERBS),
+            PLAINTEXT,
+        )
+    verbs = options.verbs.split(",") if options.verbs else default_verbs
+    if unknown := set(verbs) - set(verbs_of_workload):
         parser.error(f"no such verb: {', '.join(sorted(unknown))}")
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     security = PLAINTEXT
     if options.workload == "records":
-        # Not of the rolls that choose faults: a seed from before means the same.
+        # Not of the random_ that choose faults: a seed from before means the same.
         security = options.security or random.Random(f"security {seed}").choice(SECURITIES)
-    say(f"seed {seed}, {options.workload}, {security}: {', '.join(verbs)}, {options.seconds:.0f} s")
-    given = Given(
+    print_line(f"seed {seed}, {options.workload}, {security}: {', '.join(verbs)}, {options.seconds:.0f} s")
+    chaos_options = ChaosOptions(
         seed=seed,
         seconds=options.seconds,
         verbs=verbs,
         records_per_s=options.records_per_second or RECORDS_PER_S[options.workload],
         between_s=tuple(options.between),
         workload=options.workload,
-        who=membership.Who(
+        group_members=membership.GroupMembers(
             clients=options.client or membership.CLIENTS, members=options.members, strategy=options.strategy
         ),
         security=security,
@@ -363,10 +383,10 @@ def main() -> int:
         zookeeper.start()
         wait_until(zookeeper.is_ready, child=zookeeper.child, timeout_s=60)
         try:
-            holds = run(given, zookeeper, home / "brokers")
+            holds = run(chaos_options, zookeeper, home / "brokers")
         finally:
             zookeeper.child.stop()
-    say("everything promised was kept" if holds else "PROMISES WERE BROKEN")
+    print_line("no guarantee was violated" if holds else "GUARANTEES WERE VIOLATED")
     return 0 if holds else 1
 
 

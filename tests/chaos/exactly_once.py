@@ -1,6 +1,7 @@
-"""The exactly-once workload: numbers go in, applications transform them, everything is killed now and then (TXN-25).
+"""Exactly-once workload: applications transform numbers in transactions, while applications and brokers are killed
+(TXN-25).
 
-What readers of committed records are given afterwards is the function of the input, once each, and in its order.
+Readers of committed records must then get the transformed value of each input once, in the order of the input.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos import replicas
-from tests.chaos.faults import Faults, Say, last
-from tests.chaos.transform import FATAL, connection, transformed
-from tests.chaos.verdict import answered_otherwise, judge_transformed
+from tests.chaos.faults import Faults, PrintLine, sleep
+from tests.chaos.transform import FATAL, client_settings, transform_number
+from tests.chaos.verdict import first_difference, judge_transformed
 from tests.chaos.workload import Workload
 from tests.testkit.engine import ROOT, BrokerProcess, EngineCluster, TestInstance
 from tests.testkit.waiting import eventually
@@ -38,13 +39,13 @@ LIVE_READ_S: Final = 60.0
 
 
 class Applications:
-    """Started again whenever they end. `ends` counts them by exit code."""
+    """Application processes, which `restart_ended` starts again. `counts_by_exit_code` counts their ends."""
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self._bootstrap, self._directory = bootstrap, directory
         directory.mkdir(parents=True, exist_ok=True)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self.ends: dict[int, int] = {}
+        self.counts_by_exit_code: dict[int, int] = {}
 
     def start(self, name: str) -> None:
         command = [sys.executable, "-m", "tests.chaos.transform", "--bootstrap", self._bootstrap]
@@ -52,11 +53,11 @@ class Applications:
         with (self._directory / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
-    def tend(self) -> None:
+    def restart_ended(self) -> None:
         for name, process in list(self._running.items()):
             code = process.poll()
             if code is not None:
-                self.ends[code] = self.ends.get(code, 0) + 1
+                self.counts_by_exit_code[code] = self.counts_by_exit_code.get(code, 0) + 1
                 self.start(name)
 
     def names(self) -> list[str]:
@@ -78,53 +79,61 @@ class Applications:
 
 
 class LiveReader:
-    """Reads what is committed of the sink while everything goes on, in a thread of its own.
+    """Reads committed records of the sink during the run, in a thread of its own.
 
-    `found` is what it was given of each partition, `failures` what its client could not go on after.
+    `values_by_partition` has the values that it read, `failures` the errors of its client.
     """
 
     def __init__(self, bootstrap: str) -> None:
         settings = {"group.id": "live", "isolation.level": "read_committed", "enable.auto.commit": False}
-        self._consumer = Consumer({**connection(bootstrap), **settings, "auto.offset.reset": "error"})
+        self._consumer = Consumer({**client_settings(bootstrap), **settings, "auto.offset.reset": "error"})
         self._consumer.assign([TopicPartition(SINK, index, 0) for index in range(PARTITIONS)])
-        self.found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+        self.values_by_partition: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
         self.failures: list[str] = []
-        self._over = threading.Event()
+        self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._read, name="live-reader", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
-        while not self._over.is_set():
+        while not self._is_stopped.is_set():
             for message in self._consumer.consume(10_000, 0.2):
                 value, partition = message.value(), message.partition()
                 if message.error() is not None or value is None or partition is None:
                     self.failures.append(str(message.error()))
                 else:
-                    self.found[partition].append(int(value))
+                    self.values_by_partition[partition].append(int(value))
 
     def finish(self, counts: Mapping[int, int]) -> None:
-        """Waits for a number of records of each partition; those that it could not read in time are not in `found`."""
+        """Waits at most `LIVE_READ_S` until the expected number of records of each partition is read; then stops."""
         deadline_s = time.monotonic() + LIVE_READ_S
-        while time.monotonic() < deadline_s and any(len(self.found[index]) < counts[index] for index in counts):
-            last(0.1)
+        while time.monotonic() < deadline_s and any(
+            len(self.values_by_partition[index]) < counts[index] for index in counts
+        ):
+            sleep(0.1)
         self.stop()
 
     def stop(self) -> None:
-        if not self._over.is_set():
-            self._over.set()
+        if not self._is_stopped.is_set():
+            self._is_stopped.set()
             self._thread.join()
             self._consumer.close()
 
 
 class ExactlyOnce:
-    """One run on a cluster that has an instance already."""
+    """One run of the workload on a cluster with an instance."""
 
     def __init__(
-        self, cluster: EngineCluster, instance: TestInstance, rolls: random.Random, say: Say, *, records_per_s: int
+        self,
+        cluster: EngineCluster,
+        instance: TestInstance,
+        random_: random.Random,
+        print_line: PrintLine,
+        *,
+        records_per_s: int,
     ) -> None:
         replicas_wanted = min(3, cluster.size)
         config = {"min.insync.replicas": str(max(1, replicas_wanted - 1))}
-        self._cluster, self._instance, self._rolls, self._say = cluster, instance, rolls, say
+        self._cluster, self._instance, self._random, self._print_line = cluster, instance, random_, print_line
         self._applications = Applications(instance.bootstrap, cluster.directory / "applications")
         admin = AdminClient({"bootstrap.servers": instance.bootstrap})
         wanted = [NewTopic(name, PARTITIONS, replicas_wanted, config=config) for name in (SOURCE, SINK)]
@@ -134,59 +143,59 @@ class ExactlyOnce:
 
     def run(self, seconds: float, verbs: list[str], faults: Faults, between_s: tuple[float, float]) -> bool:
         self._load.start()
-        self._reader_beside = LiveReader(self._instance.bootstrap)
+        self._live_reader = LiveReader(self._instance.bootstrap)
         for number in range(APPLICATIONS):
             self._applications.start(f"app-{number}")
         try:
             eventually(lambda: self._sink_size() > 100, within_s=90, what="the first transactions")
             ends_s = time.monotonic() + seconds
             while time.monotonic() < ends_s:
-                self._watch(self._rolls.uniform(*between_s))
-                self._disturb(self._rolls.choice(verbs), faults)
+                self._restart_for(self._random.uniform(*between_s))
+                self._cause_fault(self._random.choice(verbs), faults)
             self._load.finish()
-            self._say("input complete, waiting for the applications ...")
-            self._until_caught_up()
+            self._print_line("input complete, waiting for the applications ...")
+            self._wait_until_caught_up()
             self._applications.stop()
             return self._judge()
         finally:
-            self._reader_beside.stop()
+            self._live_reader.stop()
             self._load.finish()
             self._applications.stop()
 
-    def _watch(self, seconds: float) -> None:
+    def _restart_for(self, seconds: float) -> None:
         ends_s = time.monotonic() + seconds
         while time.monotonic() < ends_s:
-            self._applications.tend()
-            last(0.2)
+            self._applications.restart_ended()
+            sleep(0.2)
 
-    def _disturb(self, verb: str, faults: Faults) -> None:
+    def _cause_fault(self, verb: str, faults: Faults) -> None:
         if verb == "kill":
             faults.kill()
         elif verb in ("coordinator", "controller"):
-            faults.kill(self._coordinator() if verb == "coordinator" else faults.controlling(), verb)
+            faults.kill(self._coordinator() if verb == "coordinator" else faults.controller(), verb)
         else:
-            name = self._rolls.choice(self._applications.names())
+            name = self._random.choice(self._applications.names())
             if verb == "application":
-                self._say(f"{name}: kill -9")
+                self._print_line(f"{name}: kill -9")
                 self._applications.send(name, signal.SIGKILL)
                 return
-            paused_s = self._rolls.uniform(*PAUSED_S)
-            self._say(f"{name}: stopped {paused_s:.1f} s")
+            paused_s = self._random.uniform(*PAUSED_S)
+            self._print_line(f"{name}: stopped {paused_s:.1f} s")
             self._applications.send(name, signal.SIGSTOP)
-            self._watch(paused_s)
+            self._restart_for(paused_s)
             self._applications.send(name, signal.SIGCONT)
 
     def _coordinator(self) -> BrokerProcess | None:
-        """The broker that looks after the group, or after one of the transactions."""
-        topic = self._rolls.choice(STATE_TOPICS)
-        name = GROUP if topic == STATE_TOPICS[0] else self._rolls.choice(self._applications.names())
+        """Returns the coordinator of the group, or of a random application's transactional id; None without one."""
+        topic = self._random.choice(STATE_TOPICS)
+        name = GROUP if topic == STATE_TOPICS[0] else self._random.choice(self._applications.names())
         return replicas.coordinator_of(self._cluster, topic, f"{self._instance.id}.{name}")
 
-    def _until_caught_up(self) -> None:
+    def _wait_until_caught_up(self) -> None:
         def caught_up() -> bool:
-            self._applications.tend()
+            self._applications.restart_ended()
             try:
-                return self._committed() == self._ends(SOURCE)
+                return self._committed_offsets() == self._end_offsets(SOURCE)
             except KafkaException as failure:  # a leader may change while the last broker comes back
                 raise AssertionError(str(failure)) from failure
 
@@ -194,32 +203,42 @@ class ExactlyOnce:
 
     def _judge(self) -> bool:
         source, sink = self._load.read(), self._read_sink()
-        self._reader_beside.finish({index: len(sink[index]) for index in range(PARTITIONS)})
-        # Killed, fenced, or stopped: any other end is a fault of the application, and would hide lost records.
-        holds = not self._load.failed and not set(self._applications.ends) - {-signal.SIGKILL, FATAL, 0}
+        self._live_reader.finish({index: len(sink[index]) for index in range(PARTITIONS)})
+        # Other exit codes than those of killed, fenced and stopped applications are faults, which would hide lost
+        # records.
+        holds = not self._load.failures and not set(self._applications.counts_by_exit_code) - {
+            -signal.SIGKILL,
+            FATAL,
+            0,
+        }
         for index in range(PARTITIONS):
-            verdict = judge_transformed(source[index], sink[index], transformed)
+            verdict = judge_transformed(source[index], sink[index], transform_number)
             holds &= verdict.holds
-            self._say(f"{SINK}-{index}: {verdict.describe()}")
-            live = self._reader_beside.found[index]
-            at = answered_otherwise(live, sink[index])
-            if at is not None or len(live) != len(sink[index]):
+            self._print_line(f"{SINK}-{index}: {verdict.describe()}")
+            live_values = self._live_reader.values_by_partition[index]
+            difference = first_difference(live_values, sink[index])
+            if difference is not None or len(live_values) != len(sink[index]):
                 holds = False
-                what = f"{live[at]} at {at}, which did not last" if at is not None else "not all of it"
-                self._say(f"{SINK}-{index}: who read it live was given {what}")
-        if self._reader_beside.failures:
+                description = (
+                    f"{live_values[difference]} at {difference}, which did not last"
+                    if difference is not None
+                    else "not all of it"
+                )
+                self._print_line(f"{SINK}-{index}: the live reader got {description}")
+        if self._live_reader.failures:
             holds = False
-            self._say(f"who read live could not go on: {self._reader_beside.failures[0]}")
-        self._say(f"applications ended {sum(self._applications.ends.values())} times: {self._applications.ends}")
+            self._print_line(f"the live reader failed: {self._live_reader.failures[0]}")
+        counts = self._applications.counts_by_exit_code
+        self._print_line(f"applications ended {sum(counts.values())} times: {counts}")
         return holds
 
-    def _reader(self, isolation: str, *, ends: bool = False) -> Consumer:
+    def _new_consumer(self, isolation: str, *, reports_ends: bool = False) -> Consumer:
         settings = {"group.id": GROUP, "isolation.level": isolation, "enable.auto.commit": False}
-        settings["enable.partition.eof"] = ends
-        return Consumer({**connection(self._instance.bootstrap), **settings, "auto.offset.reset": "earliest"})
+        settings["enable.partition.eof"] = reports_ends
+        return Consumer({**client_settings(self._instance.bootstrap), **settings, "auto.offset.reset": "earliest"})
 
-    def _ends(self, topic: str) -> dict[int, int]:
-        consumer = self._reader("read_committed")
+    def _end_offsets(self, topic: str) -> dict[int, int]:
+        consumer = self._new_consumer("read_committed")
         try:
             places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
             return {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
@@ -228,12 +247,12 @@ class ExactlyOnce:
 
     def _sink_size(self) -> int:
         try:
-            return sum(self._ends(SINK).values())
+            return sum(self._end_offsets(SINK).values())
         except KafkaException:
             return 0
 
-    def _committed(self) -> dict[int, int]:
-        consumer = self._reader("read_committed")
+    def _committed_offsets(self) -> dict[int, int]:
+        consumer = self._new_consumer("read_committed")
         try:
             places = consumer.committed([TopicPartition(SOURCE, index) for index in range(PARTITIONS)], 30)
             return {place.partition: place.offset for place in places}
@@ -243,11 +262,11 @@ class ExactlyOnce:
             consumer.close()
 
     def _read_sink(self) -> dict[int, list[int]]:
-        """Up to the last stable offset: the end of the partition for readers of committed records. The position of a
-        client does not say when that is reached, if there are only markers between.
+        """Returns the committed values of each partition up to its last stable offset. The end is detected by the
+        client's event, because its position does not pass markers.
         """
         result: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
-        consumer = self._reader("read_committed", ends=True)
+        consumer = self._new_consumer("read_committed", reports_ends=True)
         consumer.assign([TopicPartition(SINK, index, 0) for index in range(PARTITIONS)])
         unread = set(range(PARTITIONS))
         deadline_s = time.monotonic() + CATCH_UP_S

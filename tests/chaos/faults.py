@@ -11,11 +11,11 @@ from collections.abc import Callable
 from brokers.contract import documents, paths
 from tests.testkit.engine import BrokerProcess, EngineCluster
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-def last(seconds: float) -> None:
-    """For a fault, or the time between two: it is as long as it is said to be, and nothing is hoped for."""
+def sleep(seconds: float) -> None:
+    """Waits for the full time: the length of a fault, or the time between two faults."""
     threading.Event().wait(seconds)
 
 
@@ -25,70 +25,70 @@ class Faults:
     def __init__(
         self,
         cluster: EngineCluster,
-        rolls: random.Random,
-        say: Say,
+        random_: random.Random,
+        print_line: PrintLine,
         *,
         between_s: tuple[float, float],
         away_s: tuple[float, float],
     ) -> None:
         self._cluster = cluster
-        self._rolls = rolls
-        self._say = say
+        self._random = random_
+        self._print_line = print_line
         self._between_s = between_s
         self._away_s = away_s
         self.count = 0
-        self.controllers = 0
+        self.controller_count = 0
 
     def wait(self) -> None:
-        last(self._rolls.uniform(*self._between_s))
+        sleep(self._random.uniform(*self._between_s))
 
-    def kill(self, victim: BrokerProcess | None = None, role: str = "") -> None:
-        """kill -9, and a start a moment later; of the broker given, in its role, or of any."""
-        victim = victim or self._victim()
-        away_s = self._rolls.uniform(*self._away_s)
-        self._tell(victim, f"kill -9{f' as {role}' if role else ''}, away {away_s:.1f} s")
-        victim.kill()
-        last(away_s)
-        victim.start()
-        victim.wait_until_ready()
+    def kill(self, broker: BrokerProcess | None = None, role: str = "") -> None:
+        """Kills `broker`, by default a random one, with SIGKILL, and starts it again. `role` is printed."""
+        broker = broker or self._random_broker()
+        away_s = self._random.uniform(*self._away_s)
+        self._report(broker, f"kill -9{f' as {role}' if role else ''}, away {away_s:.1f} s")
+        broker.kill()
+        sleep(away_s)
+        broker.start()
+        broker.wait_until_ready()
 
     def pause(self) -> None:
-        """SIGSTOP: alive for the kernel, dead for its neighbours, and sure of itself when it wakes up."""
-        victim = self._victim()
-        away_s = self._rolls.uniform(*self._away_s)
-        self._tell(victim, f"stopped {away_s:.1f} s")
-        assert victim.process is not None
-        victim.process.send_signal(signal.SIGSTOP)
+        """Stops a random broker with SIGSTOP for a while: other brokers consider it dead, and it then continues."""
+        broker = self._random_broker()
+        away_s = self._random.uniform(*self._away_s)
+        self._report(broker, f"stopped {away_s:.1f} s")
+        assert broker.process is not None
+        broker.process.send_signal(signal.SIGSTOP)
         try:
-            last(away_s)
+            sleep(away_s)
         finally:
-            victim.process.send_signal(signal.SIGCONT)
+            broker.process.send_signal(signal.SIGCONT)
 
     def restart_all(self) -> None:
-        """A rolling restart: the next one only once everybody is in sync again."""
+        """Restarts all brokers one after the other, each when the one before is ready."""
         for broker in self._cluster.brokers:
             began_s = time.monotonic()
-            self._tell(broker, "restarted")
+            self._report(broker, "restarted")
             code = broker.stop(30)
             broker.start()
             broker.wait_until_ready()
-            self._say(f"  exit code {code}, ready again after {time.monotonic() - began_s:.1f} s")
+            self._print_line(f"  exit code {code}, ready again after {time.monotonic() - began_s:.1f} s")
 
-    def controlling(self) -> BrokerProcess | None:
-        """The controller, if there is one."""
-        id = self._controller()
-        return next((broker for broker in self._cluster.brokers if broker.settings.broker_id == id), None)
+    def controller(self) -> BrokerProcess | None:
+        """Returns the broker that is controller; None if there is no controller."""
+        controller_id = self._controller_id()
+        return next((broker for broker in self._cluster.brokers if broker.settings.broker_id == controller_id), None)
 
-    def _victim(self) -> BrokerProcess:
-        return self._rolls.choice(self._cluster.brokers)
+    def _random_broker(self) -> BrokerProcess:
+        return self._random.choice(self._cluster.brokers)
 
-    def _tell(self, broker: BrokerProcess, what: str) -> None:
+    def _report(self, broker: BrokerProcess, action: str) -> None:
         self.count += 1
-        is_controller = self._controller() == broker.settings.broker_id
-        self.controllers += is_controller
-        self._say(f"broker {broker.settings.broker_id}{' (controller)' if is_controller else ''}: {what}")
+        is_controller = self._controller_id() == broker.settings.broker_id
+        self.controller_count += is_controller
+        self._print_line(f"broker {broker.settings.broker_id}{' (controller)' if is_controller else ''}: {action}")
 
-    def _controller(self) -> int | None:
+    def _controller_id(self) -> int | None:
         if not self._cluster.zookeeper.exists(paths.CONTROLLER):
             return None
         return documents.controller_from_json(self._cluster.zookeeper.get(paths.CONTROLLER)[0])

@@ -23,25 +23,25 @@ from instances.routes.certificate_entries import Revoked, revocation_entry
 from instances.routes.x509 import Certificate, read_certificate
 from tests.testkit.client_certificates import Authority
 from tests.testkit.engine import EngineCluster, TestInstance
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 
-# Of the workloads.
+# User of the workloads.
 USER: Final = "load"
 ITERATIONS: Final = 4_096
 
-# Asked again until nothing of it fails; an empty answer is done.
+# A change, which is repeated until none of the returned futures fails.
 Change = Callable[[], Mapping[Any, Any]]
 
 
 class Identities(ABC):
-    """Identities of one kind. `ways` revoke an identity, by name; each takes the user's name. `ca_file` is the
-    authority that clients trust.
+    """Identities of one kind. `revocations` are the ways to revoke an identity, by name; each takes the user's name.
+    `ca_file` is the authority that clients trust.
     """
 
-    ways: Mapping[str, Callable[[str], Mapping[Any, Any]]]
+    revocations: Mapping[str, Callable[[str], Mapping[Any, Any]]]
 
     @abstractmethod
-    def make(self, name: str) -> Mapping[Any, Any]:
+    def create(self, name: str) -> Mapping[Any, Any]:
         """Creates an identity; `settings` work from then on."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Identities(ABC):
         """Returns the principal in access rules."""
 
     @abstractmethod
-    def forget(self, name: str) -> Mapping[Any, Any]:
+    def remove(self, name: str) -> Mapping[Any, Any]:
         """Removes all traces of an identity, which may be gone already."""
 
 
@@ -67,10 +67,10 @@ class Passwords(Identities):
     ca_file: str
 
     def __post_init__(self) -> None:
-        self.ways = {"user removed": self.forget, "another password": lambda name: self._upsert(name, "another")}
-        alter(self.cluster, self.instance, added(USER, _password(USER), instance_id=self.instance.id))
+        self.revocations = {"user removed": self.remove, "another password": lambda name: self._upsert(name, "another")}
+        alter_users(self.cluster, self.instance, user_addition(USER, _password(USER), instance_id=self.instance.id))
 
-    def make(self, name: str) -> Mapping[Any, Any]:
+    def create(self, name: str) -> Mapping[Any, Any]:
         return self._upsert(name, _password(name))
 
     def settings(self, name: str) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Passwords(Identities):
     def principal(self, name: str) -> str:
         return f"User:{name}"
 
-    def forget(self, name: str) -> Mapping[Any, Any]:
+    def remove(self, name: str) -> Mapping[Any, Any]:
         deletion = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_256)
         return self.owner.alter_user_scram_credentials([deletion])
 
@@ -106,12 +106,12 @@ class Certificates(Identities):
     revoked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.ways = {"certificate revoked": self._revoke}
+        self.revocations = {"certificate revoked": self._revoke}
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.make(USER)
-        self._put()
+        self.create(USER)
+        self._publish()
 
-    def make(self, name: str) -> Mapping[Any, Any]:
+    def create(self, name: str) -> Mapping[Any, Any]:
         self.authority.client(self.directory, name)
         return {}
 
@@ -127,19 +127,21 @@ class Certificates(Identities):
     def principal(self, name: str) -> str:
         return f"User:CN={name}"
 
-    def forget(self, name: str) -> Mapping[Any, Any]:
-        """A certificate that nobody has given rights is nobody."""
+    def remove(self, name: str) -> Mapping[Any, Any]:
+        """Does nothing: a certificate without rights needs no removal."""
         return {}
 
     def _revoke(self, name: str) -> Mapping[Any, Any]:
         if name not in self.revoked:
             self.revoked.append(name)
-        self._put()
+        self._publish()
         return {}
 
-    def _put(self) -> None:
+    def _publish(self) -> None:
         issuer = _parts(self.authority.certificate).public_key
-        entries = [revocation_entry(issuer, _parts(self.authority.made[name]).serial) for name in self.revoked]
+        entries = [
+            revocation_entry(issuer, _parts(self.authority.certificates_by_name[name]).serial) for name in self.revoked
+        ]
         document = CertificatesDocument(client_ca_pem=self.authority.pem, revoked=Revoked.of(entries).as_bytes)
         self.cluster.put_certificates(self.instance, document)
 

@@ -1,8 +1,7 @@
-"""The group workload: members of a group are killed, added, sent away and stopped, and brokers are killed beside them.
+"""Group workload: members of a consumer group are killed, added, removed and stopped, and brokers are killed as well.
 
-The group grows from one member to as many as are asked for, is as large as that for half of the run, and shrinks to
-one again; what is done to it meanwhile, it has to make good. Every record is read, and no position goes back
-(`tests.interop.positions`).
+The group grows from one member to the maximum in the first quarter of the run, and shrinks to one in the last. It must
+recover from every fault: every record is read, and no position goes back (`tests.interop.positions`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.engine.coordinators.settings import GROUPS_TOPIC
 from tests.chaos import replicas
-from tests.chaos.faults import Faults, Say, last
+from tests.chaos.faults import Faults, PrintLine, sleep
 from tests.chaos.workload import Workload
 from tests.interop.groups import Group, ends_of
 from tests.testkit.engine import EngineCluster, TestInstance
@@ -27,7 +26,7 @@ VERBS: Final = ("member", "add", "leave", "pause-member", "kill", "coordinator")
 CLIENTS: Final = ("confluent-kafka", "confluent-kafka", "aiokafka", "kafka-python")
 TOPIC, PARTITIONS_MIN = "read", 6
 GROUP: Final = "readers"
-# Every member of a large group has something, and a few have more.
+# Partitions in addition to one for each member, so that a few members of a large group have several.
 SPARE_PARTITIONS: Final = 4
 ADDED_AT_ONCE_MAX: Final = 8
 PAUSED_S: Final = (1.0, 8.0)
@@ -36,7 +35,7 @@ CATCH_UP_S: Final = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Who:
+class GroupMembers:
     """Members of a group: `clients` are the kinds from which each member is drawn, `members` the maximum number."""
 
     clients: Sequence[str] = CLIENTS
@@ -44,36 +43,44 @@ class Who:
     strategy: str = "range"
 
 
-ANYBODY: Final = Who()
+DEFAULT_MEMBERS: Final = GroupMembers()
 
 
-def wanted_at(part: float, members: int) -> int:
-    """The size of the group after `part` (0 to 1) of the run: up to `members` in a quarter, down to 1 in the last."""
+def group_size_at(part: float, members: int) -> int:
+    """Returns the size of the group after `part` (0 to 1) of the run: it grows to `members` in the first quarter, and
+    shrinks to 1 in the last.
+    """
     return 1 + round((members - 1) * min(1.0, 4 * part, max(0.0, 4 * (1 - part))))
 
 
 class Membership:
-    """One run on a cluster that has an instance already."""
+    """One run of the workload on a cluster with an instance."""
 
     def __init__(
         self,
         cluster: EngineCluster,
         instance: TestInstance,
-        rolls: random.Random,
-        say: Say,
+        random_: random.Random,
+        print_line: PrintLine,
         *,
         records_per_s: int,
-        who: Who,
+        member_options: GroupMembers,
     ) -> None:
-        self._cluster, self._instance, self._rolls, self._say, self._who = cluster, instance, rolls, say, who
-        self._partitions = max(PARTITIONS_MIN, who.members + SPARE_PARTITIONS)
+        self._cluster, self._instance, self._random, self._print_line, self._member_options = (
+            cluster,
+            instance,
+            random_,
+            print_line,
+            member_options,
+        )
+        self._partitions = max(PARTITIONS_MIN, member_options.members + SPARE_PARTITIONS)
         admin = AdminClient({"bootstrap.servers": instance.bootstrap})
         admin.create_topics([NewTopic(TOPIC, self._partitions, 3)])[TOPIC].result(30)
         self._load = Workload(instance.bootstrap, TOPIC, self._partitions, idempotent=True, records_per_s=records_per_s)
         home = cluster.directory / "members"
-        self._group = Group(instance.bootstrap, GROUP, TOPIC, self._partitions, home, who.strategy)
-        self._members = 0
-        self._largest = 0
+        self._group = Group(instance.bootstrap, GROUP, TOPIC, self._partitions, home, member_options.strategy)
+        self._added_count = 0
+        self._largest_size = 0
 
     def run(self, seconds: float, verbs: list[str], faults: Faults, between_s: tuple[float, float]) -> bool:
         self._load.start()
@@ -84,70 +91,77 @@ class Membership:
 
     def _run(self, seconds: float, verbs: list[str], faults: Faults, between_s: tuple[float, float]) -> bool:
         with self._group as group:
-            self._add()
+            self._add_member()
             eventually(lambda: len(group.read_of(0)) > 10, within_s=90, what="the group to read")
             began_s = time.monotonic()
-            while (part := (time.monotonic() - began_s) / seconds) < 1:
-                self._resize(wanted_at(part, self._who.members))
-                last(self._rolls.uniform(*between_s))
-                self._disturb(self._rolls.choice(verbs), faults)
+            while (elapsed_share := (time.monotonic() - began_s) / seconds) < 1:
+                self._resize_group(group_size_at(elapsed_share, self._member_options.members))
+                sleep(self._random.uniform(*between_s))
+                self._cause_fault(self._random.choice(verbs), faults)
             self._load.finish()
-            self._say("input complete, waiting for the members ...")
+            self._print_line("input complete, waiting for the members ...")
             if not group.alive:
-                self._add()
+                self._add_member()
             ends = ends_of(self._instance.bootstrap, TOPIC, self._partitions)
             group.until_all_read(ends, CATCH_UP_S)
             result = group.findings(ends)
-        for what, items in (("unread", result.unread), ("went back", result.went_back), ("skipped", result.skipped)):
-            self._say(f"{len(items)} {what}{f', first: {items[0]}' if items else ''}")
-        self._say(f"{sum(ends.values())} records, {self._members} members in all, {self._largest} at once")
-        if not self._largest:
-            self._say("the group was never complete: more seconds, or fewer members")
-        return result.hold and not self._load.failed and self._largest > 0
+        for kind, findings in (("unread", result.unread), ("went back", result.went_back), ("skipped", result.skipped)):
+            self._print_line(f"{len(findings)} {kind}{f', first: {findings[0]}' if findings else ''}")
+        self._print_line(
+            f"{sum(ends.values())} records, {self._added_count} members in all, {self._largest_size} at once"
+        )
+        if not self._largest_size:
+            self._print_line("the group was never complete: more seconds, or fewer members")
+        return result.hold and not self._load.failures and self._largest_size > 0
 
-    def _add(self) -> None:
-        name = self._group.add(self._rolls.choice(self._who.clients))
-        self._members += 1
-        self._say(f"{name}: added")
+    def _add_member(self) -> None:
+        name = self._group.add(self._random.choice(self._member_options.clients))
+        self._added_count += 1
+        self._print_line(f"{name}: added")
 
-    def _resize(self, wanted: int) -> None:
-        """Towards `wanted` members, some at once; a group that is complete shares what there is among all."""
-        missing = wanted - len(self._group.alive)
+    def _resize_group(self, size: int) -> None:
+        """Adds or removes members, a few at a time, until there are `size`; waits until they share all partitions."""
+        missing = size - len(self._group.alive)
         for _ in range(min(missing, ADDED_AT_ONCE_MAX)):
-            self._add()
+            self._add_member()
         for _ in range(-missing):
-            self._rolls.choice((self._leave, self._kill))(self._rolls.choice(self._group.alive))
-        alive = self._group.alive
-        if len(alive) >= self._who.members > self._largest:
+            self._random.choice((self._leave, self._kill_member))(self._random.choice(self._group.alive))
+        alive_members = self._group.alive
+        if len(alive_members) >= self._member_options.members > self._largest_size:
             began_s = time.monotonic()
-            self._group.until_shared_by(alive, GATHER_S)
+            self._group.until_shared_by(alive_members, GATHER_S)
             took_s = time.monotonic() - began_s
-            self._say(f"{len(alive)} members share {self._partitions} partitions after {took_s:.1f} s more")
-            self._largest = len(alive)
+            self._print_line(
+                f"{len(alive_members)} members share {self._partitions} partitions after {took_s:.1f} s more"
+            )
+            self._largest_size = len(alive_members)
 
-    def _disturb(self, verb: str, faults: Faults) -> None:
-        alive = self._group.alive
+    def _cause_fault(self, verb: str, faults: Faults) -> None:
+        alive_members = self._group.alive
         if verb == "kill":
             faults.kill()
         elif verb == "coordinator":
             group = f"{self._instance.id}.{GROUP}"
             faults.kill(replicas.coordinator_of(self._cluster, GROUPS_TOPIC, group), verb)
-        elif verb == "add" or not alive:
-            self._add()
+        elif verb == "add" or not alive_members:
+            self._add_member()
         else:
-            on_member: dict[str, Callable[[str], None]] = {"leave": self._leave, "pause-member": self._pause}
-            on_member.get(verb, self._kill)(self._rolls.choice(alive))
+            faults_by_verb: dict[str, Callable[[str], None]] = {
+                "leave": self._leave,
+                "pause-member": self._pause_member,
+            }
+            faults_by_verb.get(verb, self._kill_member)(self._random.choice(alive_members))
 
-    def _kill(self, member: str) -> None:
-        self._say(f"{member}: kill -9")
+    def _kill_member(self, member: str) -> None:
+        self._print_line(f"{member}: kill -9")
         self._group.kill(member)
 
     def _leave(self, member: str) -> None:
-        self._say(f"{member}: leaves with {self._group.leave(member)}")
+        self._print_line(f"{member}: leaves with {self._group.leave(member)}")
 
-    def _pause(self, member: str) -> None:
-        paused_s = self._rolls.uniform(*PAUSED_S)
-        self._say(f"{member}: stopped {paused_s:.1f} s")
+    def _pause_member(self, member: str) -> None:
+        paused_s = self._random.uniform(*PAUSED_S)
+        self._print_line(f"{member}: stopped {paused_s:.1f} s")
         self._group.pause(member)
-        last(paused_s)
+        sleep(paused_s)
         self._group.resume(member)

@@ -1,4 +1,4 @@
-"""A broker with a mistake in it, to see whether the exactly-once workload and its judge find it.
+"""Runs a broker with a planted mistake, to test whether the exactly-once workload detects it.
 
 python -m tests.chaos.planted MISTAKE --settings FILE
 """
@@ -16,36 +16,36 @@ Plant = Callable[[pytest.MonkeyPatch], object]
 
 
 def nothing(patch: pytest.MonkeyPatch) -> None:
-    """The broker as it is."""
+    """Plants no mistake."""
 
 
 def commit_what_is_aborted(patch: pytest.MonkeyPatch) -> None:
-    """A marker says that its transaction counts, whatever was decided."""
+    """Writes a commit marker for aborted transactions as well."""
     from brokers.engine.partitions import transactions
     from brokers.engine.partitions.partition import Partition
 
     append = transactions.append_marker
 
-    def careless(
+    def append_committed(
         partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, committed: bool, now_ms: int
     ) -> Any:
         return append(partition, producer_id, epoch, coordinator_epoch, True, now_ms)
 
-    patch.setattr(transactions, "append_marker", careless)
+    patch.setattr(transactions, "append_marker", append_committed)
 
 
 def count_offsets_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Offsets of a transaction are committed when they are sent, and stay when it is aborted."""
+    """Commits offsets of a transaction when they are sent, so that they stay after an abort."""
     from brokers.engine.coordinators.groups.committed import GroupOffsets
 
-    def put(held: GroupOffsets, producer_id: int, topic: str, partition: int, entry: Any) -> None:
-        held.put(topic, partition, entry)
+    def put_committed(offsets: GroupOffsets, producer_id: int, topic: str, partition: int, entry: Any) -> None:
+        offsets.put(topic, partition, entry)
 
-    patch.setattr(GroupOffsets, "put_pending", put)
+    patch.setattr(GroupOffsets, "put_pending", put_committed)
 
 
 def show_open_transactions(patch: pytest.MonkeyPatch) -> None:
-    """Readers of committed data get all that is replicated, as it comes."""
+    """Returns records of open transactions to readers of committed records."""
     from brokers.engine.partitions.partition import Partition
 
     patch.setattr(Partition, "last_stable_offset", property(lambda partition: partition.high_watermark))

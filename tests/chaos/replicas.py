@@ -1,4 +1,4 @@
-"""The replicas of a topic as they lie in the brokers' directories, and as ZooKeeper has them."""
+"""Reads replicas from the directories of stopped brokers, and partition states from ZooKeeper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def topics_of(cluster: EngineCluster) -> dict[str, TopicDocument]:
 
 
 def states_of(cluster: EngineCluster) -> dict[tuple[str, int], PartitionStateDocument]:
-    """The state of every partition that has one."""
+    """Returns the state of every partition that has one, by topic and partition."""
     result = {}
     for name, topic in topics_of(cluster).items():
         for index in topic.assignment:
@@ -40,7 +40,7 @@ def all_in_sync(cluster: EngineCluster) -> bool:
 
 
 def leaders_of(cluster: EngineCluster) -> dict[str, int]:
-    """Leader epoch of every partition, as `topic-partition`."""
+    """Returns the leader epoch of every partition by `topic-partition`."""
     return {f"{name}-{index}": state.leader_epoch for (name, index), state in states_of(cluster).items()}
 
 
@@ -55,7 +55,7 @@ def coordinator_of(cluster: EngineCluster, state_topic: str, internal_id: str) -
 
 
 def stored_batches(directory: Path, end_offset: int) -> list[tuple[int, bytes]]:
-    """(base offset, batch) of a stopped broker's partition, up to `end_offset`."""
+    """Returns (base offset, batch) of each batch in a stopped broker's partition, up to `end_offset`."""
     result = []
     for file in sorted(directory.glob("*.log")):
         data = file.read_bytes()

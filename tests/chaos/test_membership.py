@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.chaos.membership import wanted_at
+from tests.chaos.membership import group_size_at
 
 
 def test_a_group_grows_stays_and_shrinks_to_one_member() -> None:
-    sizes = [wanted_at(hundredth / 100, 20) for hundredth in range(101)]
+    sizes = [group_size_at(hundredth / 100, 20) for hundredth in range(101)]
 
     assert (sizes[0], sizes[-1]) == (1, 1)
     assert set(sizes[25:76]) == {20}
@@ -15,4 +15,4 @@ def test_a_group_grows_stays_and_shrinks_to_one_member() -> None:
 
 
 def test_a_group_of_one_stays_one() -> None:
-    assert {wanted_at(part, 1) for part in (0.0, 0.3, 0.5, 1.0)} == {1}
+    assert {group_size_at(part, 1) for part in (0.0, 0.3, 0.5, 1.0)} == {1}

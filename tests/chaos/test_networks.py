@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from config.embedded.zookeeper import EmbeddedZooKeeper
-from tests.chaos.__main__ import NAMESPACES, Given, run
-from tests.testkit.host_network import missing
+from tests.chaos.__main__ import NAMESPACES, ChaosOptions, run
+from tests.testkit.host_network import missing_requirement
 
 pytestmark = [
     pytest.mark.system,
@@ -23,9 +23,9 @@ pytestmark = [
 def test_nothing_acknowledged_is_lost_when_a_zone_is_cut_off_or_narrow(
     verb: str, zookeeper_server: EmbeddedZooKeeper, tmp_path: Path
 ) -> None:
-    if lacking := missing():
-        pytest.skip(f"hosts in network namespaces: {lacking}")
-    given = Given(
+    if missing := missing_requirement():
+        pytest.skip(f"hosts in network namespaces: {missing}")
+    options = ChaosOptions(
         seed=1,
         seconds=15.0,
         verbs=[verb],
@@ -35,4 +35,4 @@ def test_nothing_acknowledged_is_lost_when_a_zone_is_cut_off_or_narrow(
         cut_s=(12.0, 15.0),
         throttled_s=(8.0, 10.0),
     )
-    assert run(given, zookeeper_server, tmp_path / "brokers")
+    assert run(options, zookeeper_server, tmp_path / "brokers")

@@ -32,13 +32,13 @@ RECORDS_PER_S = 400
 @pytest.mark.parametrize("mistake", sorted(PLANTED))
 def test_a_mistake_is_found_by_what_applications_wrote(mistake: str, zookeeper_address: str, tmp_path: Path) -> None:
     lines: list[str] = []
-    rolls = random.Random(1)
+    random_ = random.Random(1)
     overrides = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
     module = ("tests.chaos.planted", mistake)
     with EngineCluster(zookeeper_address, tmp_path, overrides=overrides, module=module) as cluster:
         instance = cluster.create_instance("ins-planted0")
-        workload = ExactlyOnce(cluster, instance, rolls, lines.append, records_per_s=RECORDS_PER_S)
-        faults = Faults(cluster, rolls, lines.append, between_s=BETWEEN_S, away_s=(0.5, 1.0))
+        workload = ExactlyOnce(cluster, instance, random_, lines.append, records_per_s=RECORDS_PER_S)
+        faults = Faults(cluster, random_, lines.append, between_s=BETWEEN_S, away_s=(0.5, 1.0))
         holds = workload.run(SECONDS, ["application"], faults, BETWEEN_S)
     print(*lines, sep="\n")
     assert holds is (mistake == "nothing"), "\n".join(lines)

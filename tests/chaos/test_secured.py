@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.chaos.secured import CAUGHT_UP_S, Unsure, latest_after_s
+from tests.chaos.secured import CAUGHT_UP_S, UncertainSpans, latest_delay_s
 
 
 def test_a_change_beside_a_broker_that_stands_still_is_nobodys_promise() -> None:
-    unsure = Unsure(spans=[(100.0, 110.0)])
+    unsure = UncertainSpans(spans=[(100.0, 110.0)])
     assert unsure.covers(105, 106)
     assert unsure.covers(90, 101)
     assert unsure.covers(109, 200)
@@ -16,7 +16,7 @@ def test_a_change_beside_a_broker_that_stands_still_is_nobodys_promise() -> None
 
 
 def test_a_span_that_has_not_ended_covers_what_comes() -> None:
-    unsure = Unsure()
+    unsure = UncertainSpans()
     unsure.begin()
     began_s = unsure.open_since_s
     assert began_s is not None
@@ -29,6 +29,6 @@ def test_a_span_that_has_not_ended_covers_what_comes() -> None:
 
 
 def test_a_request_served_after_a_change_is_found() -> None:
-    assert latest_after_s(100.0, [98.0, 101.5, 99.0]) == 1.5
-    assert latest_after_s(100.0, [98.0, 99.0]) == 0
-    assert latest_after_s(100.0, []) == 0
+    assert latest_delay_s(100.0, [98.0, 101.5, 99.0]) == 1.5
+    assert latest_delay_s(100.0, [98.0, 99.0]) == 0
+    assert latest_delay_s(100.0, []) == 0

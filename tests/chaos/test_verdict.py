@@ -7,34 +7,34 @@ import pytest
 from tests.chaos.verdict import (
     PAUSE_MS_MIN,
     Acknowledged,
-    Transformed,
-    answered_otherwise,
-    differing,
-    judge,
+    TransformVerdict,
+    first_difference,
+    first_differing_offset,
+    judge_records,
     judge_transformed,
 )
 
 
 def test_everything_acknowledged_and_read_in_order_holds() -> None:
-    verdict = judge({0, 1, 2}, [0, 1, 2, 3])
+    verdict = judge_records({0, 1, 2}, [0, 1, 2, 3])
     assert verdict.holds(idempotent=True)
     assert verdict.acknowledged == 3
 
 
 def test_a_lost_record_is_found() -> None:
-    verdict = judge({0, 1, 2}, [0, 2])
+    verdict = judge_records({0, 1, 2}, [0, 2])
     assert verdict.lost == (1,)
     assert not verdict.holds(idempotent=False)
 
 
 def test_a_record_in_another_order_is_found() -> None:
-    verdict = judge({0, 1, 2}, [0, 2, 1])
+    verdict = judge_records({0, 1, 2}, [0, 2, 1])
     assert verdict.reordered == (1,)
     assert not verdict.holds(idempotent=False)
 
 
 def test_a_record_written_twice_is_a_fault_of_an_idempotent_producer_alone() -> None:
-    verdict = judge({0, 1, 2}, [0, 1, 0, 1, 2])
+    verdict = judge_records({0, 1, 2}, [0, 1, 0, 1, 2])
     assert verdict.repeated == (0, 1)
     assert verdict.holds(idempotent=False)
     assert not verdict.holds(idempotent=True)
@@ -60,7 +60,7 @@ def test_acknowledgements_are_counted_once_and_long_waits_are_remembered() -> No
     ],
 )
 def test_replicas_that_differ_are_found(replicas: list[list[tuple[int, bytes]]], at: int | None) -> None:
-    assert differing(replicas) == at
+    assert first_differing_offset(replicas) == at
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_output_that_is_not_the_function_of_the_input_once_each_is_found(
 ) -> None:
     nothing: dict[str, tuple[int, ...]] = dict.fromkeys(("missing", "repeated", "foreign", "reordered"), ())
     verdict = judge_transformed([0, 1, 2], sink, lambda number: number * 10)
-    assert verdict == Transformed(len(sink), **{**nothing, **wrong})
+    assert verdict == TransformVerdict(len(sink), **{**nothing, **wrong})
     assert verdict.holds is not bool(wrong)
 
 
@@ -86,4 +86,4 @@ def test_output_that_is_not_the_function_of_the_input_once_each_is_found(
     ("live", "at"), [([], None), ([1, 2], None), ([1, 2, 3], None), ([1, 9], 1), ([1, 1], 1), ([1, 2, 3, 4], 3)]
 )
 def test_a_reader_that_was_given_what_did_not_last_is_found(live: list[int], at: int | None) -> None:
-    assert answered_otherwise(live, [1, 2, 3]) == at
+    assert first_difference(live, [1, 2, 3]) == at

@@ -1,4 +1,4 @@
-"""The application of the exactly-once workload: reads numbers, writes `transformed(number)`, in transactions.
+"""Application of the exactly-once workload: reads numbers, and writes `transform_number(number)` in transactions.
 
 python -m tests.chaos.transform --bootstrap … --source … --sink … --group … --name …
 
@@ -32,11 +32,11 @@ LINGER_S: Final = 0.2
 GIVEN_UP_SHARE: Final = 0.1
 
 
-def transformed(number: int) -> int:
+def transform_number(number: int) -> int:
     return number * 7 + 3
 
 
-def connection(bootstrap: str) -> dict[str, Any]:
+def client_settings(bootstrap: str) -> dict[str, Any]:
     """Returns the network settings of both clients."""
     return {
         "bootstrap.servers": bootstrap,
@@ -50,18 +50,18 @@ def connection(bootstrap: str) -> dict[str, Any]:
 
 
 class Application:
-    def __init__(self, given: argparse.Namespace) -> None:
-        self.source, self.sink = given.source, given.sink
-        common = connection(given.bootstrap)
-        self.is_over = False
-        self.dice = random.Random()
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.source, self.sink = args.source, args.sink
+        settings = client_settings(args.bootstrap)
+        self.is_stopped = False
+        self.random = random.Random()
         self.producer = Producer(
-            {**common, "transactional.id": given.name, "transaction.timeout.ms": 20_000, "linger.ms": 2}
+            {**settings, "transactional.id": args.name, "transaction.timeout.ms": 20_000, "linger.ms": 2}
         )
         self.consumer = Consumer(
             {
-                **common,
-                "group.id": given.group,
+                **settings,
+                "group.id": args.group,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -71,55 +71,55 @@ class Application:
         )
 
     def run(self) -> None:
-        retried(lambda: self.producer.init_transactions(TIMEOUT_S))
+        retry(lambda: self.producer.init_transactions(TIMEOUT_S))
         self.consumer.subscribe([self.source])
-        while not self.is_over:
-            read = [message for message in self.consumer.consume(BATCH_MAX, POLL_S) if message.error() is None]
-            if read:
-                self.transform(read)
+        while not self.is_stopped:
+            messages = [message for message in self.consumer.consume(BATCH_MAX, POLL_S) if message.error() is None]
+            if messages:
+                self.transform(messages)
         self.consumer.close()
 
-    def transform(self, read: list[Message]) -> None:
-        """One transaction; if it has to be given up, reading goes back to where the last one ended."""
+    def transform(self, messages: list[Message]) -> None:
+        """Transforms the messages in one transaction. After an abort, returns the consumer to the committed offsets."""
         try:
             self.producer.begin_transaction()
-            ends: dict[int, int] = {}
-            for message in read:
+            next_offsets: dict[int, int] = {}
+            for message in messages:
                 partition, offset, value = message.partition(), message.offset(), message.value()
                 assert partition is not None and offset is not None and value is not None
-                self.producer.produce(self.sink, b"%d" % transformed(number_of(value)), partition=partition)
-                ends[partition] = offset + 1
-            offsets = [TopicPartition(self.source, partition, offset) for partition, offset in ends.items()]
-            member = self.consumer.consumer_group_metadata()
+                self.producer.produce(self.sink, b"%d" % transform_number(number_of(value)), partition=partition)
+                next_offsets[partition] = offset + 1
+            offsets = [TopicPartition(self.source, partition, offset) for partition, offset in next_offsets.items()]
+            group_metadata = self.consumer.consumer_group_metadata()
             self.linger()
-            retried(lambda: self.producer.send_offsets_to_transaction(offsets, member, TIMEOUT_S))
+            retry(lambda: self.producer.send_offsets_to_transaction(offsets, group_metadata, TIMEOUT_S))
             self.linger()
-            if self.dice.random() < GIVEN_UP_SHARE:
-                self.give_up()
+            if self.random.random() < GIVEN_UP_SHARE:
+                self.abort()
                 return
-            retried(lambda: self.producer.commit_transaction(TIMEOUT_S))
+            retry(lambda: self.producer.commit_transaction(TIMEOUT_S))
         except KafkaException as failure:
             if not failure.args[0].txn_requires_abort():
                 raise
-            self.give_up()
+            self.abort()
 
     def linger(self) -> None:
-        threading.Event().wait(self.dice.uniform(0, LINGER_S))
+        threading.Event().wait(self.random.uniform(0, LINGER_S))
 
-    def give_up(self) -> None:
-        retried(lambda: self.producer.abort_transaction(TIMEOUT_S))
+    def abort(self) -> None:
+        retry(lambda: self.producer.abort_transaction(TIMEOUT_S))
         self.rewind()
 
     def rewind(self) -> None:
-        places = self.consumer.assignment()
-        if not places:
+        partitions = self.consumer.assignment()
+        if not partitions:
             return
-        for place in self.consumer.committed(places, TIMEOUT_S):
-            place.offset = max(place.offset, 0)
-            self.consumer.seek(place)
+        for partition in self.consumer.committed(partitions, TIMEOUT_S):
+            partition.offset = max(partition.offset, 0)
+            self.consumer.seek(partition)
 
 
-def retried(call: Callable[[], object]) -> None:
+def retry(call: Callable[[], object]) -> None:
     """Repeats a call while its error is retriable."""
     for _ in range(RETRIES):
         try:
@@ -138,7 +138,7 @@ def main() -> None:
     application = Application(parser.parse_args())
 
     def stop(*_: object) -> None:
-        application.is_over = True
+        application.is_stopped = True
 
     signal.signal(signal.SIGTERM, stop)
     try:

@@ -53,25 +53,25 @@ class Verdict:
         return not self.lost and not self.reordered and not (idempotent and self.repeated)
 
 
-def judge(acknowledged: set[int], read: Iterable[int]) -> Verdict:
+def judge_records(acknowledged: set[int], read: Iterable[int]) -> Verdict:
     """Returns the judgement of records that were `read` in the order of the log."""
-    seen: set[int] = set()
+    seen_numbers: set[int] = set()
     reordered, repeated = [], []
     latest = -1
     for number in read:
-        if number in seen:
+        if number in seen_numbers:
             repeated.append(number)
             continue
-        seen.add(number)
+        seen_numbers.add(number)
         if number < latest:
             reordered.append(number)
         latest = max(latest, number)
-    lost = tuple(sorted(acknowledged - seen))
+    lost = tuple(sorted(acknowledged - seen_numbers))
     return Verdict(len(acknowledged), lost, tuple(reordered), tuple(repeated))
 
 
 @dataclass(frozen=True, slots=True)
-class Transformed:
+class TransformVerdict:
     """Judgement of one output partition: records of the function of its input that are missing, repeated, foreign, or
     out of order.
     """
@@ -93,48 +93,48 @@ class Transformed:
         )
 
 
-def judge_transformed(source: Sequence[int], sink: Sequence[int], function: Callable[[int], int]) -> Transformed:
-    """Both in the order of their logs, the sink as readers of committed records are given it."""
-    wanted = [function(number) for number in source]
-    place = {value: at for at, value in enumerate(wanted)}
+def judge_transformed(source: Sequence[int], sink: Sequence[int], function: Callable[[int], int]) -> TransformVerdict:
+    """Compares committed records of the sink with `function` of the source's records, both in log order."""
+    expected = [function(number) for number in source]
+    position_by_value = {value: position for position, value in enumerate(expected)}
     counts = Counter(sink)
     reordered = []
     latest = -1
     for value in sink:
-        at = place.get(value, latest)
-        if at < latest:
+        position = position_by_value.get(value, latest)
+        if position < latest:
             reordered.append(value)
-        latest = max(latest, at)
-    return Transformed(
+        latest = max(latest, position)
+    return TransformVerdict(
         len(sink),
-        tuple(value for value in wanted if not counts[value]),
+        tuple(value for value in expected if not counts[value]),
         tuple(value for value, count in counts.items() if count > 1),
-        tuple(value for value in counts if value not in place),
+        tuple(value for value in counts if value not in position_by_value),
         tuple(reordered),
     )
 
 
-def answered_otherwise(live: Sequence[int], afterwards: Sequence[int]) -> int | None:
-    """The first place at which a reader that was there all along was given something else than who reads it all
-    afterwards; None if it was given the beginning of the same.
+def first_difference(live_values: Sequence[int], final_values: Sequence[int]) -> int | None:
+    """Returns the first position at which the values of a live reader differ from those read afterwards; None if they
+    are equal or the beginning of them.
     """
-    for at, value in enumerate(live):
-        if at >= len(afterwards) or afterwards[at] != value:
-            return at
+    for position, value in enumerate(live_values):
+        if position >= len(final_values) or final_values[position] != value:
+            return position
     return None
 
 
-def differing(replicas: Sequence[Sequence[tuple[int, bytes]]]) -> int | None:
-    """The first base offset at which logs, as (base offset, batch) lists up to the high watermark, are not the same;
-    None if they are.
+def first_differing_offset(replicas: Sequence[Sequence[tuple[int, bytes]]]) -> int | None:
+    """Returns the first base offset at which logs differ; None if they are equal. A log is a list of (base offset,
+    batch) up to the high watermark.
     """
-    first, *others = replicas
-    for other in others:
-        for mine, theirs in zip(first, other, strict=False):
-            if mine != theirs:
-                return min(mine[0], theirs[0])
-        if len(first) != len(other):
-            shorter = min(len(first), len(other))
-            longer = first if len(first) > len(other) else other
+    first_log, *other_logs = replicas
+    for other_log in other_logs:
+        for first_batch, other_batch in zip(first_log, other_log, strict=False):
+            if first_batch != other_batch:
+                return min(first_batch[0], other_batch[0])
+        if len(first_log) != len(other_log):
+            shorter = min(len(first_log), len(other_log))
+            longer = first_log if len(first_log) > len(other_log) else other_log
             return longer[shorter][0]
     return None

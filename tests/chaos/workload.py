@@ -1,4 +1,4 @@
-"""Producers that never stop, one for each partition, with their acknowledgements."""
+"""Workload of a producer that sends numbered records at a constant rate, and records their acknowledgements."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FLUSH_TIMEOUT_S = 120.0
 
 
 def number_of(value: bytes) -> int:
-    """The number that a record carries."""
+    """Returns the number in a record's value."""
     return int(value[:NUMBER_DIGITS])
 
 
 class Workload:
-    """One producer over all partitions of a topic. `failed` holds what the client gave up: nothing should be in it."""
+    """One producer over all partitions of a topic. `failures` has errors of the client; it should stay empty."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Workload:
         self._settings = settings
         self.idempotent = idempotent
         self.acknowledged = [Acknowledged() for _ in range(partitions)]
-        self.failed: list[str] = []
+        self.failures: list[str] = []
         self._records_per_s = records_per_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._send, name=f"producer-{topic}")
@@ -71,54 +71,54 @@ class Workload:
         self._thread.start()
 
     def finish(self) -> None:
-        """No further records; returns when every one that was handed over has its answer."""
+        """Stops sending, and waits until every record is acknowledged or has failed."""
         self._stop.set()
         self._thread.join()
-        left = self._producer.flush(FLUSH_TIMEOUT_S)
-        if left:
-            self.failed.append(f"{left} records have no answer")
+        unanswered_count = self._producer.flush(FLUSH_TIMEOUT_S)
+        if unanswered_count:
+            self.failures.append(f"{unanswered_count} records have no answer")
 
     @property
     def count(self) -> int:
         return sum(partition.count for partition in self.acknowledged)
 
     def _send(self) -> None:
-        sent = 0
-        began_s = time.monotonic()
+        sent_count = 0
+        started_s = time.monotonic()
         while not self._stop.is_set():
-            number, partition = divmod(sent, self.partitions)
+            number, partition = divmod(sent_count, self.partitions)
             value = b"%0*d" % (NUMBER_DIGITS, number)
             try:
                 self._producer.produce(
-                    self.topic, value.ljust(VALUE_BYTES, b"."), partition=partition, on_delivery=self._delivered
+                    self.topic, value.ljust(VALUE_BYTES, b"."), partition=partition, on_delivery=self._on_delivery
                 )
-                sent += 1
+                sent_count += 1
             except BufferError:
                 self._producer.poll(0.05)
             self._producer.poll(0)
-            if sent % 20 == 0:
-                ahead_s = sent / self._records_per_s - (time.monotonic() - began_s)
+            if sent_count % 20 == 0:
+                ahead_s = sent_count / self._records_per_s - (time.monotonic() - started_s)
                 if ahead_s > 0:
-                    self._wait(ahead_s)
+                    self._poll_for(ahead_s)
                 elif ahead_s < -1.0:
-                    began_s -= ahead_s  # what an outage cost is not made up for
+                    started_s -= ahead_s  # records that an outage prevented are not sent later
 
-    def _wait(self, seconds: float) -> None:
-        """Answers come in meanwhile, and each ends one poll."""
+    def _poll_for(self, seconds: float) -> None:
+        """Polls for the given time; each acknowledgement ends one poll."""
         ends_s = time.monotonic() + seconds
         while (left_s := ends_s - time.monotonic()) > 0 and not self._stop.is_set():
             self._producer.poll(left_s)
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self.failed.append(str(error))
+            self.failures.append(str(error))
             return
         value, partition = message.value(), message.partition()
         assert value is not None and partition is not None
         self.acknowledged[partition].add(number_of(value), time.monotonic() * 1000)
 
     def read(self) -> dict[int, list[int]]:
-        """The numbers in each partition, in the order of the log."""
+        """Returns the numbers in each partition, in the order of the log."""
         settings: dict[str, Any] = {
             **self._settings,
             "bootstrap.servers": self.bootstrap,
@@ -127,19 +127,22 @@ class Workload:
             "log_level": 0,
         }
         consumer = Consumer(settings)
-        result: dict[int, list[int]] = {partition: [] for partition in range(self.partitions)}
-        ends = {
+        numbers_by_partition: dict[int, list[int]] = {partition: [] for partition in range(self.partitions)}
+        end_offsets = {
             partition: consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=30)[1]
             for partition in range(self.partitions)
         }
-        reached = dict.fromkeys(range(self.partitions), 0)
+        next_offsets = dict.fromkeys(range(self.partitions), 0)
         consumer.assign([TopicPartition(self.topic, partition, 0) for partition in range(self.partitions)])
         deadline_s = time.monotonic() + READ_TIMEOUT_S
-        while any(reached[partition] < end for partition, end in ends.items()) and time.monotonic() < deadline_s:
+        while (
+            any(next_offsets[partition] < end for partition, end in end_offsets.items())
+            and time.monotonic() < deadline_s
+        ):
             for message in consumer.consume(10_000, 0.5):
                 value, partition, offset = message.value(), message.partition(), message.offset()
                 assert message.error() is None and value is not None and partition is not None and offset is not None
-                result[partition].append(number_of(value))
-                reached[partition] = offset + 1
+                numbers_by_partition[partition].append(number_of(value))
+                next_offsets[partition] = offset + 1
         consumer.close()
-        return result
+        return numbers_by_partition

@@ -17,7 +17,7 @@ from tests.interop.signing_in import Access, with_confluent
 from tests.testkit.client_certificates import Authority
 from tests.testkit.engine import EngineCluster, TestInstance
 from tests.testkit.tls import make_certificate
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 
 pytestmark = [
     pytest.mark.system,
@@ -80,8 +80,8 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def place(cluster: EngineCluster, tmp_path_factory: pytest.TempPathFactory) -> Place:
     instance = cluster.create_instance(INSTANCE, security="sasl_tls")
-    users = [added(name, password, superuser=int(name == "owner")) for name, password in PASSWORDS.items()]
-    alter(cluster, instance, *users)
+    users = [user_addition(name, password, superuser=int(name == "owner")) for name, password in PASSWORDS.items()]
+    alter_users(cluster, instance, *users)
     assert cluster.certificate is not None
     place = Place(instance.bootstrap, cluster.certificate.with_name("ca.pem"), tmp_path_factory.mktemp("properties"))
     make_topic(place.access("owner"))

@@ -32,7 +32,7 @@ from tests.interop.signing_in import CLIENTS, Access, with_confluent
 from tests.testkit.client_certificates import Authority
 from tests.testkit.engine import EngineCluster, TestInstance, eventually
 from tests.testkit.tls import make_certificate
-from tests.testkit.users import added, alter, inside
+from tests.testkit.users import alter_users, call_as_control_plane, user_addition
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -69,7 +69,9 @@ def secured(cluster: EngineCluster, authority: Path) -> tuple[TestInstance, Acce
 
 def with_users(cluster: EngineCluster, authority: Path) -> tuple[TestInstance, Access]:
     instance = cluster.create_instance(SECURED, security="sasl_tls")
-    alter(cluster, instance, added("owner", "owner-secret", superuser=1), added("alice", "alice-secret"))
+    alter_users(
+        cluster, instance, user_addition("owner", "owner-secret", superuser=1), user_addition("alice", "alice-secret")
+    )
     access = Access(
         instance.bootstrap, TOPIC, str(authority / "ca.pem"), "SCRAM-SHA-256", user="alice", password="alice-secret"
     )
@@ -83,7 +85,7 @@ def make_topic(access: Access) -> None:
 
 
 def described(cluster: EngineCluster, instance: TestInstance, name: str) -> Any:
-    answer = inside(cluster, instance, ApiKey.DESCRIBE_USERS, 0, DescribeUsersRequest(names=[name]))
+    answer = call_as_control_plane(cluster, instance, ApiKey.DESCRIBE_USERS, 0, DescribeUsersRequest(names=[name]))
     return answer.users[0]
 
 
@@ -102,7 +104,7 @@ def refusing(cluster: EngineCluster, authority: Path) -> Access:
     times.
     """
     instance = cluster.create_instance(REFUSING, security="sasl_tls")
-    alter(cluster, instance, added("alice", "right", instance_id=instance.id))
+    alter_users(cluster, instance, user_addition("alice", "right", instance_id=instance.id))
     return Access(instance.bootstrap, TOPIC, str(authority / "ca.pem"), user="alice", password="wrong")
 
 
@@ -155,15 +157,15 @@ def test_a_secret_is_rotated_over_tls_while_a_producer_goes_on(
     name = f"rotating-{mechanism}"
     old = replace(access, mechanism=mechanism, user=name, password="old")
     new = replace(old, password="new")
-    alter(cluster, instance, added(name, "old"))
+    alter_users(cluster, instance, user_addition(name, "old"))
     producer, outcomes = Producer(old.of_librdkafka()), Outcomes()
     outcomes.send(producer, f"{name} 1")
-    alter(cluster, instance, added(name, "new"))
+    alter_users(cluster, instance, user_addition(name, "new"))
     assert f"{name} 2".encode() in with_confluent(new, f"{name} 2".encode())
     outcomes.send(producer, f"{name} 3")
     assert outcomes.errors == [None, None]
 
-    alter(cluster, instance, added(name, removed_secrets=["of-old"]))
+    alter_users(cluster, instance, user_addition(name, removed_secrets=["of-old"]))
 
     read = with_confluent(new, f"{name} 4".encode())
     assert {f"{name} {number}".encode() for number in range(1, 5)} <= set(read)
@@ -254,12 +256,12 @@ def test_a_user_that_is_revoked_is_cut_within_a_second_and_stays_out(
 ) -> None:
     instance, access = secured
     name = f"revoked-{client}"
-    alter(cluster, instance, added(name, "secret"))
+    alter_users(cluster, instance, user_addition(name, "secret"))
 
     def cut() -> None:
         assert described(cluster, instance, name).connections > 0
         began_s = time.monotonic()
-        alter(cluster, instance, added(name, disabled=1))
+        alter_users(cluster, instance, user_addition(name, disabled=1))
         eventually(lambda: described(cluster, instance, name).connections == 0, f"{client} is cut")
         assert time.monotonic() - began_s < CUT_S_MAX
 
@@ -271,7 +273,7 @@ def test_a_waiting_consumer_loses_its_right_to_read_within_a_second(
 ) -> None:
     """Its fetch would wait for twenty seconds."""
     instance, access = secured
-    alter(cluster, instance, added("waiting", "secret"))
+    alter_users(cluster, instance, user_addition("waiting", "secret"))
     conf = replace(access, user="waiting", password="secret").of_librdkafka()
     consumer = Consumer(conf | {"group.id": "none", "enable.auto.commit": False, "fetch.wait.max.ms": 20_000})
     end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.testkit.sharing import PRODUCT, place_of, unit_of
+from tests.testkit.sharing import PRODUCT, sort_key_of, unit_of
 
 
 def test_only_what_uses_the_product_waits_for_it() -> None:
@@ -30,4 +30,4 @@ def test_the_longest_tests_are_distributed_first() -> None:
         "tests/product/system/test_operators.py::test_a",
         "tests/product/system/test_up.py::test_a",
     ]
-    assert sorted(tests, key=place_of) == [tests[6], tests[5], tests[2], tests[4], tests[3], tests[1], tests[0]]
+    assert sorted(tests, key=sort_key_of) == [tests[6], tests[5], tests[2], tests[4], tests[3], tests[1], tests[0]]

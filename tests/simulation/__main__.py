@@ -68,15 +68,15 @@ def simulate(part: str, seed: int, steps: int) -> int:
     with quick_directory() as home:
         run = PARTS[part](seed, home)
         try:
-            for taken in range(1, steps + 1):
+            for step_number in range(1, steps + 1):
                 run.step()
-                if taken % CHECKED_EVERY == 0:
+                if step_number % CHECKED_EVERY == 0:
                     run.check()
             run.check()
             run.finish()
         except Exception as failure:
-            sent = run.history[-HISTORY_SHOWN:]
-            failure.add_note("\n".join([f"{part}, seed {seed}, after {len(run.history)} steps:", *sent]))
+            latest_history = run.history[-HISTORY_SHOWN:]
+            failure.add_note("\n".join([f"{part}, seed {seed}, after {len(run.history)} steps:", *latest_history]))
             raise
         finally:
             run.close()
@@ -103,9 +103,9 @@ def _run_from(first_seed: int, options: argparse.Namespace) -> list[int]:
     steps_of_run = STEPS_OF_RUN[options.part]
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     failed: list[int] = []
-    taken, seed = 0, first_seed
-    while taken < options.steps:
-        steps = min(steps_of_run, options.steps - taken)
+    taken_steps, seed = 0, first_seed
+    while taken_steps < options.steps:
+        steps = min(steps_of_run, options.steps - taken_steps)
         try:
             simulate(options.part, seed, steps)
         except Exception as failure:
@@ -114,13 +114,13 @@ def _run_from(first_seed: int, options: argparse.Namespace) -> list[int]:
             print(f"again: make simulate PART={options.part} SEED={seed} STEPS={steps_of_run}", flush=True)
             if not options.go_on:
                 return failed
-        taken += steps
+        taken_steps += steps
         seed += 1
     took_s, took_cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
-    kept = "" if failed else ", every promise kept"
+    verdict = "" if failed else ", every promise kept"
     print(
-        f"{seed - first_seed} seeds, {taken} steps, {taken / took_s:.0f} a second, "
-        f"{taken / took_cpu_s:.0f} a second of CPU{kept}"
+        f"{seed - first_seed} seeds, {taken_steps} steps, {taken_steps / took_s:.0f} a second, "
+        f"{taken_steps / took_cpu_s:.0f} a second of CPU{verdict}"
     )
     return failed
 

@@ -44,16 +44,16 @@ def check_promises(partition: Partition, model: Promises, step: int, *, power_lo
     promise = model.at(step)
     partition.check()
     start, end = log.log_start_offset, log.log_end_offset
-    least_end = promise.lost_end if power_lost else promise.killed_end
-    assert end >= least_end, f"the log ends at {end}, promised was {least_end}"
-    least = promise.lost_start_least if power_lost else promise.killed_start_least
-    assert least <= start <= promise.start_most or (start, end) == (least, least), (
-        f"the log starts at {start}, not between {least} and {promise.start_most}"
+    end_min = promise.end_after_power_loss if power_lost else promise.end_after_kill
+    assert end >= end_min, f"the log ends at {end}, promised was {end_min}"
+    start_min = promise.start_min_after_power_loss if power_lost else promise.start_min_after_kill
+    assert start_min <= start <= promise.start_max or (start, end) == (start_min, start_min), (
+        f"the log starts at {start}, not between {start_min} and {promise.start_max}"
     )
     records, headers = read_all(log)
     offsets = [offset for offset, _ in records]
     # Nothing is promised about a log that was never flushed after a power loss, not even that a prefix is left.
-    if promise.lost_end or not power_lost:
+    if promise.end_after_power_loss or not power_lost:
         assert offsets == list(range(start, end)), f"offsets of {start} to {end} have holes"
     assert offsets == sorted(set(offsets))
     result = []
@@ -77,8 +77,8 @@ def check_compacted(partition: Partition, model: Promises, step: int, *, power_l
     log = partition.log
     promise = model.at(step)
     partition.check()
-    least_end = promise.lost_end if power_lost else promise.killed_end
-    assert log.log_end_offset >= least_end
+    end_min = promise.end_after_power_loss if power_lost else promise.end_after_kill
+    assert log.log_end_offset >= end_min
     records, _ = read_all(log)
     offsets = [offset for offset, _ in records]
     assert offsets == sorted(set(offsets)), "order never changes"
@@ -87,7 +87,7 @@ def check_compacted(partition: Partition, model: Promises, step: int, *, power_l
         (written,) = model.candidates(offset, step)
         assert record == written.record
         latest[record.key] = offset
-    for offset in range(least_end):
+    for offset in range(end_min):
         (written,) = model.candidates(offset, step)
         # A later record may be present instead; cleaning removes a record only when a later one is on disk.
         assert latest.get(written.record.key, -1) >= offset, f"the latest value of {written.record.key!r} is gone"
@@ -98,9 +98,9 @@ def _check_epochs(log: Log, headers: list[BatchHeader]) -> None:
     entries = log.epochs.entries
     assert entries == sorted(entries), "epochs are out of order"
     for header in headers:
-        sent = log.epochs.epoch_at(max(header.base_offset, log.log_start_offset))
-        assert sent == header.leader_epoch, (
-            f"the batch at {header.base_offset} is of epoch {header.leader_epoch}: {sent}"
+        known_epoch = log.epochs.epoch_at(max(header.base_offset, log.log_start_offset))
+        assert known_epoch == header.leader_epoch, (
+            f"the batch at {header.base_offset} is of epoch {header.leader_epoch}: {known_epoch}"
         )
 
 
@@ -108,9 +108,9 @@ def _check_producers(log: Log, batches: list[Written]) -> None:
     """Checks that the last batch of every producer is recognised as a duplicate when it is sent again."""
     latest = {written.producer_id: written for written in batches if written.producer_id >= 0}
     for producer, written in latest.items():
-        known = log.producers.check_sequence(producer, 0, written.first_sequence, written.last - written.first)
-        assert isinstance(known, CachedBatch), f"producer {producer} may repeat offset {written.first}: {known}"
-        assert known.last_offset == written.last
+        duplicate = log.producers.check_sequence(producer, 0, written.first_sequence, written.last - written.first)
+        assert isinstance(duplicate, CachedBatch), f"producer {producer} may repeat offset {written.first}: {duplicate}"
+        assert duplicate.last_offset == written.last
     assert log.producers.end_offset == log.log_end_offset
 
 
@@ -134,11 +134,11 @@ def check_transactions(log: Log) -> None:
             elif header.is_transactional:
                 opened.setdefault(header.producer_id, header.base_offset)
         index = segment.aborted
-        listed = [] if index is None else [tuple(index.entry(number)) for number in range(len(index))]
-        assert listed == expected, f"segment {segment.base_offset} lists {listed}"
-    known = log.producers.transactions
-    assert {producer: known.first_offset_of(producer) for producer in opened} == opened
-    assert len(known) == len(opened)
+        listed_entries = [] if index is None else [tuple(index.entry(number)) for number in range(len(index))]
+        assert listed_entries == expected, f"segment {segment.base_offset} lists {listed_entries}"
+    transactions = log.producers.transactions
+    assert {producer: transactions.first_offset_of(producer) for producer in opened} == opened
+    assert len(transactions) == len(opened)
 
 
 def check_lookups(log: Log, records: list[tuple[int, Record]]) -> None:
@@ -160,8 +160,13 @@ def check_lookups(log: Log, records: list[tuple[int, Record]]) -> None:
             assert max(header.max_timestamp for header in reached) == timestamp_ms
     if not records:
         return
-    wanted = sorted({record.timestamp_ms for _, record in records})
-    for timestamp_ms in {wanted[0], wanted[len(wanted) // 2], wanted[-1], wanted[-1] + 1}:
+    timestamps_ms = sorted({record.timestamp_ms for _, record in records})
+    for timestamp_ms in {
+        timestamps_ms[0],
+        timestamps_ms[len(timestamps_ms) // 2],
+        timestamps_ms[-1],
+        timestamps_ms[-1] + 1,
+    }:
         first = next((offset for offset, record in records if record.timestamp_ms >= timestamp_ms), None)
         answer = find_first_at_or_after(log, timestamp_ms)
         assert (answer.offset if answer else None) == first, f"time {timestamp_ms}"

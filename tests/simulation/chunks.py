@@ -16,7 +16,7 @@ SEEDS_OF_CHUNK = 25
 def chunks(first_seed: int, seeds: int) -> list[range]:
     """Divides `seeds` seeds from `first_seed` on into chunks."""
     end = first_seed + seeds
-    return [range(at, min(at + SEEDS_OF_CHUNK, end)) for at in range(first_seed, end, SEEDS_OF_CHUNK)]
+    return [range(start, min(start + SEEDS_OF_CHUNK, end)) for start in range(first_seed, end, SEEDS_OF_CHUNK)]
 
 
 def seeds_wanted(variable: str, short: int, long: int, first_seed: int, days: int = 7) -> tuple[int, int]:
@@ -31,7 +31,7 @@ def seeds_wanted(variable: str, short: int, long: int, first_seed: int, days: in
     return first_seed + depth.part_of_day(days) * count, count
 
 
-def sent(seeds: range) -> str:
+def chunk_id(seeds: range) -> str:
     """Returns the test id of a chunk of seeds."""
     return f"{seeds.start}-{seeds.stop - 1}"
 
@@ -43,9 +43,9 @@ def run_seeds(part: str, seeds: range, capsys: pytest.CaptureFixture[str]) -> No
     for seed in seeds:
         assert simulate(part, seed, steps) == steps
     took_s, took_cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
-    taken = len(seeds) * steps
+    step_count = len(seeds) * steps
     with capsys.disabled():
         print(
-            f"\n{part}: {len(seeds)} seeds of {steps} steps, {taken / took_s:.0f} steps a second, "
-            f"{taken / took_cpu_s:.0f} a second of CPU"
+            f"\n{part}: {len(seeds)} seeds of {steps} steps, {step_count / took_s:.0f} steps a second, "
+            f"{step_count / took_cpu_s:.0f} a second of CPU"
         )

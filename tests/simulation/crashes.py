@@ -26,43 +26,43 @@ def after_kill(start: Tree, ops: Sequence[Op], step: int) -> Iterator[Listing]:
         tree.apply(op)
     yield tree.listing()
     if step < len(ops) and ops[step].kind == WRITE:
-        torn = ops[step]
-        for size in {1, len(torn.data) // 2, len(torn.data) - 1} - {0, len(torn.data)}:
-            partly = tree.copy()
-            partly.apply(torn._replace(data=torn.data[:size]))
-            yield partly.listing()
+        write = ops[step]
+        for size in {1, len(write.data) // 2, len(write.data) - 1} - {0, len(write.data)}:
+            torn_tree = tree.copy()
+            torn_tree.apply(write._replace(data=write.data[:size]))
+            yield torn_tree.listing()
 
 
 class Unsynced:
     """Operations before a step: the durable ones applied, and the others by inode."""
 
     def __init__(self, start: Tree, ops: Sequence[Op], step: int) -> None:
-        waiting: dict[tuple[int, bool], list[Op]] = {}
-        kept: set[int] = set()
+        unsynced: dict[tuple[int, bool], list[Op]] = {}
+        durable_ids: set[int] = set()
         for op in ops[:step]:
             if op.kind == SYNC:
                 for is_names in (False, True):
-                    kept.update(map(id, waiting.pop((op.node, is_names), ())))
+                    durable_ids.update(map(id, unsynced.pop((op.node, is_names), ())))
             else:
-                waiting.setdefault((op.node, op.kind in NAMES), []).append(op)
-        self.data = {node: result for (node, is_names), result in waiting.items() if not is_names}
-        self.names = {node: result for (node, is_names), result in waiting.items() if is_names}
+                unsynced.setdefault((op.node, op.kind in NAMES), []).append(op)
+        self.data = {node: result for (node, is_names), result in unsynced.items() if not is_names}
+        self.names = {node: result for (node, is_names), result in unsynced.items() if is_names}
         self.durable = start.copy()
         for op in ops[:step]:
-            if id(op) in kept:
+            if id(op) in durable_ids:
                 self.durable.apply(op)
 
     def __bool__(self) -> bool:
         return bool(self.data or self.names)
 
-    def left(self, names: dict[int, list[Op]], data: dict[int, list[Op]], zeroed: Sequence[Op] = ()) -> Listing:
+    def listing(self, names: dict[int, list[Op]], data: dict[int, list[Op]], zeroed: Sequence[Op] = ()) -> Listing:
         """Returns the listing with some unsynced operations; `zeroed` writes only extend their files with zeros."""
         tree = self.durable.copy()
-        for name in names.values():
-            for op in name:
+        for node_ops in names.values():
+            for op in node_ops:
                 tree.apply(op)
-        for name in data.values():
-            for op in name:
+        for node_ops in data.values():
+            for op in node_ops:
                 tree.apply(op)
         for op in zeroed:
             tree.apply(op._replace(data=bytes(len(op.data))))
@@ -74,34 +74,34 @@ def after_power_loss(start: Tree, ops: Sequence[Op], step: int, dice: random.Ran
     unsynced = Unsynced(start, ops, step)
     if not unsynced:
         return
-    lost: dict[int, list[Op]] = {}
-    yield unsynced.left(lost, lost)
-    yield unsynced.left(unsynced.names, lost)
-    yield unsynced.left(lost, unsynced.data)
+    none_left: dict[int, list[Op]] = {}
+    yield unsynced.listing(none_left, none_left)
+    yield unsynced.listing(unsynced.names, none_left)
+    yield unsynced.listing(none_left, unsynced.data)
     writes = [op for ops_of in unsynced.data.values() for op in ops_of if op.kind == WRITE]
-    yield unsynced.left(unsynced.names, lost, writes)
+    yield unsynced.listing(unsynced.names, none_left, writes)
     for _ in range(draws):
-        yield _drawn(unsynced, dice)
+        yield _random_remains(unsynced, dice)
 
 
-def _drawn(unsynced: Unsynced, dice: random.Random) -> Listing:
+def _random_remains(unsynced: Unsynced, dice: random.Random) -> Listing:
     names = {node: ops[: dice.randint(0, len(ops))] for node, ops in unsynced.names.items()}
     data: dict[int, list[Op]] = {}
     for node, ops in unsynced.data.items():
-        kept = ops[: dice.randint(0, len(ops))]
-        data[node] = [_worn(op, dice) for op in kept] if dice.random() < 0.5 else kept
-        if len(kept) < len(ops) and ops[len(kept)].kind == WRITE and dice.random() < 0.5:
-            torn = ops[len(kept)]
-            data[node].append(torn._replace(data=torn.data[: dice.randint(0, len(torn.data))]))
-    return unsynced.left(names, data)
+        kept_ops = ops[: dice.randint(0, len(ops))]
+        data[node] = [_with_zeroed_pages(op, dice) for op in kept_ops] if dice.random() < 0.5 else kept_ops
+        if len(kept_ops) < len(ops) and ops[len(kept_ops)].kind == WRITE and dice.random() < 0.5:
+            torn_write = ops[len(kept_ops)]
+            data[node].append(torn_write._replace(data=torn_write.data[: dice.randint(0, len(torn_write.data))]))
+    return unsynced.listing(names, data)
 
 
-def _worn(op: Op, dice: random.Random) -> Op:
+def _with_zeroed_pages(op: Op, dice: random.Random) -> Op:
     """Returns a write with some pages lost, which read as zeros."""
     if op.kind == TRUNCATE or dice.random() < 0.5:
         return op
     content = bytearray(op.data)
-    for at in range(0, len(content), PAGE_BYTES):
+    for position in range(0, len(content), PAGE_BYTES):
         if dice.random() < 0.5:
-            content[at : at + PAGE_BYTES] = bytes(len(content[at : at + PAGE_BYTES]))
+            content[position : position + PAGE_BYTES] = bytes(len(content[position : position + PAGE_BYTES]))
     return op._replace(data=bytes(content))

@@ -33,23 +33,23 @@ class Disk:
         """Begins with the contents of the existing directory `top`, which count as durable."""
         self.top = top
         self.ops: list[Op] = []
-        self.before: Callable[[Op], None] | None = None
+        self.before_operation: Callable[[Op], None] | None = None
         self.tree = Tree()
         self._last_node = TOP
         self._nodes: dict[int, int] = {}  # inodes of open descriptors
-        self._take_in(top, TOP)
+        self._load_directory(top, TOP)
         self.start = self.tree.copy()
 
-    def _take_in(self, path: Path, node: int) -> None:
+    def _load_directory(self, path: Path, node: int) -> None:
         for entry in sorted(path.iterdir()):
-            child = self.tree.directories[node][entry.name] = self._fresh()
+            child = self.tree.directories[node][entry.name] = self._new_node()
             if entry.is_dir():
                 self.tree.directories[child] = {}
-                self._take_in(entry, child)
+                self._load_directory(entry, child)
             else:
                 self.tree.files[child] = bytearray(entry.read_bytes())
 
-    def _fresh(self) -> int:
+    def _new_node(self) -> int:
         self._last_node += 1
         return self._last_node
 
@@ -66,12 +66,12 @@ class Disk:
         with contextlib.ExitStack() as patches:
             for name in PORT:
                 act = getattr(self, f"_{'rename' if name == 'replace' else name}")
-                patches.enter_context(mock.patch.object(os, name, _bound(act, getattr(os, name))))
+                patches.enter_context(mock.patch.object(os, name, _with_real(act, getattr(os, name))))
             yield self
 
     # -- finding things -----------------------------------------------------------------------------------------------
 
-    def _place(self, path: Any, dir_fd: int | None = None) -> tuple[int, str]:
+    def _locate(self, path: Any, dir_fd: int | None = None) -> tuple[int, str]:
         """Returns (directory, name) of a path, ELSEWHERE if it is not below `top`."""
         if dir_fd is not None:
             return self._nodes.get(dir_fd, -1), os.fspath(path)
@@ -90,9 +90,9 @@ class Disk:
         node, name = place
         return self.tree.directories.get(node, {}).get(name, -1) if name else node
 
-    def _do(self, op: Op, act: Callable[[], Any]) -> Any:
-        if self.before is not None:
-            self.before(op)
+    def _perform(self, op: Op, act: Callable[[], Any]) -> Any:
+        if self.before_operation is not None:
+            self.before_operation(op)
         answer = act()
         self.tree.apply(op)
         self.ops.append(op)
@@ -104,15 +104,15 @@ class Disk:
         def act() -> int:
             return real(path, flags, *mode, dir_fd=dir_fd)
 
-        place = self._place(path, dir_fd)
+        place = self._locate(path, dir_fd)
         if place[0] < 0:
             return act()
         node = self._node_at(place)
         if node < 0 and flags & os.O_CREAT:
-            node = self._fresh()
-            fd = self._do(Op(CREATE, place[0], place[1], node), act)
+            node = self._new_node()
+            fd = self._perform(Op(CREATE, place[0], place[1], node), act)
         elif self.tree.files.get(node) and flags & os.O_TRUNC:
-            fd = self._do(Op(TRUNCATE, node, place[1]), act)
+            fd = self._perform(Op(TRUNCATE, node, place[1]), act)
         else:
             fd = act()
         self._nodes[fd] = node
@@ -127,57 +127,57 @@ class Disk:
         if node is None:
             return real(fd, data)
         # The storage only appends: to a log (O_APPEND), or to a file that it has just truncated.
-        return self._put(node, len(self.tree.files[node]), data, lambda: real(fd, data))
+        return self._record_write(node, len(self.tree.files[node]), data, lambda: real(fd, data))
 
     def _pwrite(self, real: Real, fd: int, data: Any, position: int) -> int:
         node = self._nodes.get(fd)
         if node is None:
             return real(fd, data, position)
-        return self._put(node, position, data, lambda: real(fd, data, position))
+        return self._record_write(node, position, data, lambda: real(fd, data, position))
 
-    def _put(self, node: int, position: int, data: Any, act: Callable[[], int]) -> int:
+    def _record_write(self, node: int, position: int, data: Any, act: Callable[[], int]) -> int:
         op = Op(WRITE, node, self._name_of(node), position=position, data=bytes(data))
-        return self._do(op, act) if data else act()
+        return self._perform(op, act) if data else act()
 
     def _ftruncate(self, real: Real, fd: int, length: int) -> None:
         node = self._nodes.get(fd)
         if node is None or len(self.tree.files[node]) == length:
             real(fd, length)
         else:
-            self._do(Op(TRUNCATE, node, self._name_of(node), position=length), lambda: real(fd, length))
+            self._perform(Op(TRUNCATE, node, self._name_of(node), position=length), lambda: real(fd, length))
 
     def _fsync(self, real: Real, fd: int) -> None:
         node = self._nodes.get(fd)
         if node is None:
             real(fd)
         else:
-            self._do(Op(SYNC, node, self._name_of(node)), lambda: None)
+            self._perform(Op(SYNC, node, self._name_of(node)), lambda: None)
 
     _fdatasync = _fsync
 
     def _rename(self, real: Real, source: Any, target: Any) -> None:
-        (node, name), (target_node, target_name) = self._place(source), self._place(target)
+        (node, name), (target_node, target_name) = self._locate(source), self._locate(target)
         if node < 0:
             real(source, target)
         else:
             op = Op(RENAME, node, name, target_node=target_node, target=target_name)
-            self._do(op, lambda: real(source, target))
+            self._perform(op, lambda: real(source, target))
 
     def _unlink(self, real: Real, path: Any, *, dir_fd: int | None = None) -> None:
-        node, name = self._place(path, dir_fd)
+        node, name = self._locate(path, dir_fd)
         if node < 0:
             real(path, dir_fd=dir_fd)
         else:
-            self._do(Op(UNLINK, node, name), lambda: real(path, dir_fd=dir_fd))
+            self._perform(Op(UNLINK, node, name), lambda: real(path, dir_fd=dir_fd))
 
     _rmdir = _unlink
 
     def _mkdir(self, real: Real, path: Any, *mode: int) -> None:
-        node, name = self._place(path)
+        node, name = self._locate(path)
         if node < 0:
             real(path, *mode)
         else:
-            self._do(Op(MKDIR, node, name, self._fresh()), lambda: real(path, *mode))
+            self._perform(Op(MKDIR, node, name, self._new_node()), lambda: real(path, *mode))
 
     def _name_of(self, node: int) -> str:
         """Returns the name of an inode for the history."""
@@ -188,5 +188,5 @@ class Disk:
         return "an unnamed file" if node in self.tree.files else "the root"
 
 
-def _bound(act: Callable[..., Any], real: Real) -> Callable[..., Any]:
+def _with_real(act: Callable[..., Any], real: Real) -> Callable[..., Any]:
     return lambda *arguments, **more: act(real, *arguments, **more)

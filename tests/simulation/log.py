@@ -31,7 +31,7 @@ SEGMENT_BYTES: Final = 1_500
 CODECS: Final = (0, 0, 0, 1, 4)
 
 
-def opened(top: Path) -> PartitionTable:
+def open_table(top: Path) -> PartitionTable:
     """Opens a table over `top` like a broker at its start, without leaderships."""
     settings = StorageSettings(
         roots=(top,), broker_id=1, cluster_id="c", defaults=CONFIG, retention_interval_ms=0, open_files_max=4
@@ -51,7 +51,7 @@ class SimulatedLog:
         disk: Disk | None = None,
         model: Promises | None = None,
         epoch: int = 0,
-        numbered: int = 0,
+        record_count: int = 0,
         compacted: bool = False,
     ) -> None:
         self.top = top
@@ -62,8 +62,8 @@ class SimulatedLog:
         self.epoch = epoch
         self.now_ms = NOW_MS
         self.sequences: dict[int, int] = {}
-        self.numbered = numbered
-        self.table = opened(top)
+        self.record_count = record_count
+        self.table = open_table(top)
         self._lead()
 
     def _lead(self) -> None:
@@ -88,9 +88,9 @@ class SimulatedLog:
         """Appends one batch, with sequence numbers if `producer` >= 0; sometimes it is sent twice and written once."""
         records = []
         for _ in range(count):
-            self.numbered += 1
-            stamp_ms = self.now_ms + shift_ms + self.numbered % 7
-            records.append(Record(stamp_ms, b"k%d" % (self.numbered % 5), b"%d." % self.numbered + b"x" * size))
+            self.record_count += 1
+            stamp_ms = self.now_ms + shift_ms + self.record_count % 7
+            records.append(Record(stamp_ms, b"k%d" % (self.record_count % 5), b"%d." % self.record_count + b"x" * size))
         sequence = -1
         if producer >= 0:
             sequence = self.sequences.get(producer, 0)
@@ -98,7 +98,7 @@ class SimulatedLog:
         base = self.model.end
         # The batch may be present as soon as its first bytes are written, and is promised once it is acknowledged.
         self.model.write(records, self.epoch, producer, sequence)
-        for again in range(2 if producer >= 0 and count % 2 else 1):
+        for repetition in range(2 if producer >= 0 and count % 2 else 1):
             data = build_batch(
                 records,
                 codec=codec,
@@ -110,9 +110,9 @@ class SimulatedLog:
             answer = self.partition.append(
                 memoryview(data), self.now_ms, acks=1, produce_version=9, verification_token=UNVERIFIED_OK
             )
-            assert (answer.error_code, answer.base_offset) == (0, base), f"sent {again + 1} times: {answer}"
+            assert (answer.error_code, answer.base_offset) == (0, base), f"sent {repetition + 1} times: {answer}"
         assert self.partition.log_end_offset == self.model.end
-        self.model.promise(self.step, killed_end=self.model.end)
+        self.model.promise(self.step, end_after_kill=self.model.end)
 
     def mark(self, producer: int, *, committed: bool) -> None:
         """Appends a marker that ends the producer's transaction."""
@@ -127,12 +127,12 @@ class SimulatedLog:
         answer = append_marker(self.partition, producer, 0, 0, committed, self.now_ms)
         assert answer.error_code == 0, answer
         assert self.partition.log_end_offset == self.model.end
-        self.model.promise(self.step, killed_end=self.model.end)
+        self.model.promise(self.step, end_after_kill=self.model.end)
 
     def learn_sequences(self) -> None:
         """Continues the producers' sequences from the log."""
-        known = self.partition.log.producers.producers.items()
-        self.sequences = {id_: entry.batches[-1].last_sequence + 1 for id_, entry in known if entry.batches}
+        producers = self.partition.log.producers.producers.items()
+        self.sequences = {id_: entry.batches[-1].last_sequence + 1 for id_, entry in producers if entry.batches}
 
     def roll(self) -> None:
         if self.partition.log.active.size_bytes:
@@ -148,33 +148,33 @@ class SimulatedLog:
         batch = self.table.flusher.plan_flush()
         batch.run()
         batch.finish()
-        self.model.promise(self.step, lost_end=self.model.end)
+        self.model.promise(self.step, end_after_power_loss=self.model.end)
 
     # -- removing -----------------------------------------------------------------------------------------------------
 
     def retain(self, keep_bytes: int) -> None:
         """Runs one round of retention by size, which also deletes the segments of earlier rounds."""
-        self.model.promise(self.step, start_most=self.model.end)
+        self.model.promise(self.step, start_max=self.model.end)
         self.table.update_config(TOPIC, {**self.config, "retention.bytes": str(keep_bytes)})
         self.now_ms += 1
         self.table.maintain(self.now_ms)
         self._lead()
-        self.model.promise(self.step, killed_start_least=self.partition.log_start_offset, start_most=self._start)
+        self.model.promise(self.step, start_min_after_kill=self.partition.log_start_offset, start_max=self._start)
 
     @property
     def _start(self) -> int:
         return self.partition.log_start_offset
 
     def delete_records(self, offset: int) -> None:
-        wanted = min(offset, self.model.end)
-        self.model.promise(self.step, start_most=max(wanted, self._start))
-        answer = delete_before(self.partition, wanted)
+        target = min(offset, self.model.end)
+        self.model.promise(self.step, start_max=max(target, self._start))
+        answer = delete_before(self.partition, target)
         assert answer.error_code == 0
         batch = self.table.flusher.plan_start_offsets([self.top])
         batch.run()
         batch.finish()
         start = answer.low_watermark
-        self.model.promise(self.step, killed_start_least=start, lost_start_least=start)
+        self.model.promise(self.step, start_min_after_kill=start, start_min_after_power_loss=start)
 
     def truncate(self, offset: int) -> None:
         """Truncates the log like a follower; the next records reuse the offsets."""
@@ -188,11 +188,15 @@ class SimulatedLog:
         if end < log.log_start_offset:
             return
         last = self.model.last
-        self.model.promise(self.step, killed_end=min(last.killed_end, end), lost_end=min(last.lost_end, end))
-        gone = truncate_log(log, target, self.now_ms)
-        self.table.remove_later(self.partition, gone, self.now_ms)
+        self.model.promise(
+            self.step,
+            end_after_kill=min(last.end_after_kill, end),
+            end_after_power_loss=min(last.end_after_power_loss, end),
+        )
+        removed_segments = truncate_log(log, target, self.now_ms)
+        self.table.remove_later(self.partition, removed_segments, self.now_ms)
         assert log.log_end_offset == end
-        self.model.take_back(end, self.step)
+        self.model.truncate(end, self.step)
         self.partition.high_watermark = end
         self.learn_sequences()
         self.table.flusher.checkpoint_recovery_points()
@@ -226,6 +230,6 @@ class SimulatedLog:
         self.table.close(broker_epoch=1)
         assert not self.table.offline_directories
         assert (self.top / checkpoints.RECOVERY_POINTS).exists()
-        self.model.promise(self.step, lost_end=self.model.end)
-        self.table = opened(self.top)
+        self.model.promise(self.step, end_after_power_loss=self.model.end)
+        self.table = open_table(self.top)
         self._lead()

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tests.simulation.crashes import Listing, after_kill, after_power_loss
 from tests.simulation.disk import Disk
-from tests.simulation.log import opened
+from tests.simulation.log import open_table
 from tests.simulation.tree import materialise
 
 MEMORY: Final = Path("/dev/shm")
@@ -41,7 +41,7 @@ class Effort(NamedTuple):
         return range(first + (end - first) * number // count, first + (end - first) * (number + 1) // count)
 
 
-class Tried(NamedTuple):
+class CrashCounts(NamedTuple):
     """Numbers of crashes and of starts on different remains."""
 
     crashes: int
@@ -60,17 +60,17 @@ class _Remains:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._seen: set[tuple[object, ...]] = set()
+        self._seen_digests: set[tuple[object, ...]] = set()
         self._top = home / "0"
         self.count = 0
 
     def is_first(self, listing: Listing, *facts: object) -> bool:
         digest = hashlib.sha256(repr(sorted(listing.items())).encode()).digest()
-        known = len(self._seen)
-        self._seen.add((digest, *facts))
-        return len(self._seen) > known
+        count_before = len(self._seen_digests)
+        self._seen_digests.add((digest, *facts))
+        return len(self._seen_digests) > count_before
 
-    def made(self, listing: Listing) -> Path:
+    def create(self, listing: Listing) -> Path:
         shutil.rmtree(self._top, ignore_errors=True)
         self.count += 1
         self._top = self._home / str(self.count)
@@ -90,18 +90,18 @@ def crashes(
                 yield step, True, listing
 
 
-def _started(top: Path) -> Disk:
+def _record_start(top: Path) -> Disk:
     """Records a start on the remains of a crash, and ends its process."""
     disk = Disk(top)
     with disk.recording():
-        opened(top)
+        open_table(top)
     disk.end_process()
     return disk
 
 
 def crash_everywhere(
     home: Path, disk: Disk, check: Check, effort: Effort, facts: Callable[[int], object], first_step: int = 0
-) -> Tried:
+) -> CrashCounts:
     """Runs `check` on all possible remains of crashes.
 
     `facts` returns the promises at an operation; equal remains are checked once for equal promises. Raises
@@ -109,27 +109,27 @@ def crash_everywhere(
     """
     remains = _Remains(home)
     dice = random.Random(len(disk.ops))
-    count = tried = 0
+    count = checked_count = 0
     for step, power_lost, listing in crashes(disk, dice, effort, first_step):
         count += 1
         if not remains.is_first(listing, power_lost, facts(step)):
             continue
-        tried += 1
+        checked_count += 1
         try:
-            check(remains.made(listing), step, power_lost)
-            if tried % effort.starts_crashed_every:
+            check(remains.create(listing), step, power_lost)
+            if checked_count % effort.starts_crashed_every:
                 continue
-            start = _started(remains.made(listing))
-            for _, lost_again, left in crashes(start, dice, effort._replace(draws=0, piece=(0, 1))):
-                if remains.is_first(left, power_lost or lost_again, facts(step)):
-                    check(remains.made(left), step, power_lost or lost_again)
+            start = _record_start(remains.create(listing))
+            for _, lost_again, remains_again in crashes(start, dice, effort._replace(draws=0, piece=(0, 1))):
+                if remains.is_first(remains_again, power_lost or lost_again, facts(step)):
+                    check(remains.create(remains_again), step, power_lost or lost_again)
         except AssertionError as failure:
-            raise AssertionError(_story(failure, disk, step, power_lost, listing)) from failure
-    return Tried(count, remains.count)
+            raise AssertionError(_failure_text(failure, disk, step, power_lost, listing)) from failure
+    return CrashCounts(count, remains.count)
 
 
-def _story(failure: AssertionError, disk: Disk, step: int, power_lost: bool, listing: Listing) -> str:
-    done = [f"{number:4} {op}" for number, op in enumerate(disk.ops[: step + 1])]
-    left = [f"{name} {'' if data is None else len(data)}" for name, data in sorted(listing.items())]
+def _failure_text(failure: AssertionError, disk: Disk, step: int, power_lost: bool, listing: Listing) -> str:
+    operations = [f"{number:4} {op}" for number, op in enumerate(disk.ops[: step + 1])]
+    files = [f"{name} {'' if data is None else len(data)}" for name, data in sorted(listing.items())]
     crash = "the power went" if power_lost else "the process was killed"
-    return "\n".join([str(failure), f"{crash} before or within the last of", *done, "which left", *left])
+    return "\n".join([str(failure), f"{crash} before or within the last of", *operations, "which left", *files])

@@ -22,35 +22,35 @@ class Written(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """Promised offsets: a kill leaves everything below `killed_end`, a power loss everything below `lost_end`, in both
-    cases from the possible starts of the log on.
+    """Promised offsets: a kill leaves everything below `end_after_kill`, a power loss everything below
+    `end_after_power_loss`, in both cases from the possible starts of the log on.
     """
 
-    killed_end: int = 0
-    lost_end: int = 0
-    killed_start_least: int = 0
-    lost_start_least: int = 0
-    start_most: int = 0
+    end_after_kill: int = 0
+    end_after_power_loss: int = 0
+    start_min_after_kill: int = 0
+    start_min_after_power_loss: int = 0
+    start_max: int = 0
 
 
 class Promises:
     """The model: `at(step)` returns the promise for a crash before operation `step` of the disk."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[int, Promise]] = [(0, Promise())]
+        self._promises_by_step: list[tuple[int, Promise]] = [(0, Promise())]
         self._written: dict[int, list[Written]] = {}
         self.end = 0
 
     @property
     def last(self) -> Promise:
-        return self._held[-1][1]
+        return self._promises_by_step[-1][1]
 
     def promise(self, step: int, **changes: int) -> None:
         """Changes the promise from operation `step` on."""
-        self._held.append((step, self.last._replace(**changes)))
+        self._promises_by_step.append((step, self.last._replace(**changes)))
 
     def at(self, step: int) -> Promise:
-        return next(promise for since, promise in reversed(self._held) if since <= step)
+        return next(promise for since, promise in reversed(self._promises_by_step) if since <= step)
 
     def write(self, records: list[Record], epoch: int, producer_id: int, sequence: int) -> None:
         first, last = self.end, self.end + len(records) - 1
@@ -59,10 +59,10 @@ class Promises:
             self._written.setdefault(offset, []).append(written)
         self.end = last + 1
 
-    def take_back(self, offset: int, step: int) -> None:
+    def truncate(self, offset: int, step: int) -> None:
         """Notes a durable truncation of the log."""
-        for at in range(offset, self.end):
-            self._written[at][-1] = self._written[at][-1]._replace(gone_at=step)
+        for position in range(offset, self.end):
+            self._written[position][-1] = self._written[position][-1]._replace(gone_at=step)
         self.end = offset
 
     def candidates(self, offset: int, step: int) -> list[Written]:
@@ -70,11 +70,11 @@ class Promises:
         return [result for result in self._written.get(offset, []) if step < result.gone_at]
 
     @classmethod
-    def resumed(cls, found: list[Written], start: int, end: int) -> Promises:
+    def resumed(cls, present_records: list[Written], start: int, end: int) -> Promises:
         """Makes a model after a checked crash, in which the present records are durable."""
         model = cls()
         model.end = end
-        for offset, written in enumerate(found, start):
-            model._written[offset] = [written._replace(gone_at=NEVER)]
-        model._held = [(0, Promise(end, end, start, start, start))]
+        for offset, record in enumerate(present_records, start):
+            model._written[offset] = [record._replace(gone_at=NEVER)]
+        model._promises_by_step = [(0, Promise(end, end, start, start, start))]
         return model

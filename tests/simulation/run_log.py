@@ -79,35 +79,37 @@ class LogRun:
         step = max(len(ops) - self.dice.randint(0, CRASHED_WITHIN_OPS), 0) if self.dice.random() < 0.7 else len(ops)
         self._disk.end_process()
         kinds = after_power_loss(self._disk.start, ops, step, self.dice, DRAWS) if power_lost else None
-        left = list(kinds or ()) or list(after_kill(self._disk.start, ops, step))
-        chosen = self.dice.randrange(len(left))
-        at = f"operation {step} of {len(ops)}" + (f" ({ops[step]})" if step < len(ops) else "")
+        remains = list(kinds or ()) or list(after_kill(self._disk.start, ops, step))
+        choice = self.dice.randrange(len(remains))
+        place = f"operation {step} of {len(ops)}" + (f" ({ops[step]})" if step < len(ops) else "")
         crash = "lose power" if power_lost else "kill"
-        self.history.append(f"{crash} before {at}, remains {chosen + 1} of {len(left)}")
+        self.history.append(f"{crash} before {place}, remains {choice + 1} of {len(remains)}")
         before = self.log
         shutil.rmtree(self._top)
         self._generation += 1
         self._top = self._home / str(self._generation)
-        materialise(left[chosen], self._top)
+        materialise(remains[choice], self._top)
         self._disk = Disk(self._top)
         with self._disk.recording():
-            again = SimulatedLog(self._top, disk=self._disk, epoch=before.epoch + 1, numbered=before.numbered)
-            held = again.partition.log
-            result = check_promises(again.partition, before.model, step, power_lost=power_lost)
-            check_files(Path(held.directory), held)
-        if len(result) < held.log_end_offset - held.log_start_offset:
+            reopened = SimulatedLog(
+                self._top, disk=self._disk, epoch=before.epoch + 1, record_count=before.record_count
+            )
+            log = reopened.partition.log
+            result = check_promises(reopened.partition, before.model, step, power_lost=power_lost)
+            check_files(Path(log.directory), log)
+        if len(result) < log.log_end_offset - log.log_start_offset:
             # The log was never flushed, so nothing is promised about it; the run begins another one.
             self.history.append("what is left has holes; begin again")
-            self._begin_again()
+            self._start_empty()
             return
-        again.model = Promises.resumed(result, held.log_start_offset, held.log_end_offset)
-        again.learn_sequences()
-        self.log = again
+        reopened.model = Promises.resumed(result, log.log_start_offset, log.log_end_offset)
+        reopened.learn_sequences()
+        self.log = reopened
 
-    def _begin_again(self) -> None:
+    def _start_empty(self) -> None:
         self._disk.end_process()
         shutil.rmtree(self._top)
         self._top.mkdir()
         self._disk = Disk(self._top)
         with self._disk.recording():
-            self.log = SimulatedLog(self._top, disk=self._disk, numbered=self.log.numbered)
+            self.log = SimulatedLog(self._top, disk=self._disk, record_count=self.log.record_count)

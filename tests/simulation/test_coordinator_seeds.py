@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.__main__ import STEPS_OF_RUN, simulate
-from tests.simulation.chunks import chunks, run_seeds, seeds_wanted, sent
+from tests.simulation.chunks import chunk_id, chunks, run_seeds, seeds_wanted
 from tests.simulation.coordinators.run import CoordinatorsRun
 from tests.simulation.matrix import quick_directory
 
@@ -23,7 +23,7 @@ def test_coordinators_keep_their_promises_where_they_once_did_not(seed: int) -> 
     assert simulate("coordinators", seed, STEPS) == STEPS
 
 
-@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=sent)
+@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=chunk_id)
 def test_coordinators_keep_their_promises_whatever_goes_wrong(chunk: range, capsys: pytest.CaptureFixture[str]) -> None:
     run_seeds("coordinators", chunk, capsys)
 

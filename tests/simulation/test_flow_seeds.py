@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.__main__ import STEPS_OF_RUN, simulate
-from tests.simulation.chunks import chunks, run_seeds, seeds_wanted, sent
+from tests.simulation.chunks import chunk_id, chunks, run_seeds, seeds_wanted
 from tests.simulation.flow.planted import PLANTED
 
 STEPS = STEPS_OF_RUN["flow"]
@@ -13,7 +13,7 @@ FIRST_SEED, SEEDS = seeds_wanted("PENSTOCK_FLOW_SEEDS", short=40, long=280, firs
 PLANTED_SEEDS_MAX = 200
 
 
-@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=sent)
+@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=chunk_id)
 def test_shares_keep_their_promises_whatever_goes_wrong(chunk: range, capsys: pytest.CaptureFixture[str]) -> None:
     run_seeds("flow", chunk, capsys)
 

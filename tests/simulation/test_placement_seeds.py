@@ -10,7 +10,7 @@ from brokers.engine.controller import placement as replica_placement
 from brokers.placement import placement
 from brokers.placement.placement import BrokerHeadroom, ClusterChoice, ClusterHeadroom
 from tests.simulation.__main__ import STEPS_OF_RUN, simulate
-from tests.simulation.chunks import chunks, run_seeds, seeds_wanted, sent
+from tests.simulation.chunks import chunk_id, chunks, run_seeds, seeds_wanted
 
 STEPS = STEPS_OF_RUN["placement"]
 FIRST_SEED, SEEDS = seeds_wanted("PENSTOCK_PLACEMENT_SEEDS", short=2, long=40, first_seed=1_000)
@@ -54,7 +54,7 @@ def _without_owner(cluster: ClusterHeadroom) -> ClusterHeadroom:
 PLANTED: Sequence[Plant] = (forget_zones, sell_whole_numbers, fill_gaps_before_spreading, ignore_racks)
 
 
-@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=sent)
+@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=chunk_id)
 def test_placement_keeps_its_promises_on_fifty_clusters(chunk: range, capsys: pytest.CaptureFixture[str]) -> None:
     run_seeds("placement", chunk, capsys)
 

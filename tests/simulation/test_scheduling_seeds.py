@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.__main__ import STEPS_OF_RUN, simulate
-from tests.simulation.chunks import chunks, run_seeds, seeds_wanted, sent
+from tests.simulation.chunks import chunk_id, chunks, run_seeds, seeds_wanted
 from tests.simulation.scheduling.planted import PLANTED
 
 FIRST_SEED, SEEDS = seeds_wanted("PENSTOCK_SCHEDULING_SEEDS", short=20, long=400, first_seed=20_000)
 PLANTED_SEEDS_MAX = 100
 
 
-@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=sent)
+@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=chunk_id)
 def test_each_tenant_has_its_part_of_the_loop_whatever_the_others_do(
     chunk: range, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,9 +24,9 @@ class Op(NamedTuple):
     target: str = ""  # new name of a RENAME
 
     def __str__(self) -> str:
-        what = f"{self.name}{' -> ' + self.target if self.target else ''}"
-        where = f" at {self.position}, {len(self.data)} bytes" if self.kind == WRITE else ""
-        return f"{self.kind} {what}{where}".strip()
+        names = f"{self.name}{' -> ' + self.target if self.target else ''}"
+        extent = f" at {self.position}, {len(self.data)} bytes" if self.kind == WRITE else ""
+        return f"{self.kind} {names}{extent}".strip()
 
 
 class Tree:
@@ -54,9 +54,9 @@ class Tree:
         elif op.kind == UNLINK:
             self._entries(op.node).pop(op.name, None)
         elif op.kind == RENAME:
-            moved = self._entries(op.node).pop(op.name, None)
-            if moved is not None:
-                self._entries(op.target_node)[op.target] = moved
+            child = self._entries(op.node).pop(op.name, None)
+            if child is not None:
+                self._entries(op.target_node)[op.target] = child
         elif op.kind == TRUNCATE:
             self.resize(op.node, op.position)
 

@@ -70,8 +70,8 @@ def make_member(role: Role | str = Role.OWNER, tenant: Tenant | None = None) -> 
 def make_token(member: Member, scopes: Iterable[str] | None = None) -> str:
     """Creates a token of the member and returns its secret; it has all the member's scopes by default."""
     acting = member_actor(member)
-    wanted = sorted(access.TOKEN_SCOPES & (access.scopes_of(acting) if scopes is None else frozenset(scopes)))
-    return services.create_token(acting=acting, name="test", scopes=wanted)[1]
+    scope_values = sorted(access.TOKEN_SCOPES & (access.scopes_of(acting) if scopes is None else frozenset(scopes)))
+    return services.create_token(acting=acting, name="test", scopes=scope_values)[1]
 
 
 class Api:
@@ -90,13 +90,15 @@ class Api:
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """Sends a request; `If_Match="…"` becomes the header If-Match. A `str` or `bytes` body is sent verbatim."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        sent = {**self.headers, **named}
+        extra_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        request_headers = {**self.headers, **extra_headers}
         if body is not None and not isinstance(body, str | bytes):
             body = json.dumps(body)
         url = path if path.startswith("/api/") else ROOT + path
-        kind = sent.pop("Content-Type", "application/json")
-        return self.client.generic(method, url, body or "", content_type=kind, headers=sent, RAW_URI=url)
+        content_type = request_headers.pop("Content-Type", "application/json")
+        return self.client.generic(
+            method, url, body or "", content_type=content_type, headers=request_headers, RAW_URI=url
+        )
 
     def get(self, path: str, **headers: str) -> Any:
         return self.call("GET", path, **headers)

@@ -23,18 +23,18 @@ def audit_events(cluster: EngineCluster, instance_id: str) -> list[AuditEvent]:
             "enable.auto.commit": False,
         }
     )
-    result = []
+    events = []
     try:
-        for number in consumer.list_topics(AUDIT_TOPIC, timeout=10).topics[AUDIT_TOPIC].partitions:
-            partition = TopicPartition(AUDIT_TOPIC, number, 0)
+        for index in consumer.list_topics(AUDIT_TOPIC, timeout=10).topics[AUDIT_TOPIC].partitions:
+            partition = TopicPartition(AUDIT_TOPIC, index, 0)
             consumer.assign([partition])
             end = consumer.get_watermark_offsets(partition, timeout=10)[1]
-            seen = 0
-            while seen < end:
+            next_offset = 0
+            while next_offset < end:
                 message = consumer.poll(5.0)
                 assert message is not None and message.error() is None
-                seen = (message.offset() or 0) + 1
-                result.append(AuditEvent.from_json(message.value() or b""))
+                next_offset = (message.offset() or 0) + 1
+                events.append(AuditEvent.from_json(message.value() or b""))
     finally:
         consumer.close()
-    return sorted((event for event in result if event.instance_id == instance_id), key=lambda event: event.at_ms)
+    return sorted((event for event in events if event.instance_id == instance_id), key=lambda event: event.at_ms)

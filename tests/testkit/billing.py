@@ -28,7 +28,7 @@ from tenants.models import Tenant
 DUE = datetime(2026, 10, 15, tzinfo=UTC)
 
 
-def ran(instance: Instance, since: datetime, until: datetime | None = None) -> None:
+def create_operations(instance: Instance, since: datetime, until: datetime | None = None) -> None:
     """Creates the operations of an instance that ran from one instant, and was deleted at `until`."""
 
     def operation(type_: OperationType, at: datetime) -> None:
@@ -44,7 +44,7 @@ def ran(instance: Instance, since: datetime, until: datetime | None = None) -> N
         operation(OperationType.DELETE, until)
 
 
-def used(
+def create_usage(
     instance_id: str,
     minute: datetime,
     *,
@@ -116,8 +116,8 @@ def assert_ledger_is_right(tenant: Tenant, currency: str = "EUR") -> None:
 
 def _assert_notes_are_within(invoice: Invoice) -> None:
     """Asserts that no note credits more than the invoice, in net and in tax of each rate."""
-    left = {tax_sum.percent: tax_sum for tax_sum in issuing.amounts_to_credit(invoice).by_rate}
+    creditable = {tax_sum.percent: tax_sum for tax_sum in issuing.amounts_to_credit(invoice).by_rate}
     for tax_sum in invoice.tax_sums():
-        rest = left[tax_sum.percent]
-        assert min(Decimal(0), tax_sum.base) <= rest.base <= max(Decimal(0), tax_sum.base)
-        assert min(Decimal(0), tax_sum.tax) <= rest.tax <= max(Decimal(0), tax_sum.tax)
+        creditable_sum = creditable[tax_sum.percent]
+        assert min(Decimal(0), tax_sum.base) <= creditable_sum.base <= max(Decimal(0), tax_sum.base)
+        assert min(Decimal(0), tax_sum.tax) <= creditable_sum.tax <= max(Decimal(0), tax_sum.tax)

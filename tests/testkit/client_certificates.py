@@ -74,8 +74,8 @@ class Authority:
     name: x509.Name
     key: Key
     certificate: x509.Certificate
-    above: Sequence[x509.Certificate] = ()
-    made: dict[str, x509.Certificate] = field(default_factory=dict)
+    intermediates: Sequence[x509.Certificate] = ()
+    certificates_by_name: dict[str, x509.Certificate] = field(default_factory=dict)
 
     @classmethod
     def make(cls, common_name: str, key: Key | None = None, **times: datetime) -> Authority:
@@ -92,15 +92,15 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         name = name_of(common_name)
         certificate = sign(name, key.public_key(), self.name, self.key, is_ca=True)
-        return Authority(name, key, certificate, (certificate, *self.above))
+        return Authority(name, key, certificate, (certificate, *self.intermediates))
 
     def client(self, directory: Path, common_name: str, subject: x509.Name | None = None, **times: datetime) -> Path:
         """Writes a file with key and certificate of a client, and the intermediate certificates."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = sign(subject or name_of(common_name), key.public_key(), self.name, self.key, **times)
-        self.made[common_name] = certificate
+        self.certificates_by_name[common_name] = certificate
         file = directory / f"{common_name}.pem"
-        file.write_text(key_pem(key) + pem_of(certificate) + "".join(map(pem_of, self.above)))
+        file.write_text(key_pem(key) + pem_of(certificate) + "".join(map(pem_of, self.intermediates)))
         return file
 
     def server(self, *names: str, **times: datetime) -> tuple[str, str]:
@@ -128,7 +128,7 @@ class Authority:
             builder = builder.add_extension(x509.CRLNumber(number), critical=False)
         for extension in extensions:
             builder = builder.add_extension(extension, critical=True)
-        for serial in (*(self.made[name].serial_number for name in common_names), *serials):
+        for serial in (*(self.certificates_by_name[name].serial_number for name in common_names), *serials):
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(NOW - DAY).build()
             builder = builder.add_revoked_certificate(entry)
         return pem_of(builder.sign(self.key, hashes.SHA256()))

@@ -102,17 +102,17 @@ class Member:
             await asyncio.gather(self._loop_task, return_exceptions=True)
             self._loop_task = None
 
-    async def until(self, holds: Callable[[ClusterImage], bool], timeout_s: float = DEADLINE_S) -> ClusterImage:
-        assert await self.current.wait_until(holds, timeout_s), "the image did not come in time"
+    async def until(self, condition: Callable[[ClusterImage], bool], timeout_s: float = DEADLINE_S) -> ClusterImage:
+        assert await self.current.wait_until(condition, timeout_s), "the image did not come in time"
         return self.image
 
     async def until_complete(self) -> ClusterImage:
         """Waits until every partition has a state, and the internal topics serve every live broker."""
         return await self.until(is_complete)
 
-    async def create_topic(self, instance_id: str | None, name: str, **wanted: object) -> TopicImage:
+    async def create_topic(self, instance_id: str | None, name: str, **spec_fields: object) -> TopicImage:
         """Creates a topic and waits for leaders, in the way of the handler."""
-        plan: CreatedTopic = await self.store.create_topic(self.image, TopicSpec(instance_id, name, **wanted))
+        plan: CreatedTopic = await self.store.create_topic(self.image, TopicSpec(instance_id, name, **spec_fields))
         await self.until(lambda image: has_leaders(image, plan.internal_name))
         return self.image.topics[plan.internal_name]
 
@@ -131,7 +131,7 @@ class Member:
 
 def instance_document(brokers: Iterable[int], **fields: object) -> InstanceDocument:
     brokers = list(brokers)
-    wanted: dict[str, object] = {
+    document_fields: dict[str, object] = {
         "generation": 1,
         "produce_bps": 1_000_000,
         "consume_bps": 1_000_000,
@@ -140,7 +140,7 @@ def instance_document(brokers: Iterable[int], **fields: object) -> InstanceDocum
         "endpoints": {broker: f"127.0.0.1:{24_060 + broker}" for broker in brokers},
         **fields,
     }
-    return InstanceDocument(**wanted)  # type: ignore[arg-type]
+    return InstanceDocument(**document_fields)  # type: ignore[arg-type]
 
 
 def has_leaders(image: ClusterImage, internal_name: str) -> bool:
@@ -156,13 +156,15 @@ def is_complete(image: ClusterImage) -> bool:
             if partition.version is None and any(replica in image.brokers for replica in partition.replicas):
                 return False
     for name in LED_BY_EACH_BROKER:
-        own = image.topics.get(name)
-        if own is None or not {p.replicas[0] for p in own.partitions} >= set(image.brokers):
+        topic_of_each_broker = image.topics.get(name)
+        if topic_of_each_broker is None or not {p.replicas[0] for p in topic_of_each_broker.partitions} >= set(
+            image.brokers
+        ):
             return False
     return True
 
 
-async def quiet() -> None:
+async def run_pending_callbacks() -> None:
     """Runs everything that is pending in the fake ensemble: many turns of the loop, without a clock."""
     for _ in range(400):
         await asyncio.sleep(0)

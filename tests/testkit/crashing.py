@@ -2,7 +2,8 @@
 
 python -m tests.testkit.crashing ORDERS --settings FILE
 
-`Orders` writes the file of crash points. A broker removes an order before it carries it out: one crash for each.
+`CrashOrders` writes the file with the next crash. A broker removes the file before it kills itself, so that an order
+causes one crash.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-# The record is in this leader's log, and maybe nowhere else; or it is committed, and nothing that it causes has left.
+# Moments of a crash: the record is in this leader's log, perhaps in no other; or it is committed, and the coordinator
+# has not acted on it.
 APPENDED: Final = "appended"
 COMMITTED: Final = "committed"
 
@@ -28,30 +30,30 @@ class Crash(NamedTuple):
     moment: str
 
 
-class Orders:
+class CrashOrders:
     """File with the crash points of a cluster's brokers; `module` is the module that they run."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self.module = ("tests.testkit.crashing", str(file))
 
-    def give(self, crash: Crash) -> None:
-        # In one step: a broker may be looking.
-        written = self._file.with_suffix(".next")
-        written.write_text(json.dumps(crash))
-        written.replace(self._file)
+    def place(self, crash: Crash) -> None:
+        # Renamed into place, because a broker may read the file at any time.
+        new_file = self._file.with_suffix(".next")
+        new_file.write_text(json.dumps(crash))
+        new_file.replace(self._file)
 
     @property
-    def are_done(self) -> bool:
+    def are_executed(self) -> bool:
         return not self._file.exists()
 
 
-def _strike(file: Path, moment: str, records: Any) -> None:
+def _kill_at_record(file: Path, moment: str, records: Any) -> None:
     from brokers.engine.coordinators.transactions.formats import UndecodableRecord, decode_key, decode_value
     from brokers.engine.coordinators.transactions.states import NAMES
 
     try:
-        wanted = Crash(*json.loads(file.read_text()))
+        ordered_crash = Crash(*json.loads(file.read_text()))
     except FileNotFoundError:
         return
     for record in records:
@@ -59,34 +61,34 @@ def _strike(file: Path, moment: str, records: Any) -> None:
             value = decode_value(decode_key(record.key), record.value or b"")
         except UndecodableRecord:
             continue
-        if Crash(value.transactional_id, NAMES[value.state], len(value.partitions), moment) == wanted:
+        if Crash(value.transactional_id, NAMES[value.state], len(value.partitions), moment) == ordered_crash:
             file.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _plant(file: Path) -> None:
+def _patch_shard(file: Path) -> None:
     from brokers.engine.coordinators.shard import Shard
 
     append, release = Shard._append, Shard.release
 
-    def appending(shard: Any, outcome: Any, **more: Any) -> int:
-        code = append(shard, outcome, **more)
+    def append_and_kill(shard: Any, outcome: Any, **options: Any) -> int:
+        code = append(shard, outcome, **options)
         if not code:
-            _strike(file, APPENDED, outcome.records)
+            _kill_at_record(file, APPENDED, outcome.records)
         return code
 
-    def releasing(shard: Any, outcome: Any) -> None:
-        _strike(file, COMMITTED, outcome.records)
+    def release_and_kill(shard: Any, outcome: Any) -> None:
+        _kill_at_record(file, COMMITTED, outcome.records)
         release(shard, outcome)
 
-    Shard._append = appending  # type: ignore[method-assign]
-    Shard.release = releasing  # type: ignore[method-assign]
+    Shard._append = append_and_kill  # type: ignore[method-assign]
+    Shard.release = release_and_kill  # type: ignore[method-assign]
 
 
 def main() -> int:
     # Compiled modules cannot be patched.
     os.environ["PENSTOCK_NATIVE"] = "0"
-    _plant(Path(sys.argv.pop(1)))
+    _patch_shard(Path(sys.argv.pop(1)))
     from brokers.engine.__main__ import main as run
 
     return run()

@@ -15,11 +15,11 @@ from config.environment import BASE_DIR
 
 T = TypeVar("T")
 LONG: Final = os.environ.get("PENSTOCK_TESTS") == "long"
-# Of the examples and of the day's part. The test processes that this one starts inherit it.
+# Seed of the examples, and of the part of the tests that runs today. Child processes inherit it.
 SEED: Final = int(os.environ.setdefault("PENSTOCK_TESTS_SEED", str(int(time.time()))))
 SECONDS_OF_DAY: Final = 86_400
 MAIN: Final = ("origin/main", "main")
-# The commit against which changes are counted, instead of `_base`: of what a run before this one has seen.
+# Variable with the commit of an earlier run, against which changes are counted instead of `_base`.
 SINCE: Final = "PENSTOCK_TESTS_SINCE"
 GIT_TIMEOUT_S: Final = 20
 
@@ -31,8 +31,8 @@ def number_from(variable: str, short: int, long: int) -> int:
 
 def names_from(variable: str, short: Sequence[str], long: Sequence[str]) -> Sequence[str]:
     """Returns a selection of names: from the environment, separated by commas, else by the depth of the run."""
-    named = os.environ.get(variable)
-    return named.split(",") if named else (long if LONG else short)
+    selection = os.environ.get(variable)
+    return selection.split(",") if selection else (long if LONG else short)
 
 
 def examples(long: int) -> int:
@@ -56,10 +56,10 @@ def day_share(candidates: Sequence[T], parts: int, covers: Sequence[str] = (), b
 
 
 def _git(*arguments: str) -> str:
-    said = subprocess.run(
+    process = subprocess.run(
         ["git", *arguments], cwd=BASE_DIR, capture_output=True, text=True, check=True, timeout=GIT_TIMEOUT_S
     )
-    return said.stdout.strip()
+    return process.stdout.strip()
 
 
 def _base() -> str:

@@ -13,7 +13,7 @@ from unittest import mock
 
 
 @contextlib.contextmanager
-def none_left() -> Iterator[None]:
+def exhausted_descriptors() -> Iterator[None]:
     """Uses up all descriptors, except for those that are closed meanwhile."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()  # what earlier tests forgot to close is not closed in the middle of this one
@@ -37,10 +37,10 @@ def none_left() -> Iterator[None]:
 
 
 # Descriptors that are left within the limit.
-ROOM = 20
+DESCRIPTORS_LEFT = 20
 
 
-class Refused:
+class RefusedOpens:
     """While `at_work`, refuses `count` attempts to open anything, from number `first`, counted from 0. Attempts that
     follow a check for free descriptors are not counted, since there are some.
     """
@@ -59,13 +59,13 @@ class Refused:
             if self._room and not looks:
                 self._room -= 1
                 return opened(path, *arguments, **more)
-            if self._room == ROOM:
+            if self._room == DESCRIPTORS_LEFT:
                 return opened(path, *arguments, **more)
             number, self.attempts = self.attempts, self.attempts + 1
             if self.first <= number < self.first + self.count:
                 raise OSError(self.code, os.strerror(self.code))
             if looks:
-                self._room = ROOM
+                self._room = DESCRIPTORS_LEFT
             return opened(path, *arguments, **more)
 
         with mock.patch.object(os, "open", attempt):

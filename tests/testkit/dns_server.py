@@ -21,8 +21,8 @@ class NameServer:
     """A running name server. Names end without a dot; each record is a list of the strings in it."""
 
     records: dict[str, list[list[str]]] = field(default_factory=dict)
-    silent: set[str] = field(default_factory=set)
-    failing: set[str] = field(default_factory=set)
+    silent_names: set[str] = field(default_factory=set)
+    failing_names: set[str] = field(default_factory=set)
     address: tuple[str, int] = ("127.0.0.1", 0)
 
     def __enter__(self) -> NameServer:
@@ -42,8 +42,8 @@ class NameServer:
         self._socket.close()
 
     def clear(self) -> None:
-        for known in (self.records, self.silent, self.failing):
-            known.clear()
+        for names in (self.records, self.silent_names, self.failing_names):
+            names.clear()
 
     def _serve(self) -> None:
         while True:
@@ -55,17 +55,17 @@ class NameServer:
                 self._socket.sendto(answer.to_wire(), sender)
 
     def _answer(self, query: dns.message.Message) -> dns.message.Message | None:
-        asked = query.question[0]
-        name = asked.name.to_text(omit_final_dot=True).lower()
-        if name in self.silent:
+        question = query.question[0]
+        name = question.name.to_text(omit_final_dot=True).lower()
+        if name in self.silent_names:
             return None
         response = dns.message.make_response(query)
         response.flags |= dns.flags.RA
-        if name in self.failing:
+        if name in self.failing_names:
             response.set_rcode(dns.rcode.SERVFAIL)
         elif name not in self.records:
             response.set_rcode(dns.rcode.NXDOMAIN)
         elif self.records[name]:
             texts = [" ".join(f'"{part}"' for part in strings) for strings in self.records[name]]
-            response.answer.append(dns.rrset.from_text(asked.name, TTL_S, "IN", "TXT", *texts))
+            response.answer.append(dns.rrset.from_text(question.name, TTL_S, "IN", "TXT", *texts))
         return response

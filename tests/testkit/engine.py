@@ -56,13 +56,13 @@ POLL_S = 0.02
 MB = 1_000_000
 
 
-def eventually(holds: Callable[[], Any], what: str, timeout_s: float = READY_TIMEOUT_S) -> Any:
-    """Returns the first true answer of `holds`. Fails the test if there is none in time."""
+def eventually(condition: Callable[[], Any], what: str, timeout_s: float = READY_TIMEOUT_S) -> Any:
+    """Returns the first true result of `condition`. Fails the test if there is none in time."""
     deadline = time.monotonic() + timeout_s
     while True:
-        answer = holds()
-        if answer:
-            return answer
+        result = condition()
+        if result:
+            return result
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {timeout_s} s")
         time.sleep(POLL_S)
@@ -70,10 +70,10 @@ def eventually(holds: Callable[[], Any], what: str, timeout_s: float = READY_TIM
 
 @dataclass(frozen=True, slots=True)
 class EngineHost:
-    """Place of a broker: the address where it listens, and the words in front of commands that run there."""
+    """Host of a broker: the address where it listens, and the prefix of commands that run there."""
 
     address: str = HOST
-    before: Sequence[str] = ()
+    command_prefix: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class BrokerProcess:
     def start(self) -> None:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.host.before, sys.executable, "-m", *self.module, "--settings", str(self.settings_file)],
+                [*self.host.command_prefix, sys.executable, "-m", *self.module, "--settings", str(self.settings_file)],
                 cwd=ROOT,
                 stderr=log,
                 stdout=log,
@@ -185,23 +185,24 @@ class EngineCluster:
     ports: Callable[[], int] = unused_port
     log_dirs: int = 1
     session_timeout_ms: int = 6_000
-    # Key and certificate of all of them (`testkit.tls`).
+    # File with key and certificate of all brokers (`testkit.tls`).
     certificate: Path | None = None
     cluster_id: str = ""
-    # How they know each other. With `tls` alone the secret opens nothing: tests then show a certificate.
+    # Authentication of internal connections. With `tls` alone the secret is not accepted: tests then show a
+    # certificate.
     internal_security: str = TLS_OR_SECRET
-    # Where brokers find ZooKeeper, if not where the tests do, and how they speak to it.
+    # Address of ZooKeeper for brokers, if it differs from that of the tests, and their TLS settings for it.
     broker_zookeeper_address: str = ""
     zookeeper_tls: ZooKeeperTls | None = None
-    # What the brokers run, with arguments of its own.
+    # Module that brokers run, with its arguments.
     module: Sequence[str] = ("brokers.engine",)
-    # Rack of each broker, in the order of their ids; without any they have none.
+    # Rack of each broker, in the order of their ids; empty for no racks.
     racks: Sequence[str] = ()
-    # Host of each broker, in the same order; without any all are on this one.
+    # Host of each broker, in the order of their ids; empty if all run on this host.
     hosts: Sequence[EngineHost] = ()
-    # Address of their internal and admin listeners; without one that of their host.
+    # Address of the internal and admin listeners; by default that of the host.
     internal_host: str = ""
-    # Makes them gateways in front of this cluster.
+    # Cluster in front of which the brokers are gateways.
     upstream: UpstreamSettings | None = None
 
     def __post_init__(self) -> None:
@@ -210,7 +211,7 @@ class EngineCluster:
         self.internal_tls = self.directory / "internal_tls"
         self.instances: dict[str, TestInstance] = {}
         self.brokers = [self._prepare(broker_id) for broker_id in range(1, self.size + 1)]
-        # A measurement of a restart must not be a minute late: kazoo doubles its wait each time.
+        # kazoo doubles its wait with each attempt, which would delay measurements of restarts by up to a minute.
         self.zookeeper = KazooClient(
             f"{self.zookeeper_address}{paths.chroot(self.cluster_id)}",
             connection_retry={"max_tries": -1, "max_delay": RECONNECT_DELAY_S_MAX},
@@ -294,17 +295,17 @@ class EngineCluster:
         those that serve it. It has one route, with this security. `fields` are further ones of the document.
         """
         ids = [broker.settings.broker_id for broker in self.brokers]
-        listening = {id: self.ports() for id in ids if served_by is None or id in served_by}
-        places = {broker.settings.broker_id: broker.host.address for broker in self.brokers}
-        endpoints = {broker: f"{places[broker]}:{port}" for broker, port in listening.items()}
-        route = RouteDocument(name=DEFAULT_ROUTE, security=security, ports=listening, endpoints=endpoints)
+        ports_by_broker = {id: self.ports() for id in ids if served_by is None or id in served_by}
+        address_by_broker = {broker.settings.broker_id: broker.host.address for broker in self.brokers}
+        endpoints = {broker: f"{address_by_broker[broker]}:{port}" for broker, port in ports_by_broker.items()}
+        route = RouteDocument(name=DEFAULT_ROUTE, security=security, ports=ports_by_broker, endpoints=endpoints)
         document = InstanceDocument(
             generation=1,
             produce_bps=produce_bps,
             consume_bps=consume_bps,
             capacity_bytes=1_000_000 * MB,
             endpoints=endpoints,
-            ports=listening if security == PLAINTEXT else {},
+            ports=ports_by_broker if security == PLAINTEXT else {},
             routes=() if security == PLAINTEXT else (route,),
             settings=settings or InstanceSettings(),
             **fields,
@@ -342,25 +343,26 @@ class EngineCluster:
         self.zookeeper.ensure_path(f"/config/{entity}")
         self.zookeeper.set(f"/config/{entity}", config_to_json(limits))
         self.zookeeper.create(paths.CONFIG_CHANGE_PREFIX, config_change_to_json(entity), sequence=True)
-        named = {"user": user, "client-id": client_id}
-        wanted = {key: float(value) for key, value in limits.items()}
+        entity_names = {"user": user, "client-id": client_id}
+        expected_limits = {key: float(value) for key, value in limits.items()}
         for broker, port in self.instances[instance_id].document.effective_routes[0].ports.items():
             eventually(
-                lambda port=port: asyncio.run(quota_at(port, named)) == wanted, f"broker {broker} knows the quota"
+                lambda port=port: asyncio.run(quota_at(port, entity_names)) == expected_limits,
+                f"broker {broker} knows the quota",
             )
 
     def _announce(self, instance_id: str, document: InstanceDocument) -> TestInstance:
         self._change(f"instances/{instance_id}")
-        wanted = len(document.serving)
+        expected_acks = len(document.serving)
 
         def acknowledged() -> bool:
             acks = self._acks(instance_id)
-            return sum(ack.generation == document.generation and ack.listening for ack in acks) == wanted
+            return sum(ack.generation == document.generation and ack.listening for ack in acks) == expected_acks
 
         try:
             eventually(acknowledged, f"{instance_id} is acknowledged")
-        except AssertionError as late:
-            raise AssertionError(f"{late}: {self._acks(instance_id)}") from None
+        except AssertionError as timeout:
+            raise AssertionError(f"{timeout}: {self._acks(instance_id)}") from None
         instance = self.instances[instance_id] = TestInstance(instance_id, document)
         return instance
 

@@ -14,7 +14,7 @@ from tests.testkit.fleet import make_fleet, make_running, place
 LEASED_PORT = 20_000
 
 
-def rows_of(engines: EngineCluster, folder: Path, *instance_ids: str) -> Cluster:
+def create_fleet_rows(engines: EngineCluster, folder: Path, *instance_ids: str) -> Cluster:
     """Creates the cluster with its brokers, and running instances on all of them."""
     cache.clear()
     fleet = make_fleet(folder, brokers=len(engines.brokers))

@@ -50,7 +50,7 @@ class FakeCluster:
     topic_ids: dict[str, str] = field(default_factory=dict)
     size_bytes: dict[tuple[int, PartitionKey], int] = field(default_factory=dict)
     most_moving: int = 0
-    asked: int = 0
+    requested_moves: int = 0
     is_down: bool = False
 
     def add(self, topic: str, *assignment: Sequence[int]) -> None:
@@ -71,12 +71,12 @@ class FakeCluster:
     def kill(self, broker: int) -> None:
         """Stops a broker: it leaves the ISR, unless it is the last one in it, and leads nothing (CTL-9, REP-30)."""
         self.brokers.discard(broker)
-        for key, held in self.replicas.items():
-            isr = self.isr.get(key, held)
-            left = tuple(id for id in isr if id != broker)
-            self.isr[key] = left or isr
+        for key, replicas in self.replicas.items():
+            isr = self.isr.get(key, replicas)
+            remaining_isr = tuple(id for id in isr if id != broker)
+            self.isr[key] = remaining_isr or isr
             if self.leaders[key] == broker:
-                self.leaders[key] = next(iter(left), -1)
+                self.leaders[key] = next(iter(remaining_isr), -1)
 
     def revive(self, broker: int) -> None:
         """Starts a broker: it leads again if it was the last one in sync."""
@@ -98,14 +98,14 @@ class FakeCluster:
             self.leaders[key], self.isr[key], self.elected[key] = leader, (leader,), leader
         return refused
 
-    def catch_up(self, most: int | None = None) -> None:
+    def catch_up(self, moves_max: int | None = None) -> None:
         """Brings the replicas of a number of moves in sync, so that the controller completes them (REP-33)."""
-        able = [
+        completable = [
             key
             for key, reassignment in self.moving.items()
             if self.leaders[key] != -1 and {*reassignment.target} <= self.brokers
         ]
-        for key in able[:most]:
+        for key in completable[:moves_max]:
             reassignment = self.moving.pop(key)
             self.replicas[key] = self.isr[key] = reassignment.target
             if self.leaders[key] not in reassignment.target:
@@ -113,38 +113,40 @@ class FakeCluster:
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
         self._require_up()
-        named = None if topics is None else set(topics)
-        shown = {key: held for key, held in self.replicas.items() if named is None or key[0] in named}
+        topic_names = None if topics is None else set(topics)
+        replicas_by_key = {
+            key: replicas for key, replicas in self.replicas.items() if topic_names is None or key[0] in topic_names
+        }
         return ClusterView(
             brokers=frozenset(self.brokers),
             controller=min(self.brokers, default=-1),
             partitions={
-                key: PartitionView(leader=self.leaders[key], replicas=held, isr=self.isr.get(key, held))
-                for key, held in shown.items()
+                key: PartitionView(leader=self.leaders[key], replicas=replicas, isr=self.isr.get(key, replicas))
+                for key, replicas in replicas_by_key.items()
             },
-            missing_topics=frozenset(named or ()) - {topic for topic, _ in self.replicas},
-            topic_ids={topic: self.topic_ids[topic] for topic, _ in shown},
+            missing_topics=frozenset(topic_names or ()) - {topic for topic, _ in self.replicas},
+            topic_ids={topic: self.topic_ids[topic] for topic, _ in replicas_by_key},
         )
 
     def reassign(self, targets: Mapping[PartitionKey, Sequence[int] | None]) -> dict[PartitionKey, str]:
         self._require_up()
         refused = {}
         for key, target in targets.items():
-            self.asked += 1
+            self.requested_moves += 1
             if key not in self.replicas:
                 refused[key] = "the partition does not exist"
                 continue
-            present, reassignment = self.replicas[key], self.moving.pop(key, None)
-            original = reassignment.original if reassignment is not None else present
-            wanted = original if target is None else tuple(target)
-            if not set(wanted) - set(original) <= self.brokers:
+            current_replicas, reassignment = self.replicas[key], self.moving.pop(key, None)
+            original = reassignment.original if reassignment is not None else current_replicas
+            target_replicas = original if target is None else tuple(target)
+            if not set(target_replicas) - set(original) <= self.brokers:
                 refused[key] = "a broker is not alive"
                 continue
-            adding = tuple(id for id in wanted if id not in original)
-            removing = tuple(id for id in original if id not in wanted)
-            self.replicas[key] = (*wanted, *removing)
-            gone = set(reassignment.adding) - set(wanted) if reassignment is not None else set()
-            self.isr[key] = tuple(id for id in self.isr.get(key, original) if id not in gone) or original
+            adding = tuple(id for id in target_replicas if id not in original)
+            removing = tuple(id for id in original if id not in target_replicas)
+            self.replicas[key] = (*target_replicas, *removing)
+            cancelled_replicas = set(reassignment.adding) - set(target_replicas) if reassignment is not None else set()
+            self.isr[key] = tuple(id for id in self.isr.get(key, original) if id not in cancelled_replicas) or original
             if adding or removing:
                 self.moving[key] = Ongoing(replicas=self.replicas[key], adding=adding, removing=removing)
         self.most_moving = max(self.most_moving, len(self.moving))
@@ -164,12 +166,12 @@ class FakeCluster:
         running copy.
         """
         self._require_up()
-        named = self.holds(broker) if keys is None else set(keys) & self.holds(broker)
+        requested_keys = self.holds(broker) if keys is None else set(keys) & self.holds(broker)
         sizes = {}
-        for key in named:
+        for key in requested_keys:
             is_copy = key in self.moving and broker in self.moving[key].adding
-            whole = self.size_bytes.get((broker, key), 1_000)
-            sizes[key] = ReplicaSize(size_bytes=400 if is_copy else whole, lag=7 if is_copy else 0)
+            size_bytes = self.size_bytes.get((broker, key), 1_000)
+            sizes[key] = ReplicaSize(size_bytes=400 if is_copy else size_bytes, lag=7 if is_copy else 0)
         return sizes
 
     def _require_up(self) -> None:
@@ -177,40 +179,40 @@ class FakeCluster:
             raise Unavailable("No broker answers.")
 
 
-def lose(admin_client: FakeCluster, cluster: Cluster, number: int = 3) -> Broker:
+def mark_lost(admin_client: FakeCluster, cluster: Cluster, number: int = 3) -> Broker:
     """Marks a broker's host as unheard of for long. The other brokers have other hosts."""
     broker = Broker.objects.select_related("host").get(cluster=cluster, number=number)
     host = broker.host
-    gone = Host.objects.create(name=f"gone-{number}", port_first=host.port_first, port_last=host.port_last)
-    gone.agent_seen_at = timezone.now() - timedelta(seconds=BROKER_LOST_AFTER_S + 1)
-    gone.save()
+    lost_host = Host.objects.create(name=f"gone-{number}", port_first=host.port_first, port_last=host.port_last)
+    lost_host.agent_seen_at = timezone.now() - timedelta(seconds=BROKER_LOST_AFTER_S + 1)
+    lost_host.save()
     Host.objects.filter(pk=host.pk).update(agent_seen_at=timezone.now())
-    PortLease.objects.filter(broker=broker).update(host=gone)
-    Broker.objects.filter(pk=broker.pk).update(host=gone)
+    PortLease.objects.filter(broker=broker).update(host=lost_host)
+    Broker.objects.filter(pk=broker.pk).update(host=lost_host)
     admin_client.kill(number)
     return Broker.objects.select_related("host").get(cluster=cluster, number=number)
 
 
-def complete_on(cluster: Cluster, *numbers: int) -> Instance:
+def create_instance_on(cluster: Cluster, *numbers: int) -> Instance:
     """Creates an instance that runs on these brokers."""
-    made = make_running(make_tenant())
-    place(made, cluster)
+    instance = make_running(make_tenant())
+    place(instance, cluster)
     with transaction.atomic():
-        lease(made, Broker.objects.filter(cluster=cluster, number__in=numbers).select_related("host"))
-    return made
+        lease(instance, Broker.objects.filter(cluster=cluster, number__in=numbers).select_related("host"))
+    return instance
 
 
-def brokers_confirm() -> None:
+def confirm_generations() -> None:
     """Confirms all generations, as the reconciler does after the brokers' acknowledgements."""
     Instance.objects.update(observed_generation=F("generation"))
 
 
-def carry_out(admin_client: FakeCluster, row: Rebalance, *, most: int | None = None) -> Rebalance:
+def carry_out(admin_client: FakeCluster, row: Rebalance, *, moves_max: int | None = None) -> Rebalance:
     """Reconciles again and again, with events between two rounds."""
     for _ in range(LOOKS_MAX):
         job_runner.reconcile_once()
-        brokers_confirm()
-        admin_client.catch_up(most)
+        confirm_generations()
+        admin_client.catch_up(moves_max)
         for stopped in Broker.objects.filter(wanted=WantedState.STOPPED).exclude(process_state=ProcessState.STOPPED):
             Broker.objects.filter(pk=stopped.pk).update(process_state=ProcessState.STOPPED)
             admin_client.brokers.discard(stopped.number)

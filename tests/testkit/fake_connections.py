@@ -15,42 +15,44 @@ SINCE_MS = 1_790_000_000_000
 
 @dataclass(slots=True)
 class FakeConnections:
-    """In-memory `instances.clients.interfaces.ConnectionAdminClient`, by instance id. `is_lost`: no answer
-    ever comes.
+    """In-memory `instances.clients.interfaces.ConnectionAdminClient`, by instance id. `is_lost`: a connection is
+    not closed, and the outcome is unknown to the caller.
     """
 
-    kept: dict[str, list[Connection]] = field(default_factory=lambda: defaultdict(list))
+    connections_by_instance: dict[str, list[Connection]] = field(default_factory=lambda: defaultdict(list))
     silent: tuple[BrokerUnresponsive, ...] = ()
     is_lost: bool = False
-    asked: int = 0
+    request_count: int = 0
     # Counters of clients by instance and topic; the brokers' clock, and whether there are more than are counted.
     counters: dict[tuple[str, str], list[ClientCounter]] = field(default_factory=lambda: defaultdict(list))
     now_ms: int = SINCE_MS
     is_cut: bool = False
 
     def add(self, instance_id: str, client_id: str, **changes: Any) -> Connection:
-        number = len(self.kept[instance_id]) + 1
+        number = len(self.connections_by_instance[instance_id]) + 1
         fields: dict[str, Any] = {
             "id": f"con-1-abc-{number}", "broker_id": 1, "address": "10.0.0.7", "user": "reports",
             "client_id": client_id, "software": "librdkafka", "software_version": "2.5.0", "route": "default",
             "since_ms": SINCE_MS + number, "requests": 10 * number, "is_signing_in": False,
         }  # fmt: skip
         connection = Connection(**{**fields, **changes})
-        self.kept[instance_id].append(connection)
+        self.connections_by_instance[instance_id].append(connection)
         return connection
 
     def connections(self, instance_id: str, at_most: int) -> ConnectionList:
-        self.asked += 1
-        found = self.kept[instance_id]
-        return ConnectionList(connections=found[:at_most], silent=self.silent, is_cut=len(found) > at_most)
+        self.request_count += 1
+        connections = self.connections_by_instance[instance_id]
+        return ConnectionList(connections=connections[:at_most], silent=self.silent, is_cut=len(connections) > at_most)
 
     def close(self, instance_id: str, connection_id: str) -> None:
         if self.is_lost:
             raise OutcomeUnknown
-        left = [connection for connection in self.kept[instance_id] if connection.id != connection_id]
-        if len(left) == len(self.kept[instance_id]):
+        remaining = [
+            connection for connection in self.connections_by_instance[instance_id] if connection.id != connection_id
+        ]
+        if len(remaining) == len(self.connections_by_instance[instance_id]):
             raise NotFound("There is no such connection.")
-        self.kept[instance_id] = left
+        self.connections_by_instance[instance_id] = remaining
 
     def count(
         self,
@@ -64,16 +66,16 @@ class FakeConnections:
     ) -> None:
         """Sets the bytes of a client since the start of the one broker, last at `now_ms`."""
         counter = ClientCounter(user, client_id, direction, moved_bytes, self.now_ms)
-        kept = [known for known in self.counters[instance_id, topic] if known[:3] != counter[:3]]
-        self.counters[instance_id, topic] = [*kept, counter]
+        other_counters = [counter_ for counter_ in self.counters[instance_id, topic] if counter_[:3] != counter[:3]]
+        self.counters[instance_id, topic] = [*other_counters, counter]
 
     def topic_traffic(self, instance_id: str, topic: str) -> TopicTraffic:
-        self.asked += 1
+        self.request_count += 1
         broker = BrokerTopicTraffic(
             now_ms=self.now_ms,
             alive_since_ms=SINCE_MS - 60_000,
             counters=tuple(self.counters[instance_id, topic]),
             is_cut=self.is_cut,
         )
-        brokers = {} if self.silent and not self.kept[instance_id] else {1: broker}
+        brokers = {} if self.silent and not self.connections_by_instance[instance_id] else {1: broker}
         return TopicTraffic(brokers=brokers, silent=self.silent)

@@ -43,9 +43,9 @@ class FakeDataPlane:
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     is_down: bool = False
     silent_instances: set[str] = field(default_factory=set)
-    # Nobody says whether what is asked for was done: it is, or not.
+    # The outcome of changes is unknown to the caller; they take effect if `applies_lost_changes`.
     is_lost: bool = False
-    does_what_is_lost: bool = False
+    applies_lost_changes: bool = False
 
     def add(self, instance_id: str, name: str, partitions: int = 3) -> None:
         self.descriptions[instance_id, name] = TopicDescription(
@@ -91,7 +91,7 @@ class FakeDataPlane:
         if (instance_id, name) in self.descriptions:
             raise Conflict("There is a topic of this name.", code="already_exists")
         if not validate_only:
-            if not self.is_lost or self.does_what_is_lost:
+            if not self.is_lost or self.applies_lost_changes:
                 self.add(instance_id, name, partitions)
                 self.configs[instance_id, name] = dict(config)
             self._lose()
@@ -112,12 +112,12 @@ class FakeDataPlane:
             self.configs[instance_id, name] = {key: value for key, value in own.items() if value is not None}
 
     def delete_topic(self, instance_id: str, name: str) -> None:
-        if not self.is_lost or self.does_what_is_lost:
+        if not self.is_lost or self.applies_lost_changes:
             del self.descriptions[instance_id, name]
         self._lose()
 
     def delete_hidden_topic(self, instance_id: str, name: str) -> None:
-        if not self.is_lost or self.does_what_is_lost:
+        if not self.is_lost or self.applies_lost_changes:
             self.descriptions.pop((instance_id, name), None)
         self._lose()
 
@@ -176,7 +176,7 @@ class FakeQuotas:
     """In-memory `quotas.interfaces.ClientQuotaAdminClient`."""
 
     quotas: dict[tuple[str, EntityPart | None, EntityPart | None], dict[str, float]] = field(default_factory=dict)
-    # By instance and address, None being the default.
+    # Limits by instance and address; the address None is the default.
     addresses: dict[tuple[str, str | None], int] = field(default_factory=dict)
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
@@ -197,10 +197,10 @@ class FakeQuotas:
     ) -> None:
         if validate_only:
             return
-        own: dict[str, float | None] = {**self.quotas.get((instance_id, user, client_id), {}), **limits}
-        kept = {key: value for key, value in own.items() if value is not None}
-        if kept:
-            self.quotas[instance_id, user, client_id] = kept
+        merged: dict[str, float | None] = {**self.quotas.get((instance_id, user, client_id), {}), **limits}
+        remaining = {key: value for key, value in merged.items() if value is not None}
+        if remaining:
+            self.quotas[instance_id, user, client_id] = remaining
         else:
             self.quotas.pop((instance_id, user, client_id), None)
 

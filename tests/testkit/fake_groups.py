@@ -40,24 +40,24 @@ class FakeGroups:
     """In-memory `instances.groups.interfaces.GroupAdminClient`, by (instance id, group). `logs` are (start, end) of
     partitions.
 
-    `mute` are groups whose coordinator does not answer, `deaf` partitions whose leader does not, `refuses` partitions
-    whose offset is refused and `keeps` those whose deletion is refused, with the error.
+    `unresponsive_groups` have a coordinator that does not answer, `unresponsive_partitions` such a leader. Commits for
+    `refused_partitions` are refused, and deletions of offsets in `deletion_errors`, with that error.
     """
 
     descriptions: dict[tuple[str, str], GroupDescription] = field(default_factory=dict)
     offsets: dict[tuple[str, str], dict[Partition, CommittedOffset]] = field(default_factory=dict)
     logs: dict[Partition, tuple[int, int]] = field(default_factory=dict)
-    # What a look-up by time finds: the offset of the first message as young as anything.
-    at_time: dict[Partition, int] = field(default_factory=dict)
+    # Offset that each look-up by time returns, whatever the time.
+    offset_by_time: dict[Partition, int] = field(default_factory=dict)
     silent: tuple[BrokerUnresponsive, ...] = ()
-    mute: set[str] = field(default_factory=set)
-    deaf: set[Partition] = field(default_factory=set)
-    refuses: set[Partition] = field(default_factory=set)
-    keeps: dict[Partition, DomainError] = field(default_factory=dict)
+    unresponsive_groups: set[str] = field(default_factory=set)
+    unresponsive_partitions: set[Partition] = field(default_factory=set)
+    refused_partitions: set[Partition] = field(default_factory=set)
+    deletion_errors: dict[Partition, DomainError] = field(default_factory=dict)
     is_down: bool = False
-    # Nobody says whether what is asked for was done; it is.
+    # Changes take effect, and their outcome is unknown to the caller.
     is_lost: bool = False
-    looked_at: list[tuple[str, ...]] = field(default_factory=list)
+    described_ids: list[tuple[str, ...]] = field(default_factory=list)
 
     def add(
         self, instance_id: str, name: str, offsets: Mapping[Partition, int], *members: GroupMember, state: str = ""
@@ -91,11 +91,11 @@ class FakeGroups:
 
     def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
         self._require_up()
-        self.looked_at.append(tuple(ids))
+        self.described_ids.append(tuple(ids))
         return {item: self._look(instance_id, item) for item in ids}
 
     def _look(self, instance_id: str, name: str) -> GroupSummary:
-        if name in self.mute:
+        if name in self.unresponsive_groups:
             return GroupSummary(description=None, offsets=None, trouble="broker 1 does not answer")
         dead = GroupDescription(id=name, state=DEAD, protocol_type="", protocol="", coordinator=COORDINATOR, members=())
         offsets = self.offsets.get((instance_id, name), {})
@@ -108,10 +108,14 @@ class FakeGroups:
         self, instance_id: str, partitions: Iterable[Partition], at_ms_or_position: int = LATEST, *, fresh: bool = False
     ) -> Mapping[Partition, int]:
         self._require_up()
-        result = {place: self.logs[place] for place in partitions if place in self.logs and place not in self.deaf}
+        result = {
+            place: self.logs[place]
+            for place in partitions
+            if place in self.logs and place not in self.unresponsive_partitions
+        }
         if at_ms_or_position in (EARLIEST, LATEST):
             return {place: log[0] if at_ms_or_position == EARLIEST else log[1] for place, log in result.items()}
-        return {place: self.at_time.get(place, -1) for place in result}
+        return {place: self.offset_by_time.get(place, -1) for place in result}
 
     def delete_records(self, instance_id: str, topic: str, offsets: Mapping[int, int]) -> Mapping[int, DomainError]:
         """Moves log starts like `instances.interfaces.delete_records`; partitions in `refuses` refuse."""
@@ -120,9 +124,9 @@ class FakeGroups:
         if self.is_lost:
             return dict.fromkeys(offsets, OutcomeUnknown())
         for index, offset in offsets.items():
-            if (topic, index) not in self.refuses:
+            if (topic, index) not in self.refused_partitions:
                 self.logs[topic, index] = (offset, self.logs[topic, index][1])
-        return {index: refusal for index in offsets if (topic, index) in self.refuses}
+        return {index: refusal for index in offsets if (topic, index) in self.refused_partitions}
 
     def commit(
         self, instance_id: str, group: str, offsets: Sequence[CommittedOffset]
@@ -130,10 +134,14 @@ class FakeGroups:
         self._require_empty(instance_id, group)
         if (instance_id, group) not in self.descriptions:
             self.add(instance_id, group, {})
-        self._set(instance_id, group, [offset for offset in offsets if offset.topic_partition not in self.refuses])
+        self._set(
+            instance_id, group, [offset for offset in offsets if offset.topic_partition not in self.refused_partitions]
+        )
         self._lose()
         refusal = Unavailable("The brokers answered: Refused by a test.", retry_after_s=1)
-        return {offset.topic_partition: refusal for offset in offsets if offset.topic_partition in self.refuses}
+        return {
+            offset.topic_partition: refusal for offset in offsets if offset.topic_partition in self.refused_partitions
+        }
 
     def delete_group(self, instance_id: str, group: str) -> None:
         self._require_empty(instance_id, group)
@@ -147,13 +155,13 @@ class FakeGroups:
     ) -> Mapping[Partition, DomainError]:
         self._require_up()
         for place in partitions:
-            if place not in self.keeps:
+            if place not in self.deletion_errors:
                 self.offsets[instance_id, group].pop(place, None)
         description = self.descriptions.get((instance_id, group))
         if description is not None and description.state in EMPTY_STATES and not self.offsets[instance_id, group]:
             del self.descriptions[instance_id, group]  # a group with neither members nor offsets is gone
         self._lose()
-        return {place: self.keeps[place] for place in partitions if place in self.keeps}
+        return {place: self.deletion_errors[place] for place in partitions if place in self.deletion_errors}
 
     def _set(self, instance_id: str, name: str, offsets: Iterable[CommittedOffset]) -> None:
         self.offsets[instance_id, name] |= {offset.topic_partition: offset for offset in offsets}
@@ -177,16 +185,16 @@ class FakeGroups:
 class FakeTransactions:
     """In-memory `instances.groups.interfaces.TransactionAdminClient`, by (instance id, transactional id)."""
 
-    found: dict[tuple[str, str], TransactionDescription] = field(default_factory=dict)
-    looks: dict[Partition, list[ProducerState]] = field(default_factory=dict)
+    descriptions: dict[tuple[str, str], TransactionDescription] = field(default_factory=dict)
+    producer_states: dict[Partition, list[ProducerState]] = field(default_factory=dict)
     silent: tuple[BrokerUnresponsive, ...] = ()
-    mute: set[str] = field(default_factory=set)
-    # Ids that a list leaves out, as those of a coordinator that is away.
+    unresponsive_ids: set[str] = field(default_factory=set)
+    # Ids that a list leaves out, as if their coordinator were down.
     unlisted: set[str] = field(default_factory=set)
 
     def add(self, instance_id: str, name: str, *partitions: Partition, state: str = "Ongoing", started_ms: int) -> None:
-        producer_id = 1_000 + len(self.found)
-        self.found[instance_id, name] = TransactionDescription(
+        producer_id = 1_000 + len(self.descriptions)
+        self.descriptions[instance_id, name] = TransactionDescription(
             id=name,
             state=state,
             producer_id=producer_id,
@@ -201,26 +209,26 @@ class FakeTransactions:
                 topic=topic, partition=index, producer_id=producer_id, producer_epoch=3, last_sequence=4,
                 last_timestamp_ms=started_ms, coordinator_epoch=0, transaction_start_offset=120,
             )  # fmt: skip
-            self.looks.setdefault((topic, index), []).append(describe)
+            self.producer_states.setdefault((topic, index), []).append(describe)
 
     def transactions(self, instance_id: str) -> TransactionList:
         return TransactionList(
             transactions=tuple(
                 TransactionListing(id=name, producer_id=item.producer_id, state=item.state, coordinator=COORDINATOR)
-                for (owner, name), item in sorted(self.found.items())
+                for (owner, name), item in sorted(self.descriptions.items())
                 if owner == instance_id and name not in self.unlisted
             ),
             silent=self.silent,
         )
 
     def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
-        return {item: self.found.get((instance_id, item)) for item in ids if item not in self.mute}
+        return {item: self.descriptions.get((instance_id, item)) for item in ids if item not in self.unresponsive_ids}
 
     def producers(
         self, instance_id: str, partitions: Iterable[Partition]
     ) -> Mapping[Partition, Sequence[ProducerState]]:
-        return {place: self.looks[place] for place in partitions if place in self.looks}
+        return {place: self.producer_states[place] for place in partitions if place in self.producer_states}
 
     def abort(self, instance_id: str, transactional_id: str) -> None:
-        known = self.found[instance_id, transactional_id]
-        self.found[instance_id, transactional_id] = replace(known, state="CompleteAbort", started_ms=None)
+        known = self.descriptions[instance_id, transactional_id]
+        self.descriptions[instance_id, transactional_id] = replace(known, state="CompleteAbort", started_ms=None)

@@ -38,35 +38,47 @@ class FakeMessages:
 
     def add(self, instance_id: str, topic: str, *values: bytes | None, key: bytes | None = b"k") -> list[Record]:
         """Adds messages, a second apart."""
-        kept = self.records.setdefault((instance_id, topic), [])
+        stored = self.records.setdefault((instance_id, topic), [])
         for value in values:
-            at = len(kept)
-            kept.append(
-                Record(partition=0, offset=at, timestamp_ms=BEGAN_MS + at * 1_000, is_append_time=False, key=key,
-                       value=value)
-            )  # fmt: skip
-        return kept
+            offset = len(stored)
+            stored.append(
+                Record(
+                    partition=0,
+                    offset=offset,
+                    timestamp_ms=BEGAN_MS + offset * 1_000,
+                    is_append_time=False,
+                    key=key,
+                    value=value,
+                )
+            )
+        return stored
 
-    def read(self, instance_id: str, topic: str, wanted: PageRequest) -> Page:
-        self.requests.append(wanted)
-        kept = self._kept(instance_id, topic)
-        is_newest = wanted.start.kind == NEWEST
-        direction = wanted.positions.direction if wanted.positions else OLDER if is_newest else NEWER
-        at = wanted.positions.offsets[0] if wanted.positions else len(kept) if is_newest else wanted.start.at
-        left = list(reversed(kept[:at])) if direction == OLDER else kept[at:]
-        found, reached = [], at
-        for record in left:
-            if len(found) == wanted.limit or abs(reached - at) == self.scanned_max:
+    def read(self, instance_id: str, topic: str, page_request: PageRequest) -> Page:
+        self.requests.append(page_request)
+        stored = self._records_of(instance_id, topic)
+        is_newest = page_request.start.kind == NEWEST
+        direction = page_request.positions.direction if page_request.positions else OLDER if is_newest else NEWER
+        begin = (
+            page_request.positions.offsets[0]
+            if page_request.positions
+            else len(stored)
+            if is_newest
+            else page_request.start.at
+        )
+        candidates = list(reversed(stored[:begin])) if direction == OLDER else stored[begin:]
+        records, end = [], begin
+        for record in candidates:
+            if len(records) == page_request.limit or abs(end - begin) == self.scanned_max:
                 break
-            reached = record.offset if direction == OLDER else record.offset + 1
-            if wanted.accepts(record):
+            end = record.offset if direction == OLDER else record.offset + 1
+            if page_request.accepts(record):
                 parts = _parts(record)
-                assert all(any(text in part for text in texts for part in parts) for texts in wanted.literals)
-                wanted.shown_bytes(record)
-                found.append(record)
+                assert all(any(text in part for text in texts for part in parts) for texts in page_request.literals)
+                page_request.shown_bytes(record)
+                records.append(record)
         return Page(
-            direction=direction, records=found, scanned=abs(reached - at), read_bytes=100, began={0: at},
-            reached={0: reached}, is_end=(reached in (0, len(kept)) and reached != at) or not left,
+            direction=direction, records=records, scanned=abs(end - begin), read_bytes=100, began={0: begin},
+            reached={0: end}, is_end=(end in (0, len(stored)) and end != begin) or not candidates,
             unavailable=self.unavailable, unreadable=self.unreadable,
         )  # fmt: skip
 
@@ -74,23 +86,23 @@ class FakeMessages:
         return self.send(instance_id, topic, messages)
 
     def send(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
-        kept = self._kept(instance_id, topic)
+        stored = self._records_of(instance_id, topic)
         results = []
         for number, message in enumerate(messages):
             if self.refused is not None and number:
                 results.append(SendResult(partition=message.partition or 0, error=self.refused))
                 continue
             record = Record(
-                partition=message.partition or 0, offset=len(kept), timestamp_ms=message.timestamp_ms or BEGAN_MS,
+                partition=message.partition or 0, offset=len(stored), timestamp_ms=message.timestamp_ms or BEGAN_MS,
                 is_append_time=False, key=message.key, value=message.value,
                 headers=[(name.encode(), value) for name, value in message.headers],
                 header_count=len(message.headers),
             )  # fmt: skip
-            kept.append(record)
+            stored.append(record)
             results.append(SendResult(partition=record.partition, offset=record.offset))
         return results
 
-    def _kept(self, instance_id: str, topic: str) -> list[Record]:
+    def _records_of(self, instance_id: str, topic: str) -> list[Record]:
         if self.trouble is not None:
             raise self.trouble
         if self.has_every_topic:

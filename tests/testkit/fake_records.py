@@ -1,4 +1,4 @@
-"""The port to stored records, kept in lists: batches as bytes with their number of records."""
+"""In-memory record log of topics: values in lists, which are read as batches."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Log = dict[int, list[bytes]]
 class FakeRecords:
     """Implements `instances.copying.interfaces.record_log`.
 
-    A chunk has up to `per_batch` records in each of two batches. `lost` writes are stored or not
-    (`stores_what_is_lost`), and not answered.
+    A chunk has up to `records_per_batch` records in each of two batches. The next `lost_writes` writes have an unknown
+    outcome; they are stored if `stores_lost_writes`.
     """
 
     data_plane: DataPlane
     logs: dict[tuple[str, str], Log] = field(default_factory=dict)
     first_offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    per_batch: int = 2
-    lost: int = 0
-    stores_what_is_lost: bool = True
+    records_per_batch: int = 2
+    lost_writes: int = 0
+    stores_lost_writes: bool = True
     refused: DomainError | None = None
     trouble: DomainError | None = None
     reads: int = 0
@@ -41,52 +41,52 @@ class FakeRecords:
 
     def fill(self, instance_id: str, topic: str, per_partition: int) -> None:
         self(instance_id, topic)
-        for index, kept in self.logs[instance_id, topic].items():
-            kept += [b"%d-%d" % (index, number) for number in range(per_partition)]
+        for index, values in self.logs[instance_id, topic].items():
+            values += [b"%d-%d" % (index, number) for number in range(per_partition)]
 
 
 @dataclass
 class FakeTopicRecords:
-    kept: FakeRecords
+    store: FakeRecords
     instance_id: str
     topic: str
     log: Log
 
     def bounds(self) -> Mapping[int, tuple[int, int]]:
-        return {index: (self._first(index), len(kept)) for index, kept in self.log.items()}
+        return {index: (self._first(index), len(values)) for index, values in self.log.items()}
 
     def end(self, partition: int) -> int:
         return len(self.log[partition])
 
     def read(self, partition: int, start: int, stop: int, *, batch_bytes_max: int) -> Chunk:
-        self.kept.reads += 1
-        self.kept.batch_bytes_max = batch_bytes_max
-        if self.kept.trouble:
-            raise self.kept.trouble
-        self.kept.data_plane.topic(self.instance_id, self.topic)
-        first = self._first(partition)
-        if start < first:
-            return Chunk(next_offset=min(first, stop), missed_offsets=min(first, stop) - start)
+        self.store.reads += 1
+        self.store.batch_bytes_max = batch_bytes_max
+        if self.store.trouble:
+            raise self.store.trouble
+        self.store.data_plane.topic(self.instance_id, self.topic)
+        first_offset = self._first(partition)
+        if start < first_offset:
+            return Chunk(next_offset=min(first_offset, stop), missed_offsets=min(first_offset, stop) - start)
         batches = []
-        at = start
+        offset = start
         for _ in range(2):
-            records = self.log[partition][at : min(at + self.kept.per_batch, stop)]
+            records = self.log[partition][offset : min(offset + self.store.records_per_batch, stop)]
             if records:
-                at += len(records)
-                batches.append(CopiedBatch(data=b",".join(records), records=len(records), next_offset=at))
-        return Chunk(batches=tuple(batches), next_offset=at, read_bytes=sum(len(batch.data) for batch in batches))
+                offset += len(records)
+                batches.append(CopiedBatch(data=b",".join(records), records=len(records), next_offset=offset))
+        return Chunk(batches=tuple(batches), next_offset=offset, read_bytes=sum(len(batch.data) for batch in batches))
 
     def append(self, partition: int, data: bytes) -> int:
-        if self.kept.refused:
-            raise self.kept.refused
-        is_lost = self.kept.lost > 0
+        if self.store.refused:
+            raise self.store.refused
+        is_lost = self.store.lost_writes > 0
         first = len(self.log[partition])
-        if not is_lost or self.kept.stores_what_is_lost:
+        if not is_lost or self.store.stores_lost_writes:
             self.log[partition] += data.split(b",")
         if is_lost:
-            self.kept.lost -= 1
+            self.store.lost_writes -= 1
             raise OutcomeUnknown
         return first
 
     def _first(self, partition: int) -> int:
-        return self.kept.first_offsets.get((self.instance_id, self.topic, partition), 0)
+        return self.store.first_offsets.get((self.instance_id, self.topic, partition), 0)

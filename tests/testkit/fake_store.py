@@ -59,33 +59,33 @@ class FakeEnsemble:
     def expire(self, session: FakeTree) -> None:
         """Ends the session; the client gets another one at once."""
         self.end(session)
-        session._become(SessionState.LOST)
+        session._notify_state(SessionState.LOST)
         session.session_id = next(self._sessions)
         session.available = True
-        session._become(SessionState.CONNECTED)
+        session._notify_state(SessionState.CONNECTED)
 
     def end(self, session: FakeTree) -> None:
         """Ends a session whose process is dead: its ephemerals go, and only watchers are notified."""
-        ended = session.session_id
+        ended_session_id = session.session_id
         session.session_id = 0
         session.available = False
         self._drop_watches(session)
-        for path in [path for path, node in self.nodes.items() if node.owner == ended]:
+        for path in [path for path, node in self.nodes.items() if node.owner == ended_session_id]:
             self.commit(session, [Delete(path, None)])
 
     def suspend(self, session: FakeTree) -> None:
         session.available = False
-        session._become(SessionState.SUSPENDED)
+        session._notify_state(SessionState.SUSPENDED)
         for watches in (self._data_watches, self._child_watches):
             for path in list(watches):
                 for owner, watch in watches[path]:
                     if owner is session:
-                        _later(watch)
+                        _call_soon(watch)
         self._drop_watches(session)
 
     def resume(self, session: FakeTree) -> None:
         session.available = True
-        session._become(SessionState.CONNECTED)
+        session._notify_state(SessionState.CONNECTED)
 
     def _drop_watches(self, session: FakeTree) -> None:
         for watches in (self._data_watches, self._child_watches):
@@ -93,24 +93,26 @@ class FakeEnsemble:
                 watches[path] = [pair for pair in watches[path] if pair[0] is not session]
 
     def commit(self, session: FakeTree, operations: Sequence[Operation]) -> list[str]:
-        named = {path for operation in operations for path in (operation.path, _parent(operation.path))}
-        before = {path: self.nodes[path].copy() for path in named if path in self.nodes}
-        touched: list[str] = []
+        paths_ = {path for operation in operations for path in (operation.path, _parent(operation.path))}
+        before = {path: self.nodes[path].copy() for path in paths_ if path in self.nodes}
+        changed_paths: list[str] = []
         self.zxid += 1
         try:
-            written = [self._apply(session, operation, index, touched) for index, operation in enumerate(operations)]
+            created_paths = [
+                self._apply(session, operation, index, changed_paths) for index, operation in enumerate(operations)
+            ]
         except tree.TreeError:
-            for path in named.union(touched) - before.keys():
+            for path in paths_.union(changed_paths) - before.keys():
                 self.nodes.pop(path, None)
             self.nodes.update(before)
             raise
         self.transactions += 1
-        for path in touched:
+        for path in changed_paths:
             self._fire(self._data_watches, path)
-        for operation, path in zip(operations, written, strict=True):
+        for operation, path in zip(operations, created_paths, strict=True):
             if isinstance(operation, Create | Delete):
                 self._fire(self._child_watches, _parent(path))
-        return written
+        return created_paths
 
     def _apply(self, session: FakeTree, operation: Operation, index: int, touched: list[str]) -> str:
         if isinstance(operation, Create):
@@ -149,7 +151,7 @@ class FakeEnsemble:
 
     def _fire(self, watches: dict[str, list[tuple[FakeTree, Watch]]], path: str) -> None:
         for _, watch in watches.pop(path, []):
-            _later(watch)
+            _call_soon(watch)
 
     def watch_data(self, session: FakeTree, path: str, watch: Watch) -> None:
         self._data_watches.setdefault(path, []).append((session, watch))
@@ -173,18 +175,18 @@ class FakeTree:
         self._subscribers.append(on_state)
 
     async def get(self, path: str, watch: Watch | None = None) -> Node | None:
-        await self._answer()
+        await self._respond_later()
         if watch is not None:
             self.ensemble.watch_data(self, path, watch)
         return self._read(path)
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         if paths:
-            await self._answer()
+            await self._respond_later()
         return [self._read(path) for path in paths]
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        await self._answer()
+        await self._respond_later()
         node = self.ensemble.nodes.get(path)
         if node is None:
             return None
@@ -196,12 +198,12 @@ class FakeTree:
         return [await self.children(path) for path in paths]
 
     async def commit(self, operations: Sequence[Operation]) -> list[str]:
-        await self._answer()
+        await self._respond_later()
         if self.before_commit is not None:
             self.before_commit(operations)
         return self.ensemble.commit(self, operations)
 
-    async def _answer(self) -> None:
+    async def _respond_later(self) -> None:
         if not self.available:
             raise StoreUnavailable("suspended")
         self.reads += 1
@@ -216,9 +218,9 @@ class FakeTree:
             return None
         return Node(node.data, node.version, node.czxid, node.mzxid, node.owner, node.created_ms)
 
-    def _become(self, state: SessionState) -> None:
+    def _notify_state(self, state: SessionState) -> None:
         for subscriber in self._subscribers:
-            _later(lambda subscriber=subscriber: subscriber(state))
+            _call_soon(lambda subscriber=subscriber: subscriber(state))
 
 
 async def _yield() -> None:
@@ -231,5 +233,5 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def _later(call: Callable[[], None]) -> None:
+def _call_soon(call: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(call)

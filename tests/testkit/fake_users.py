@@ -24,51 +24,55 @@ class FakeUsers:
     brokers never get.
     """
 
-    found: dict[tuple[str, str], UserDescription] = field(default_factory=dict)
+    users_by_key: dict[tuple[str, str], UserDescription] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=dict)
     silent: tuple[BrokerUnresponsive, ...] = ()
     is_down: bool = False
     silent_instances: set[str] = field(default_factory=set)
-    # Nobody says whether what is asked for was done; it is not.
+    # Changes have no effect, and their outcome is unknown to the caller.
     is_lost: bool = False
 
     def add(self, instance_id: str, name: str, **fields: object) -> UserDescription:
         """Adds a user, by default with one password that was used once."""
-        usual = {
+        defaults = {
             "name": name, "superuser": False, "disabled": False, "expires_at_ms": None, "created_at_ms": CREATED_AT_MS,
             "last_used_at_ms": CREATED_AT_MS + 60_000, "connections": 2, "secrets": (secret(f"sec-of-{name}"),),
         }  # fmt: skip
-        self.found[instance_id, name] = made = UserDescription(**{**usual, **fields})  # type: ignore[arg-type]
-        return made
+        self.users_by_key[instance_id, name] = user = UserDescription(**{**defaults, **fields})  # type: ignore[arg-type]
+        return user
 
     def users(self, instance_id: str, names: Sequence[str] | None = None) -> UserList:
         self._require_up(instance_id)
-        mine = sorted(name for owner, name in self.found if owner == instance_id and (names is None or name in names))
-        return UserList(users=tuple(self.found[instance_id, name] for name in mine), silent=self.silent)
+        names_of_instance = sorted(
+            name for owner, name in self.users_by_key if owner == instance_id and (names is None or name in names)
+        )
+        return UserList(
+            users=tuple(self.users_by_key[instance_id, name] for name in names_of_instance), silent=self.silent
+        )
 
     def user(self, instance_id: str, name: str) -> UserDescription:
         self._require_up(instance_id)
-        if (instance_id, name) not in self.found:
+        if (instance_id, name) not in self.users_by_key:
             raise NotFound(f'There is no user "{name}".')
-        return self.found[instance_id, name]
+        return self.users_by_key[instance_id, name]
 
     def change(self, instance_id: str, change: UserChange, *, validate_only: bool) -> None:
         self._require_up(instance_id)
         key = instance_id, change.name
-        present = self.found.get(key)
-        if present is None and change.presence is Presence.REQUIRED:
+        existing = self.users_by_key.get(key)
+        if existing is None and change.presence is Presence.REQUIRED:
             raise NotFound
-        if present is not None and change.presence is Presence.FORBIDDEN:
+        if existing is not None and change.presence is Presence.FORBIDDEN:
             raise domain_error_of(ALREADY_THERE, "There is such a user already; choose another name.")
         if validate_only:
             return
         if self.is_lost:
             raise OutcomeUnknown
         if change.is_deleted:
-            del self.found[key]
+            del self.users_by_key[key]
             return
-        user = present or self.add(instance_id, change.name, last_used_at_ms=None, connections=0, secrets=())
-        self.found[key] = replace(
+        user = existing or self.add(instance_id, change.name, last_used_at_ms=None, connections=0, secrets=())
+        self.users_by_key[key] = replace(
             user,
             superuser=user.superuser if change.superuser is None else change.superuser,
             disabled=user.disabled if change.disabled is None else change.disabled,
@@ -99,24 +103,24 @@ def _none_if_never(at_ms: int) -> int | None:
 class FakeAcls:
     """In-memory `instances.acls.interfaces.AclAdminClient`, by instance."""
 
-    found: dict[str, set[AclRule]] = field(default_factory=dict)
+    rules_by_instance: dict[str, set[AclRule]] = field(default_factory=dict)
     is_lost: bool = False
 
-    def rules(self, instance_id: str, wanted: AclFilter) -> Sequence[AclRule]:
-        return [rule for rule in self.found.get(instance_id, ()) if is_meant(rule, wanted)]
+    def rules(self, instance_id: str, acl_filter: AclFilter) -> Sequence[AclRule]:
+        return [rule for rule in self.rules_by_instance.get(instance_id, ()) if is_matched(rule, acl_filter)]
 
     def create(self, instance_id: str, rules: Sequence[AclRule]) -> None:
         if self.is_lost:
             raise OutcomeUnknown
-        self.found.setdefault(instance_id, set()).update(rules)
+        self.rules_by_instance.setdefault(instance_id, set()).update(rules)
 
-    def delete(self, instance_id: str, wanted: Sequence[AclFilter]) -> Sequence[AclRule]:
+    def delete(self, instance_id: str, acl_filters: Sequence[AclFilter]) -> Sequence[AclRule]:
         if self.is_lost:
             raise OutcomeUnknown
-        own = self.found.get(instance_id, set())
-        gone = {rule for rule in own for one in wanted if is_meant(rule, one)}
-        own -= gone
-        return sorted(gone)
+        rules = self.rules_by_instance.get(instance_id, set())
+        matches = {rule for rule in rules for acl_filter in acl_filters if is_matched(rule, acl_filter)}
+        rules -= matches
+        return sorted(matches)
 
     def decide(
         self, rules: Sequence[AclRule], question: AccessQuestion, *, is_superuser: bool, allow_everyone: bool
@@ -124,26 +128,30 @@ class FakeAcls:
         return KafkaAclAdminClient().decide(rules, question, is_superuser=is_superuser, allow_everyone=allow_everyone)
 
 
-def is_meant(rule: AclRule, wanted: AclFilter) -> bool:
+def is_matched(rule: AclRule, acl_filter: AclFilter) -> bool:
     """True if a filter matches a rule (KIP-290)."""
-    exact = ("principal", "host")
-    if any(getattr(wanted, name) not in (None, getattr(rule, name)) for name in exact):
+    exact_fields = ("principal", "host")
+    if any(getattr(acl_filter, name) not in (None, getattr(rule, name)) for name in exact_fields):
         return False
     if any(
-        getattr(wanted, name) not in (ANY, getattr(rule, name)) for name in ("resource_type", "operation", "permission")
+        getattr(acl_filter, name) not in (ANY, getattr(rule, name))
+        for name in ("resource_type", "operation", "permission")
     ):
         return False
-    if wanted.pattern_type == MATCH and wanted.resource_name is not None:
+    if acl_filter.pattern_type == MATCH and acl_filter.resource_name is not None:
         if rule.pattern_type == PREFIXED:
-            return wanted.resource_name.startswith(rule.resource_name)
-        return rule.pattern_type == LITERAL and rule.resource_name in (wanted.resource_name, WILDCARD)
-    return wanted.pattern_type in (ANY, MATCH, rule.pattern_type) and wanted.resource_name in (None, rule.resource_name)
+            return acl_filter.resource_name.startswith(rule.resource_name)
+        return rule.pattern_type == LITERAL and rule.resource_name in (acl_filter.resource_name, WILDCARD)
+    return acl_filter.pattern_type in (ANY, MATCH, rule.pattern_type) and acl_filter.resource_name in (
+        None,
+        rule.resource_name,
+    )
 
 
 def rule(principal: str = "User:alice", operation: str = "read", **parts: str) -> AclRule:
     """Returns a rule, by default that alice may read the topic orders from anywhere."""
-    usual = {
+    defaults = {
         "resource_type": "topic", "resource_name": "orders", "pattern_type": "literal", "host": "*",
         "permission": "allow",
     }  # fmt: skip
-    return AclRule(principal=principal, operation=operation, **{**usual, **parts})
+    return AclRule(principal=principal, operation=operation, **{**defaults, **parts})

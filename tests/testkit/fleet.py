@@ -57,11 +57,9 @@ def catalogue(
     """Returns two plans, in billing's terms."""
     if code is not None:
         return {"small": SMALL, "large": LARGE}.get(code)
-    for controller_epochs in (SMALL, LARGE):
-        if (bandwidth_mb_s or 0) <= controller_epochs.bandwidth_mb_s_max and (
-            storage_gb or 0
-        ) <= controller_epochs.storage_gb_max:
-            return controller_epochs
+    for plan in (SMALL, LARGE):
+        if (bandwidth_mb_s or 0) <= plan.bandwidth_mb_s_max and (storage_gb or 0) <= plan.storage_gb_max:
+            return plan
     return None
 
 

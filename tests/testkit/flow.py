@@ -92,15 +92,15 @@ class World:
         self.epoch = 1
         self.ledger = FlowLedger(0)
         self.nodes = {id: Node(id) for id in leaders}
-        # How often another broker led something.
+        # Number of changes of the set of brokers that lead partitions.
         self.moves = 0
-        # As it is, and as the flow master sees it.
+        # The current layout, and the one that the flow master has read.
         self.layout = self.seen_by_master = Layout.from_leaders({})
         self.lay_out(leaders)
 
     def lay_out(self, leaders: dict[int, int], *, at_once: bool = True) -> None:
         """Moves leaders. `at_once`: all brokers see it at the same moment."""
-        live = {id: n for id, n in leaders.items() if n and self.nodes[id].is_alive}
+        live = {id: count for id, count in leaders.items() if count and self.nodes[id].is_alive}
         self.moves += live.keys() != self.layout.leaders.keys()
         self.layout = Layout.from_leaders(live, None, self.policy, moves=self.moves)
         if at_once:
@@ -130,12 +130,12 @@ class World:
         if not self.ledger.begin_report(report.broker_id, 1, report.sequence, self.now_ms):
             return None
         broker_id, layout = report.broker_id, self.seen_by_master
-        taken = [self.ledger.handle_report(broker_id, KEY, line, layout, self.now_ms) for line in report.lines]
+        share_answers = [self.ledger.handle_report(broker_id, KEY, line, layout, self.now_ms) for line in report.lines]
         reviews = self.ledger.to_review(broker_id)
         if not report.lines:
-            taken += [self.ledger.review(broker_id, key, self.now_ms) for key in reviews]
+            share_answers += [self.ledger.review(broker_id, key, self.now_ms) for key in reviews]
         self.ledger.sweep(self.now_ms)
-        return Answer(report, [given for given in taken if given is not None])
+        return Answer(report, [share_answer for share_answer in share_answers if share_answer is not None])
 
     def exchange(self, node: Node, *, is_due: bool) -> None:
         answer = self.answer(node.report(self.now_ms, is_due=is_due))

@@ -198,7 +198,11 @@ class GatewayProcess:
         return ",".join(node["advertised"] for node in self._instance(instance_id)["nodes"])
 
     def port(self, instance_id: str, node: int = 1) -> int:
-        return next(each["port"] for each in self._instance(instance_id)["nodes"] if each["node"] == node)
+        return next(
+            node_settings["port"]
+            for node_settings in self._instance(instance_id)["nodes"]
+            if node_settings["node"] == node
+        )
 
     def client(self, instance_id: str, user: str = "app", password: str = PASSWORD, **fields: Any) -> dict[str, Any]:
         """Returns the configuration of a client of confluent-kafka."""

@@ -1,7 +1,7 @@
 """Hosts in network namespaces of this machine, each behind a cable of its own that a test can pull out or narrow.
 
-with HostNetwork(3) as network:                       # root and iproute2 only: `missing()` says what is not there
-    network.hosts[0].before                           # words in front of a command that runs on this host
+with HostNetwork(3) as network:                       # needs root and iproute2 (missing_requirement)
+    network.hosts[0].command_prefix                   # words in front of a command that runs on this host
     network.relay(zookeeper_port)                     # address under which hosts reach a port of 127.0.0.1
     network.pull_out(network.hosts[0])
 """
@@ -28,7 +28,7 @@ BURST: Final = "64k"
 LATENCY: Final = "400ms"
 
 
-def missing() -> str:
+def missing_requirement() -> str:
     """Returns what this machine lacks for hosts in namespaces; empty if it lacks nothing."""
     if os.geteuid() != 0:
         return "only root may create network namespaces"
@@ -53,7 +53,7 @@ class NetworkHost:
     cable: str
 
     @property
-    def before(self) -> tuple[str, ...]:
+    def command_prefix(self) -> tuple[str, ...]:
         return ("ip", "netns", "exec", self.namespace)
 
 
@@ -103,9 +103,9 @@ class HostNetwork:
 
     def relay(self, port: int) -> str:
         """Returns an address `host:port` for the hosts that leads to a port of 127.0.0.1."""
-        made = _Relay(self.own_address, port)
-        self._relays.append(made)
-        return made.address
+        relay = _Relay(self.own_address, port)
+        self._relays.append(relay)
+        return relay.address
 
     def pull_out(self, host: NetworkHost) -> None:
         """Cuts the host off: packets are lost without an error at either end, as behind a broken switch."""
@@ -173,6 +173,6 @@ class _Relay:
 
 
 def _run(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S)
-    assert not check or done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
-    return done
+    process = subprocess.run(words, capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S)
+    assert not check or process.returncode == 0, f"{' '.join(words)}: {process.stderr}"
+    return process

@@ -25,8 +25,8 @@ class HttpsServer:
         self.ca_file = str(directory / "ca.pem")
         self.answer = b""
         self.requests: list[bytes] = []
-        self.stalls: threading.Event | None = None
-        self.drips = False
+        self.stall_until: threading.Event | None = None
+        self.sends_slowly = False
         self._is_open = True
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(certificate)
@@ -46,8 +46,8 @@ class HttpsServer:
     def close(self) -> None:
         self._is_open = False
         self._socket.close()
-        if self.stalls is not None:
-            self.stalls.set()
+        if self.stall_until is not None:
+            self.stall_until.set()
 
     def _serve(self) -> None:
         while self._is_open:
@@ -55,9 +55,9 @@ class HttpsServer:
                 plain, _ = self._socket.accept()
             except OSError:
                 return
-            threading.Thread(target=self._one, args=(plain,), daemon=True).start()
+            threading.Thread(target=self._handle_connection, args=(plain,), daemon=True).start()
 
-    def _one(self, plain: socket.socket) -> None:
+    def _handle_connection(self, plain: socket.socket) -> None:
         with contextlib.suppress(OSError), plain:
             plain.settimeout(TIMEOUT_S)
             with self._context.wrap_socket(plain, server_side=True) as encrypted:
@@ -68,19 +68,19 @@ class HttpsServer:
                         return
                     request += part
                 head, _, body = request.partition(b"\r\n\r\n")
-                wanted = re.search(rb"(?i)content-length: (\d+)", head)
-                while wanted is not None and len(body) < int(wanted[1]):
+                content_length = re.search(rb"(?i)content-length: (\d+)", head)
+                while content_length is not None and len(body) < int(content_length[1]):
                     part = encrypted.recv(4096)
                     if not part:
                         return
                     request, body = request + part, body + part
                 self.requests.append(request)
-                if self.stalls is not None:
-                    self.stalls.wait(TIMEOUT_S)
+                if self.stall_until is not None:
+                    self.stall_until.wait(TIMEOUT_S)
                 self._send(encrypted)
 
     def _send(self, encrypted: ssl.SSLSocket) -> None:
-        if not self.drips:
+        if not self.sends_slowly:
             encrypted.sendall(self.answer)
             return
         never = threading.Event()

@@ -128,16 +128,16 @@ class InProcessBroker:
 
     async def create_instance(self, instance_id: str, *, security: str = PLAINTEXT, **changes: Any) -> int:
         """Publishes the document with one route of this security; waits until the port is open, and returns it."""
-        port, here = unused_port(), self.config.broker_id
-        endpoints = {here: f"{HOST}:{port}"}
-        route = RouteDocument(name=DEFAULT_ROUTE, security=security, ports={here: port}, endpoints=endpoints)
+        port, broker_id = unused_port(), self.config.broker_id
+        endpoints = {broker_id: f"{HOST}:{port}"}
+        route = RouteDocument(name=DEFAULT_ROUTE, security=security, ports={broker_id: port}, endpoints=endpoints)
         document = InstanceDocument(
             generation=1,
             produce_bps=UNLIMITED_BPS,
             consume_bps=UNLIMITED_BPS,
             capacity_bytes=UNLIMITED_BPS,
             endpoints=endpoints,
-            ports={here: port} if security == PLAINTEXT else {},
+            ports={broker_id: port} if security == PLAINTEXT else {},
             routes=() if security == PLAINTEXT else (route,),
             settings=InstanceSettings(),
         )
@@ -150,8 +150,8 @@ class InProcessBroker:
         before = self.broker.current.image.instances[instance_id].document
         document = replace(before, generation=before.generation + 1, **changes)
         await self._publish(instance_id, document, exists=True)
-        seen = self.broker.current
-        await self.until(lambda: seen.image.instances[instance_id].document == document)
+        current = self.broker.current
+        await self.until(lambda: current.image.instances[instance_id].document == document)
 
     async def _publish(self, instance_id: str, document: InstanceDocument, *, exists: bool) -> None:
         path = paths.instance(instance_id)
@@ -199,8 +199,8 @@ class InProcessBroker:
         assert answer.topics[0].error_code == 0, answer
         return bytes(answer.topics[0].topic_id)
 
-    async def until(self, holds: Any) -> None:
-        """Runs the loop until `holds` is true."""
+    async def until(self, condition: Any) -> None:
+        """Runs the loop until `condition` is true."""
         async with asyncio.timeout(TIMEOUT_S):
-            while not holds():  # noqa: ASYNC110 (any condition: there is no event to wait for)
+            while not condition():  # noqa: ASYNC110 (any condition: there is no event to wait for)
                 await asyncio.sleep(0.002)

@@ -29,9 +29,9 @@ def token_for(host: Host) -> str:
     return joining.new_join_token(acting=system_actor("tests"), host=host).secret
 
 
-def join_with(token: str, *, key: ec.EllipticCurvePrivateKey | None = None, **more: str) -> Any:
+def join_with(token: str, *, key: ec.EllipticCurvePrivateKey | None = None, **fields: str) -> Any:
     """Returns the answer to a join."""
-    body = {"token": token, "csr_pem": request_pem(key or new_key(), "agent"), **more}
+    body = {"token": token, "csr_pem": request_pem(key or new_key(), "agent"), **fields}
     return Client().post(JOIN_PATH, json.dumps(body), content_type="application/json")
 
 

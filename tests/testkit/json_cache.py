@@ -8,18 +8,18 @@ from django.core.cache.backends.locmem import LocMemCache
 
 from config.cache import JsonSerializer
 
-SERIALIZER = JsonSerializer()
+JSON_SERIALIZER = JsonSerializer()
 
 
 class JsonLocMemCache(LocMemCache):
     """Django's in-memory cache, behind the product's serializer."""
 
     def add(self, key: str, value: Any, *args: Any, **options: Any) -> bool:
-        return super().add(key, SERIALIZER.dumps(value), *args, **options)
+        return super().add(key, JSON_SERIALIZER.dumps(value), *args, **options)
 
     def set(self, key: str, value: Any, *args: Any, **options: Any) -> None:
-        super().set(key, SERIALIZER.dumps(value), *args, **options)
+        super().set(key, JSON_SERIALIZER.dumps(value), *args, **options)
 
     def get(self, key: str, default: Any = None, version: int | None = None) -> Any:
         kept = super().get(key, default, version)
-        return SERIALIZER.loads(kept) if isinstance(kept, bytes) else kept
+        return JSON_SERIALIZER.loads(kept) if isinstance(kept, bytes) else kept

@@ -55,31 +55,31 @@ def make_large_fleet(tenants: Sequence[Tenant], *, clusters: int, instances: int
     """
     now = timezone.now()
     hosts = Host.objects.bulk_create(_host(name, number, now) for number in range(clusters * BROKERS_PER_CLUSTER))
-    made = Cluster.objects.bulk_create(Cluster(name=f"{name}-{number:03}") for number in range(clusters))
+    cluster_rows = Cluster.objects.bulk_create(Cluster(name=f"{name}-{number:03}") for number in range(clusters))
     brokers = Broker.objects.bulk_create(
-        _broker(made[number // BROKERS_PER_CLUSTER], host, number, now) for number, host in enumerate(hosts)
+        _broker(cluster_rows[number // BROKERS_PER_CLUSTER], host, number, now) for number, host in enumerate(hosts)
     )
-    owned = Instance.objects.bulk_create(_instance(tenants[n % len(tenants)], n, now) for n in range(instances))
+    instance_rows = Instance.objects.bulk_create(_instance(tenants[n % len(tenants)], n, now) for n in range(instances))
     routes = Route.objects.bulk_create(
-        Route(instance=row, name="open", security="plaintext", endpoints=row.endpoints) for row in owned
+        Route(instance=row, name="open", security="plaintext", endpoints=row.endpoints) for row in instance_rows
     )
-    homes = [made[number % clusters] for number in range(instances)]
+    cluster_of_instances = [cluster_rows[number % clusters] for number in range(instances)]
     Placement.objects.bulk_create(
-        Placement(instance=row, cluster=home, bandwidth_mb_s=1, storage_gb=2, reasons=_reasons(made))
-        for row, home in zip(owned, homes, strict=True)
+        Placement(instance=row, cluster=home, bandwidth_mb_s=1, storage_gb=2, reasons=_reasons(cluster_rows))
+        for row, home in zip(instance_rows, cluster_of_instances, strict=True)
     )
-    PortLease.objects.bulk_create(_leases(owned, routes, brokers, clusters))
+    PortLease.objects.bulk_create(_leases(instance_rows, routes, brokers, clusters))
     Operation.objects.bulk_create(
         Operation(
             instance=row, tenant=row.tenant, type="instance.create", state="succeeded", generation=1,
             is_suspended=False, asked_by="person@example.com", finished_at=now, steps=_steps(STEPS), **SIZE,
         )
-        for row in owned
+        for row in instance_rows
     )  # fmt: skip
-    rebalances = _work(made, now)
-    for cluster in made:
-        _report(cluster, [broker for broker in brokers if broker.cluster_id == cluster.pk], now)
-    return LargeFleet(made, hosts, brokers, owned, rebalances)
+    rebalances = _create_operations(cluster_rows, now)
+    for cluster in cluster_rows:
+        _cache_reports(cluster, [broker for broker in brokers if broker.cluster_id == cluster.pk], now)
+    return LargeFleet(cluster_rows, hosts, brokers, instance_rows, rebalances)
 
 
 def panel_addresses(fleet: LargeFleet) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _steps(names: Sequence[str]) -> list[dict[str, Any]]:
     return [{"name": name, "state": "done", "at_ms": 100 * at, "fact": "", "data": {}} for at, name in enumerate(names)]
 
 
-def _work(clusters: Sequence[Cluster], now: datetime) -> Sequence[Rebalance]:
+def _create_operations(clusters: Sequence[Cluster], now: datetime) -> Sequence[Rebalance]:
     """Creates what was done to the clusters: a rebalance, a rolling restart and an operation of each."""
     started = now - timedelta(hours=1)
     rebalances = Rebalance.objects.bulk_create(
@@ -201,7 +201,7 @@ def _work(clusters: Sequence[Cluster], now: datetime) -> Sequence[Rebalance]:
     return rebalances
 
 
-def _report(cluster: Cluster, brokers: Sequence[Broker], now: datetime) -> None:
+def _cache_reports(cluster: Cluster, brokers: Sequence[Broker], now: datetime) -> None:
     """Caches what the brokers would answer, for the overview and for the cluster's map."""
     share = {"live": True, "stopping": False, "leaders": 100, "preferred": 100, "replicas": 300, "out_of_sync": 0}
     body: dict[str, Any] = dict.fromkeys(cluster_overview.COUNTS, 0) | {

@@ -16,7 +16,9 @@ ANSWER_TIMEOUT_S: Final = 20.0
 
 
 class LossyFront(socketserver.ThreadingTCPServer):
-    """Front of the server at `url`. A request whose first line contains `loses` is passed on, and its answer is not."""
+    """Front of the server at `url`. A request whose first line contains `loses_answers_to` is passed
+    on, and its answer is not.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
@@ -25,8 +27,8 @@ class LossyFront(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Connection)
         parts = urlsplit(url)
         self.upstream = (parts.hostname or "", parts.port or 80)
-        self.loses: str | None = None
-        self.lost = 0
+        self.loses_answers_to: str | None = None
+        self.lost_count = 0
 
     @property
     def url(self) -> str:
@@ -43,10 +45,10 @@ class _Connection(socketserver.BaseRequestHandler):
             while request := self._request():
                 upstream.sendall(request)
                 answer = _message(upstream)
-                named = self.server.loses
+                named = self.server.loses_answers_to
                 if named is not None and named.encode() in request.partition(b"\r\n")[0]:
-                    self.server.loses = None
-                    self.server.lost += 1
+                    self.server.loses_answers_to = None
+                    self.server.lost_count += 1
                     return
                 self.request.sendall(answer)
 

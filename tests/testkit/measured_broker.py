@@ -18,7 +18,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
-# The latest ones.
+# Number of recorded turns; the oldest are dropped.
 KEPT_MAX: Final = 2_000
 WRITTEN_EVERY_S: Final = 0.05
 # Shorter turns are not recorded.

@@ -18,11 +18,11 @@ SUM_MAX = 2**62
 _PLACES = {column.name: place for place, column in enumerate(EVENT)}
 
 
-def billed(
+def bill(
     ranges: Iterable[Iterable[bytes | None]],
     start: int,
     bounds: ClockBounds,
-    known: Mapping[Any, Incarnation],
+    incarnations: Mapping[Any, Incarnation],
     stored: Mapping[Row, Row],
 ) -> tuple[list[Row], list[Row], list[Row]]:
     """Returns minutes, last counters and increments of one run, sorted; `stored` has (sequence, bytes, requests) by
@@ -34,31 +34,35 @@ def billed(
             _bounded(row, bounds) for place, raw in enumerate(raws) for row in rows_of(partition, start + place, raw)
         ]
         names = ("broker_id", "broker_epoch", "sequence", "at_ms")
-        judged = refused([tuple(row[_PLACES[name]] for name in names) for row in rows], dict(known))
-        for row, is_refused in zip(rows, judged, strict=True):
+        refusals = refused_reports([tuple(row[_PLACES[name]] for name in names) for row in rows], dict(incarnations))
+        for row, is_refused in zip(rows, refusals, strict=True):
             if row[_PLACES["broker_id"]] is None or is_refused:
                 continue
             numbers = [row[_PLACES[name]] for name in ("at_ms", "bytes", "requests")]
-            of_counter = largest[tuple(row[_PLACES[name]] for name in COUNTER_KEY)]
+            reports_of_counter = largest[tuple(row[_PLACES[name]] for name in COUNTER_KEY)]
             sequence = row[_PLACES["sequence"]]
-            of_counter[sequence] = [max(pair) for pair in zip(numbers, of_counter.get(sequence, numbers), strict=True)]
+            reports_of_counter[sequence] = [
+                max(pair) for pair in zip(numbers, reports_of_counter.get(sequence, numbers), strict=True)
+            ]
     minutes: dict[Row, list[int]] = defaultdict(lambda: [0, 0])
     last, increments = [], []
     for key, reports in largest.items():
         before = stored.get(key)
-        counted = [0, 0] if before is None else list(before[1:])
-        for sequence, (at_ms, *said) in sorted(reports.items()):
+        counted_totals = [0, 0] if before is None else list(before[1:])
+        for sequence, (at_ms, *totals) in sorted(reports.items()):
             if before is not None and (
                 sequence < before[0]
-                or (sequence == before[0] and not any(new > old for new, old in zip(said, before[1:], strict=True)))
+                or (sequence == before[0] and not any(new > old for new, old in zip(totals, before[1:], strict=True)))
             ):
                 continue
-            added = [max(0, new - old) for new, old in zip(said, counted, strict=True)]
-            counted = said
-            increments.append((*key, sequence, at_ms, *said, *added))
-            of_minute = _minute(key, at_ms)
-            minutes[of_minute] = [min(SUM_MAX, a + b) for a, b in zip(minutes[of_minute], added, strict=True)]
-            newest = (*key, sequence, *said)
+            added = [max(0, new - old) for new, old in zip(totals, counted_totals, strict=True)]
+            counted_totals = totals
+            increments.append((*key, sequence, at_ms, *totals, *added))
+            minute_key = _minute(key, at_ms)
+            minutes[minute_key] = [
+                min(SUM_MAX, sum_ + addition) for sum_, addition in zip(minutes[minute_key], added, strict=True)
+            ]
+            newest = (*key, sequence, *totals)
             if last and last[-1][: len(key)] == key:
                 last.pop()
             last.append(newest)
@@ -81,9 +85,9 @@ def _bounded(row: Row, bounds: ClockBounds) -> Row:
     return (*row[: _PLACES["at_ms"]], at_ms, *row[_PLACES["at_ms"] + 1 :])
 
 
-def refused(reports: Iterable[Row], known: dict[tuple[int, int], Incarnation]) -> list[bool]:
-    """True for those of (broker id, broker epoch, sequence, time) that are of an epoch which is used again, one after
-    the other. Notes the latest in `known`.
+def refused_reports(reports: Iterable[Row], known: dict[tuple[int, int], Incarnation]) -> list[bool]:
+    """Returns for each report (broker id, broker epoch, sequence, time) whether its epoch was used by an earlier
+    process. Stores the latest sequence and time of each epoch in `known`.
     """
     result: list[bool] = []
     for report, same in groupby(reports):

@@ -73,10 +73,10 @@ class Issuer:
 
     def document(self, **fields: Any) -> OAuthDocument:
         """Returns the document that brokers read."""
-        made = OAuthDocument(
+        document_ = OAuthDocument(
             **{"issuer": self.issuer, "audience": self.audience, "keys": keys_of(self.jwks, is_pinned=True), **fields}
         )
-        return OAuthDocument.from_json(made.to_json())
+        return OAuthDocument.from_json(document_.to_json())
 
     def claims(self, name: str = "alice", lifetime_s: float = 3_600, **claims: Any) -> dict[str, Any]:
         """Returns claims; None leaves one out."""

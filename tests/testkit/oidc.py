@@ -22,10 +22,10 @@ class Provider:
 
     def set(self, **control: Any) -> None:
         body = json.dumps(control).encode()
-        asked = urllib.request.Request(
+        request = urllib.request.Request(
             f"{self.issuer}/control", body, {"Content-Type": "application/json"}, method="POST"
         )
-        with urllib.request.urlopen(asked, context=self.context(), timeout=20) as answer:
+        with urllib.request.urlopen(request, context=self.context(), timeout=20) as answer:
             answer.read()
 
     def context(self) -> ssl.SSLContext:

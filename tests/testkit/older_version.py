@@ -24,12 +24,12 @@ GIT_TIMEOUT_S: Final = 60
 
 def older_commit() -> str:
     """Returns the hash of the commit. Skips the test if the history does not have it (a shallow clone, an archive)."""
-    named = os.environ.get(UPGRADE_FROM)
-    if named:
-        return _commit(named) or pytest.fail(f"{UPGRADE_FROM} names no commit here: {named}")
+    requested = os.environ.get(UPGRADE_FROM)
+    if requested:
+        return _commit(requested) or pytest.fail(f"{UPGRADE_FROM} names no commit here: {requested}")
     tag = _git("describe", "--tags", "--abbrev=0", "HEAD")
-    wanted = tag or _git("log", "-1", "--format=%H", "-G", VERSION_LINE, "--", VERSION_FILE)
-    return _commit(wanted) or pytest.skip("git has no older version here: clone with history, or fetch tags")
+    revision = tag or _git("log", "-1", "--format=%H", "-G", VERSION_LINE, "--", VERSION_FILE)
+    return _commit(revision) or pytest.skip("git has no older version here: clone with history, or fetch tags")
 
 
 def older_tree(home: Path) -> Path:
@@ -52,9 +52,9 @@ def _commit(name: str) -> str:
 def _git(*arguments: str) -> str:
     """Returns the output of a git command; empty if it fails."""
     try:
-        said = subprocess.run(
+        process = subprocess.run(
             ["git", *arguments], cwd=BASE_DIR, capture_output=True, text=True, check=False, timeout=GIT_TIMEOUT_S
         )
     except OSError:
         return ""
-    return said.stdout.strip() if said.returncode == 0 else ""
+    return process.stdout.strip() if process.returncode == 0 else ""

@@ -42,8 +42,8 @@ class SoftPasskey:
         data = self._data(public_key["rpId"], USER_PRESENT_AND_VERIFIED if is_verified else USER_PRESENT)
         client_data = self._client_data("webauthn.get", public_key)
         signature = self.key.sign(data + hashlib.sha256(client_data).digest(), ec.ECDSA(hashes.SHA256()))
-        whose = {"userHandle": user_handle.encode()} if user_handle else {}
-        return self._answer(clientDataJSON=client_data, authenticatorData=data, signature=signature, **whose)
+        user_handle_part = {"userHandle": user_handle.encode()} if user_handle else {}
+        return self._answer(clientDataJSON=client_data, authenticatorData=data, signature=signature, **user_handle_part)
 
     def _data(self, rp_id: str, flags: int) -> bytes:
         return hashlib.sha256(rp_id.encode()).digest() + struct.pack(">BI", flags, self.signatures)

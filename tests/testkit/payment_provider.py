@@ -21,7 +21,7 @@ def document(payment_id: str, invoice: str, amount: str, currency: str = "EUR", 
     return {"type": "payment.succeeded", "data": data, **more}
 
 
-def signed(
+def signature_headers(
     body: bytes, *, secret: str = SECRET, at_s: float | None = None, message_id: str = "msg_1"
 ) -> dict[str, str]:
     """Returns the headers of a report."""
@@ -35,11 +35,11 @@ def signed(
     }
 
 
-def post(body: bytes, headers: dict[str, str]) -> HttpResponse:
+def post_report(body: bytes, headers: dict[str, str]) -> HttpResponse:
     return Client().post(PATH, body, content_type="application/json", headers=headers)
 
 
-def report(*what: str, **more: Any) -> HttpResponse:
+def send_report(*what: str, **more: Any) -> HttpResponse:
     """Returns a signed report: `report("pay_1", "PS-1", "10.00")`."""
     body = json.dumps(document(*what)).encode()
-    return post(body, signed(body, **more))
+    return post_report(body, signature_headers(body, **more))

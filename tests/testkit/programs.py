@@ -107,22 +107,22 @@ class Programs:
 
     def command(self, code: Path, *words: str) -> str:
         """Returns the output of a command of `manage.py` in a tree. Raises AssertionError if it fails."""
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "manage.py", *words], cwd=code, env=self._environment_of(code), capture_output=True,
             text=True, check=False, timeout=PREPARE_TIMEOUT_S,
         )  # fmt: skip
-        assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
-        return done.stdout
+        assert process.returncode == 0, f"{words}: {process.stdout}\n{process.stderr}"
+        return process.stdout
 
     def start(self, role: str, code: Path, *, host: str = "", before: Sequence[str] = ()) -> None:
         """Starts a program. `before` are words in front of its command, such as `ip netns exec NAME`."""
         program = ROLES[role]
-        place = Installation(
+        installation = Installation(
             python=sys.executable, code=str(code), state_dir=str(self.state_dir), host=host, http_port=self.http_port
         )
         child = Child(
             name=f"{role}-{host}" if host else role,
-            command=(*before, *program.command(place)),
+            command=(*before, *program.command(installation)),
             log_file=self._logs / f"{role}{host and '-'}{host}.log",
             environment=self._environment_of(code) | dict(program.fixed) | {PROCESS_VARIABLE: program.process or role},
             directory=code,

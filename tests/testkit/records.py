@@ -63,7 +63,7 @@ def fetch_request(
     leader_epoch: int = -1,
     rack: str = "",
 ) -> FetchRequest:
-    wanted = FetchPartition(
+    fetch_partition = FetchPartition(
         partition=partition,
         fetch_offset=offset,
         partition_max_bytes=partition_max_bytes,
@@ -77,7 +77,7 @@ def fetch_request(
         isolation_level=isolation,
         session_id=session_id,
         session_epoch=session_epoch,
-        topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[wanted])],
+        topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[fetch_partition])],
         forgotten_topics_data=[],
         rack_id=rack,
     )

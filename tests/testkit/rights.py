@@ -66,9 +66,9 @@ async def create_acls(client: WireClient, *creations: AclCreation, version: int 
     return [result.error_code for result in answer.results]
 
 
-def acl_filter(**more: Any) -> DeleteAclsFilter:
+def acl_filter(**changes: Any) -> DeleteAclsFilter:
     """Returns a filter that matches everything but for the given fields."""
-    given = {
+    defaults = {
         "resource_type_filter": ANY,
         "resource_name_filter": None,
         "pattern_type_filter": ANY,
@@ -77,7 +77,7 @@ def acl_filter(**more: Any) -> DeleteAclsFilter:
         "operation": ANY,
         "permission_type": ANY,
     }
-    return DeleteAclsFilter(**{**given, **more})
+    return DeleteAclsFilter(**{**defaults, **changes})
 
 
 async def delete_acls(client: WireClient, *filters: DeleteAclsFilter, version: int = VERSION) -> Any:
@@ -88,6 +88,6 @@ async def delete_acls(client: WireClient, *filters: DeleteAclsFilter, version: i
 
 async def describe_acls(client: WireClient, *, version: int = VERSION, **more: Any) -> Any:
     """Returns the answer to DescribeAcls."""
-    given = acl_filter(**more)
-    request = DescribeAclsRequest(**{name: getattr(given, name) for name in given.__slots__})
+    filter_ = acl_filter(**more)
+    request = DescribeAclsRequest(**{name: getattr(filter_, name) for name in filter_.__slots__})
     return await client.call(ApiKey.DESCRIBE_ACLS, version, request)

@@ -1,8 +1,9 @@
-"""Which modules of the dearest rooms `make test` runs today: a part of each, another one each day (decision 85).
+"""Selection of the modules of the slowest folders ("rooms") that `make test` runs today: another part each day
+(decision 85).
 
-A module also runs when it is new or was changed, when it imports something that was changed, and when what its room
-checks was changed. What does not run is not imported either. What is named on a command line always runs. A room is
-here if it takes a large part of the time; a room that is not here runs whole.
+A module also runs when it is new or was changed, when it imports something that was changed, and when the code
+that its room checks was changed. Modules that do not run are not imported. Modules named on the command line always
+run. Rooms that take little time are not listed here and always run as a whole.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from tests.testkit import depth
 
 # Set by `make test` alone.
 SWITCH: Final = "PENSTOCK_TESTS_ROTATE"
-# A change of these may show anywhere.
+# Files whose change runs all modules.
 SHOWS_EVERYWHERE: Final = ("requirements.txt", "requirements-dev.txt")
-# What all tests share: a fault in it shows in the part of any day.
+# Shared by all tests. Its change runs no further modules, because the modules of any day would show a fault in it.
 OF_ALL_TESTS: Final = PurePosixPath("tests/conftest.py")
 UNIT: Final = PurePosixPath("tests/unit")
 IMPORT: Final = re.compile(
@@ -37,7 +38,7 @@ class Room(NamedTuple):
     covers: Sequence[str] = ()
 
 
-# A room may be one module, and one below a room has turns of its own.
+# Rooms by path. A room may be a single module, and may lie inside another room, which then does not include it.
 ROOMS: Final[Mapping[str, Room]] = {
     "tests/product/browser": Room(8, ("tenants/static",)),
     "tests/product/quiet": Room(2, ("quotas", "brokers/engine/throttling", "config/web")),

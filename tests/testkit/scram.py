@@ -12,13 +12,13 @@ from brokers.contract.users import ITERATIONS, MECHANISM_NAMES, Secret, UserDocu
 DIGESTS = {1: "sha256", 2: "sha512"}
 
 
-def salted(password: str, salt: bytes, iterations: int, mechanism: int) -> bytes:
+def salted_password(password: str, salt: bytes, iterations: int, mechanism: int) -> bytes:
     return hashlib.pbkdf2_hmac(DIGESTS[mechanism], password.encode(), salt, iterations)
 
 
 def verifier(password: str, mechanism: int = 1, salt: bytes = b"some salt", iterations: int = ITERATIONS) -> Verifier:
     digest = DIGESTS[mechanism]
-    key = salted(password, salt, iterations, mechanism)
+    key = salted_password(password, salt, iterations, mechanism)
     client_key = hmac.digest(key, b"Client Key", digest)
     return Verifier(
         mechanism=mechanism,
@@ -55,7 +55,7 @@ class ScramClient:
         self.mechanism = mechanism
         self.nonce = nonce
         self.gs2 = "n,,"
-        # Said once more in front of the server's, as librdkafka did before 2.8.
+        # True repeats the client's nonce before the server's, as librdkafka did before 2.8.
         self.says_nonce_twice = False
         self._signature = b""
 
@@ -72,12 +72,14 @@ class ScramClient:
 
     def final(self, server_first: bytes, **changes: str) -> bytes:
         """Returns the client's final message. `changes` are attributes with wrong values."""
-        said = dict(part.split("=", 1) for part in server_first.decode().split(","))
+        server_attributes = dict(part.split("=", 1) for part in server_first.decode().split(","))
         digest = DIGESTS[self.mechanism]
-        key = salted(self.password, b64decode(said["s"]), int(said["i"]), self.mechanism)
+        key = salted_password(
+            self.password, b64decode(server_attributes["s"]), int(server_attributes["i"]), self.mechanism
+        )
         client_key = hmac.digest(key, b"Client Key", digest)
         binding = changes.get("c", b64encode(self.gs2.encode()).decode())
-        nonce = f"{self.nonce}{said['r']}" if self.says_nonce_twice else said["r"]
+        nonce = f"{self.nonce}{server_attributes['r']}" if self.says_nonce_twice else server_attributes["r"]
         without_proof = f"c={binding},r={changes.get('r', nonce)}"
         message = f"{self._bare},{server_first.decode()},{without_proof}".encode()
         signature = hmac.digest(hashlib.new(digest, client_key).digest(), message, digest)

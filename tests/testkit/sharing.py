@@ -14,13 +14,13 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 PRODUCT = "product"
 SPARK = "spark"
-# The longest first, so that no worker is left with it when the others are done.
+# Units in the order in which they start. The longest starts first, so that it does not run alone at the end.
 ORDER = (PRODUCT, SPARK)
-# Of those of the product the last, in this order: who moves instances to other ports, which others have noted down, and
-# who needs the Spark that it has started by then for what the others used.
+# Modules of the product that run last, in this order: the first moves instances to other ports, which other tests have
+# noted; the second needs Spark, which has started by then.
 AFTER_OTHERS = ("test_operators", "test_usage")
 PRODUCT_ROOMS = frozenset({"system", "quiet"})
-# Then rooms whose modules take tens of seconds each; what is left at the end is short.
+# Folders whose modules take tens of seconds each; they start next.
 LONG_ROOMS = (
     "differential",
     "product/browser",
@@ -30,10 +30,10 @@ LONG_ROOMS = (
     "simulation",
     "component/brokers",
 )
-# Others; who of tests/product/system starts a product of its own.
+# Modules elsewhere that use the product, and modules of tests/product/system that start a product of their own.
 WITH_THE_PRODUCT = ("browser/test_first_message", "browser/test_journey", "interop/test_clients")
 WITHOUT_THE_PRODUCT = ("system/test_stop", "system/test_restore")
-# Modules that share nothing and are long: each test goes where there is room.
+# Long modules without shared fixtures: each of their tests is a unit of its own.
 APART = (
     "test_cluster_seeds",
     "test_coordinator_seeds",
@@ -56,7 +56,7 @@ def unit_of(node_id: str) -> str:
     return node_id if path.stem in APART else str(path)
 
 
-def place_of(node_id: str) -> tuple[int, int]:
+def sort_key_of(node_id: str) -> tuple[int, int]:
     """Returns the sort key of a test: its unit among the units, and its place in the unit."""
     unit = unit_of(node_id)
     if unit in ORDER:
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             item.add_marker(pytest.mark.flaky(reruns=1))
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: place_of(item.nodeid))
+        items.sort(key=lambda item: sort_key_of(item.nodeid))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -92,20 +92,20 @@ def tenant(provider: Provider) -> Tenant:
     return tenant
 
 
-def begin(browser: Client, tenant: Tenant, **query: str) -> str:
+def begin_sign_in(browser: Client, tenant: Tenant, **query: str) -> str:
     response = browser.get(f"/sso/{tenant.slug}/", query)
     assert response.status_code == 302, response.content.decode()
     return str(response["Location"])
 
 
-def back(browser: Client, provider: Provider, url: str) -> Any:
+def follow_redirect(browser: Client, provider: Provider, url: str) -> Any:
     """Follows the provider's redirect to the callback."""
     parts = urlsplit(provider.authorize(url))
     return browser.get(f"{parts.path}?{parts.query}")
 
 
 def sign_in(browser: Client, provider: Provider, tenant: Tenant) -> Any:
-    return back(browser, provider, begin(browser, tenant))
+    return follow_redirect(browser, provider, begin_sign_in(browser, tenant))
 
 
 def is_signed_in(browser: Client) -> bool:

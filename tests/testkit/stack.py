@@ -32,9 +32,9 @@ PORT_BASES = range(20_000, 31_000, PORT_STEP)
 # A product's internal and admin ports lie below its base, its instances' above: two steps more for those.
 BASES_APART = INTERNAL_PORTS_BELOW // PORT_STEP + 3
 TENANT_PORTS_LOOKED_AT = 60
-# As an operator's mail backend may want one; only who sends mail is to have it.
 OPEN_ROUTE = "open"
 EVERYTHING = (("topic", "*"), ("group", "*"), ("transactional_id", "*"), ("cluster", "kafka-cluster"))
+# A secret of a mail backend in the environment, which only processes that send mail may get.
 PLANTED_VARIABLE = "MAIL_PASSWORD"
 PLANTED = "planted-password-of-mail"
 FOREIGN_VARIABLES = ("DATABASE_URL", "REDIS_URL", "ZOOKEEPER_URL", "SPARK_MASTER", "SECRET_KEY", "PENSTOCK_PUBLIC_URL")
@@ -45,8 +45,8 @@ def free_port_base(brokers: int) -> int:
     bases = worker_share(PORT_BASES)[BASES_APART:]
     for base in random.sample(bases, len(bases)):
         options = UpOptions(state_dir=Path("/"), port_base=base, brokers=brokers)
-        wanted = [*options.internal_ports, *options.admin_ports, *range(base, base + TENANT_PORTS_LOOKED_AT)]
-        if all(port_is_free(port) for port in wanted):
+        ports = [*options.internal_ports, *options.admin_ports, *range(base, base + TENANT_PORTS_LOOKED_AT)]
+        if all(port_is_free(port) for port in ports):
             return base
     raise AssertionError("no free range of ports")
 
@@ -170,8 +170,8 @@ class Stack:
 
 def environment() -> dict[str, str]:
     """Returns our environment without the addresses of external services, and with a foreign secret."""
-    kept = {key: value for key, value in os.environ.items() if key not in FOREIGN_VARIABLES}
-    return kept | {PLANTED_VARIABLE: PLANTED}
+    own_variables = {key: value for key, value in os.environ.items() if key not in FOREIGN_VARIABLES}
+    return own_variables | {PLANTED_VARIABLE: PLANTED}
 
 
 def processes_of(state_dir: Path) -> list[psutil.Process]:
@@ -180,11 +180,11 @@ def processes_of(state_dir: Path) -> list[psutil.Process]:
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
-            is_ours = any(str(state_dir) in word for word in words) or process.cwd().startswith(str(state_dir))
-            is_ours = is_ours or process.environ().get("PENSTOCK_STATE_DIR") == str(state_dir)
+            belongs_here = any(str(state_dir) in word for word in words) or process.cwd().startswith(str(state_dir))
+            belongs_here = belongs_here or process.environ().get("PENSTOCK_STATE_DIR") == str(state_dir)
         except psutil.Error:
             continue
-        if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+        if belongs_here and process.status() != psutil.STATUS_ZOMBIE:
             result.append(process)
     return result
 

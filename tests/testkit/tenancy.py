@@ -60,10 +60,10 @@ class Caller:
 
     def instance(self, name: str, *, bandwidth_mb_s: int = 5, storage_gb: int = 1, **settings: Any) -> dict[str, Any]:
         """Creates a running instance for the test: open, so that its clients need neither user nor access rule."""
-        wanted: dict[str, Any] = {"name": name, "bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb}
-        wanted["settings"] = {"allow_everyone_if_no_acl": True, **settings}
-        wanted["routes"] = [{"name": "open", "security": "plaintext"}]
-        status, body = self.call("POST", "/instances", wanted)
+        request_body: dict[str, Any] = {"name": name, "bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb}
+        request_body["settings"] = {"allow_everyone_if_no_acl": True, **settings}
+        request_body["routes"] = [{"name": "open", "security": "plaintext"}]
+        status, body = self.call("POST", "/instances", request_body)
         assert status == 202, body
         instance_id = body["resource_id"]
         eventually(
@@ -77,10 +77,10 @@ class Caller:
 
     def topic(self, instance_id: str, name: str, partitions: int = 1, replication_factor: int | None = None) -> None:
         """Creates a topic, by default with the instance's replication factor."""
-        wanted = {"name": name, "partitions": partitions}
+        request_body = {"name": name, "partitions": partitions}
         if replication_factor is not None:
-            wanted["replication_factor"] = replication_factor
-        status, body = self.call("POST", f"/instances/{instance_id}/topics", wanted)
+            request_body["replication_factor"] = replication_factor
+        status, body = self.call("POST", f"/instances/{instance_id}/topics", request_body)
         assert status == 201, body
 
 
@@ -93,7 +93,7 @@ def another_tenant(stack: Stack) -> Caller:
     """Creates a tenant with an owner and a token with all rights."""
     name = f"tenant-{uuid.uuid4().hex[:8]}"
     script = SIGN_UP.format(name=name, password=uuid.uuid4().hex)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(BASE_DIR / "manage.py"), "shell", "-v", "0", "-c", script],
         capture_output=True,
         env=environment() | {"PENSTOCK_STATE_DIR": str(stack.state_dir), "PYTHONWARNINGS": "ignore"},
@@ -101,8 +101,8 @@ def another_tenant(stack: Stack) -> Caller:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr.decode()
-    return Caller(api_url=stack.ready["api_url"], token=json.loads(done.stdout.splitlines()[-1])["token"])
+    assert process.returncode == 0, process.stderr.decode()
+    return Caller(api_url=stack.ready["api_url"], token=json.loads(process.stdout.splitlines()[-1])["token"])
 
 
 def addresses(instance: dict[str, Any]) -> list[str]:

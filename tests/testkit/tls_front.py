@@ -28,7 +28,7 @@ class TlsFront(socketserver.ThreadingTCPServer):
         super().__init__((HOST, 0), socketserver.BaseRequestHandler)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(certificate)
-        self.seen = 0
+        self.handshake_count = 0
         self._connect = connect
         self._is_postgres = is_postgres
 
@@ -43,7 +43,7 @@ class TlsFront(socketserver.ThreadingTCPServer):
                     return
                 request.sendall(POSTGRES_AGREES)
             with self.context.wrap_socket(request, server_side=True) as client, self._connect() as service:
-                self.seen += 1
+                self.handshake_count += 1
                 back = threading.Thread(target=_pass_on, args=(service, client), daemon=True)
                 back.start()
                 _pass_on(client, service)
@@ -66,7 +66,7 @@ def unix_connection(path: str) -> socket.socket:
 
 
 @contextmanager
-def in_front_of(path: str, certificate: Path, *, is_postgres: bool = False) -> Iterator[TlsFront]:
+def tls_front_of(path: str, certificate: Path, *, is_postgres: bool = False) -> Iterator[TlsFront]:
     """Runs a TLS front of a service on a unix socket."""
     with TlsFront(certificate, lambda: unix_connection(path), is_postgres=is_postgres) as front:
         serving = threading.Thread(target=front.serve_forever, daemon=True)

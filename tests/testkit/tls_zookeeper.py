@@ -38,9 +38,9 @@ class TlsZooKeeper(EmbeddedZooKeeper):
         )
         command = list(self.child.command)
         jars = Path(zookeeper.class_path().split(":")[0]).parent
-        further = [str(next(jars.glob(f"{pattern}.jar"))) for pattern in JARS]
-        at = command.index("-cp") + 1
-        command[at] = ":".join([command[at], *further])
+        tls_jars = [str(next(jars.glob(f"{pattern}.jar"))) for pattern in JARS]
+        class_path_index = command.index("-cp") + 1
+        command[class_path_index] = ":".join([command[class_path_index], *tls_jars])
         self.child.command = tuple(command)
         self.secure_address = f"127.0.0.1:{secure_port}"
         self._secure = {

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 
 @asynccontextmanager
-async def counted_turns() -> AsyncIterator[Callable[[], int]]:
+async def count_turns() -> AsyncIterator[Callable[[], int]]:
     """Starts a task that does nothing in each of its turns; the returned call answers their number."""
     turns = 0
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-# Asking begins to read, and a disk may be done before the kernel looks again whether it would have to wait.
+# A check of the cache starts a read of the page, which the disk may finish before the next check.
 ATTEMPTS = 50
 EVICTION_TIMEOUT_S = 5.0
 
@@ -35,7 +35,7 @@ def disk_path(disk: Path) -> Path:
     return Path(mkdtemp(dir=disk))
 
 
-def forget(path: Path) -> None:
+def drop_from_page_cache(path: Path) -> None:
     """Asks the kernel to drop a file from the page cache; pages in use stay."""
     fd = os.open(path, os.O_RDWR)
     try:
@@ -56,7 +56,7 @@ def evict(path: Path) -> None:
             pytest.skip(f"the file system of {path} ({_type_of(path)}) does not say what is in memory: {error}")
     deadline = time.monotonic() + EVICTION_TIMEOUT_S
     while time.monotonic() < deadline:
-        forget(path)
+        drop_from_page_cache(path)
         if not cached_pages(path):
             return
     pytest.skip(f"the file system of {path} ({_type_of(path)}) keeps its files in memory")
@@ -117,18 +117,18 @@ class SlowDisk:
         return int(self._real["preadv"](fd, buffers, offset, 0))
 
     def pread(self, fd: int, length: int, offset: int) -> bytes:
-        self._note(fd, offset, length)
+        self._record_stall(fd, offset, length)
         return bytes(self._real["pread"](fd, length, offset))
 
     def sendfile(self, out_fd: int, in_fd: int, offset: int, count: int) -> int:
         sent = int(self._real["sendfile"](out_fd, in_fd, offset, count))
         if not stat.S_ISCHR(os.fstat(out_fd).st_mode):
-            self._note(in_fd, offset, sent)
+            self._record_stall(in_fd, offset, sent)
         elif (path := self._lacks(in_fd, offset, sent)) is not None:
             self.cached[path].update(range(offset // mmap.PAGESIZE, -(-(offset + sent) // mmap.PAGESIZE)))
         return sent
 
-    def _note(self, fd: int, offset: int, length: int) -> None:
+    def _record_stall(self, fd: int, offset: int, length: int) -> None:
         path = self._lacks(fd, offset, length)
         if path is not None and threading.get_ident() == self._loop_thread:
             self.stalls.append((path, offset, length))
@@ -138,27 +138,27 @@ class SlowDisk:
             pages.clear()
 
 
-class HeldReaders(Executor):
-    """An executor that holds reads back. `started` has the reads that wait; `run` does the first of them; `fail` makes
-    it raise an I/O error.
+class ManualReaders(Executor):
+    """An executor whose reads wait in `pending_reads` until `run_first` performs one, or `fail_first` makes
+    it raise an error.
     """
 
     def __init__(self) -> None:
-        self.started: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
+        self.pending_reads: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
         self.count = 0
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
         self.count += 1
         future: Future[Any] = Future()
-        self.started.append((future, work, args))
+        self.pending_reads.append((future, work, args))
         return future
 
-    def run(self) -> None:
-        future, work, args = self.started.pop(0)
+    def run_first(self) -> None:
+        future, work, args = self.pending_reads.pop(0)
         future.set_result(work(*args))
 
-    def fail(self, error: OSError) -> None:
-        future, _, _ = self.started.pop(0)
+    def fail_first(self, error: OSError) -> None:
+        future, _, _ = self.pending_reads.pop(0)
         future.set_exception(error)
 
 

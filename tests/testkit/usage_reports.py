@@ -68,10 +68,12 @@ class Processes:
                 f"ins-{self.random.randrange(3):08}", self.random.choice(NAMES), self.random.choice(NAMES[:4]),
                 self.random.choice(NAMES[:5]), self.random.choice(COUNTED_THINGS),
             )  # fmt: skip
-            counted = counters.setdefault(key, [0, 0])
-            counted[0] += self.random.choice((0, 1, 700, 10**6, -5 if self.hostile and counted[0] > 5 else 3))
-            counted[1] += self.random.choice((0, 1))
-            events.append(event_of(broker, epoch, sequence, at_ms, key, counted))
+            counter_totals = counters.setdefault(key, [0, 0])
+            counter_totals[0] += self.random.choice(
+                (0, 1, 700, 10**6, -5 if self.hostile and counter_totals[0] > 5 else 3)
+            )
+            counter_totals[1] += self.random.choice((0, 1))
+            events.append(event_of(broker, epoch, sequence, at_ms, key, counter_totals))
         if self.hostile and drawn() < 0.2:
             events.insert(self.random.randrange(len(events) + 1), self.random.choice(GARBAGE))
         if self.hostile and drawn() < 0.1:
@@ -83,10 +85,12 @@ class Processes:
         return events
 
 
-def event_of(broker: int, epoch: int, sequence: int, at_ms: int, key: tuple[str, ...], counted: Iterable[int]) -> bytes:
+def event_of(
+    broker: int, epoch: int, sequence: int, at_ms: int, key: tuple[str, ...], counter_totals: Iterable[int]
+) -> bytes:
     """Returns one record in a broker's form."""
     instance_id, topic, user, client_id, direction = key
-    size, requests = counted
+    size, requests = counter_totals
     return UsageEvent(
         broker_id=broker, broker_epoch=epoch, sequence=sequence, at_ms=at_ms, instance_id=instance_id, topic=topic,
         user=user, client_id=client_id, direction=direction, bytes=size, requests=requests,  # type: ignore[arg-type]

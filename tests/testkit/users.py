@@ -9,13 +9,13 @@ from brokers.contract.users import ITERATIONS, scram_salt
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.users import AddedUserSecret, AddedVerifier, AlteredUser, AlterUsersRequest
 from tests.testkit.engine import EngineCluster, TestInstance
-from tests.testkit.scram import salted
+from tests.testkit.scram import salted_password
 from tests.testkit.wire import WireClient
 
 
-def added(name: str, *passwords: str, instance_id: str = "ins-aaaaaaaa", **fields: Any) -> AlteredUser:
+def user_addition(name: str, *passwords: str, instance_id: str = "ins-aaaaaaaa", **fields: Any) -> AlteredUser:
     """Returns a change that adds a user with a secret for each password."""
-    unchanged = {"superuser": -1, "disabled": -1, "expires_at_ms": -2}
+    unchanged_fields = {"superuser": -1, "disabled": -1, "expires_at_ms": -2}
     return AlteredUser(
         name=name,
         added_secrets=[
@@ -26,7 +26,7 @@ def added(name: str, *passwords: str, instance_id: str = "ins-aaaaaaaa", **field
                         mechanism=mechanism,
                         iterations=ITERATIONS,
                         salt=scram_salt(instance_id, name, mechanism),
-                        salted_password=salted(
+                        salted_password=salted_password(
                             password, scram_salt(instance_id, name, mechanism), ITERATIONS, mechanism
                         ),
                     )
@@ -35,11 +35,13 @@ def added(name: str, *passwords: str, instance_id: str = "ins-aaaaaaaa", **field
             )
             for password in passwords
         ],
-        **(unchanged | fields),
+        **(unchanged_fields | fields),
     )
 
 
-def inside(cluster: EngineCluster, instance: TestInstance, api_key: int, version: int, request: Any) -> Any:
+def call_as_control_plane(
+    cluster: EngineCluster, instance: TestInstance, api_key: int, version: int, request: Any
+) -> Any:
     """Sends a request in the way of the control plane, in the name of the instance."""
 
     async def ask() -> Any:
@@ -53,6 +55,6 @@ def inside(cluster: EngineCluster, instance: TestInstance, api_key: int, version
     return asyncio.run(ask())
 
 
-def alter(cluster: EngineCluster, instance: TestInstance, *users: AlteredUser) -> None:
-    answer = inside(cluster, instance, ApiKey.ALTER_USERS, 0, AlterUsersRequest(alterations=list(users)))
+def alter_users(cluster: EngineCluster, instance: TestInstance, *users: AlteredUser) -> None:
+    answer = call_as_control_plane(cluster, instance, ApiKey.ALTER_USERS, 0, AlterUsersRequest(alterations=list(users)))
     assert [result.error_code for result in answer.results] == [0] * len(users), answer

@@ -6,21 +6,21 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 POLL_S = 0.02
 
 
-def eventually(holds: Callable[[], Found], *, within_s: float = 10.0, what: str = "the condition") -> Found:
-    """Calls `holds` until it returns something true, and returns that.
+def eventually(condition: Callable[[], Result], *, within_s: float = 10.0, what: str = "the condition") -> Result:
+    """Calls `condition` until its result is true, and returns the result.
 
     Raises:
-        AssertionError: time ran out; the last exception of `holds`, if any, is its cause.
+        AssertionError: time ran out; the last exception of `condition`, if any, is its cause.
     """
     deadline = time.monotonic() + within_s
     failure: Exception | None = None
     while True:
         try:
-            result = holds()
+            result = condition()
             failure = None
         except (AssertionError, OSError, LookupError) as error:
             failure = error

@@ -116,7 +116,7 @@ def test_a_bucket_that_lists_files_without_an_end_is_cut_off(
     with https_server(tmp_path) as server:
         server.answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n" % len(ENDLESS)
         server.answer += ENDLESS
-        server.drips = is_slow
+        server.sends_slowly = is_slow
         store = Store(
             address=parse(f"s3://lake/orders?region=eu-central-1&endpoint=https://127.0.0.1:{server.port}"), root="",
             folder="a", access_key_id="key", secret_access_key="secret", private=(LOOPBACK,), ca_file=server.ca_file,

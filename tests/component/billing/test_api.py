@@ -11,7 +11,7 @@ from billing.models import Plan
 from tenants.choices import Scope
 from tenants.models import Member
 from tests.testkit.api_cases import Api, Case, EndpointCases, assert_problem, make_member, pytest_generate_tests
-from tests.testkit.billing import used
+from tests.testkit.billing import create_usage
 from tests.testkit.instances import make_instance
 
 __all__ = ["pytest_generate_tests"]
@@ -34,7 +34,7 @@ class TestEndpointsOfBilling(EndpointCases):
 
 
 def use(instance_id: str, minute: datetime, direction: str, count: int, *, topic: str = "orders") -> None:
-    used(instance_id, minute, topic=topic, user="ANONYMOUS", client_id="etl", **{direction: count})
+    create_usage(instance_id, minute, topic=topic, user="ANONYMOUS", client_id="etl", **{direction: count})
 
 
 def test_plans_are_listed_smallest_first() -> None:

@@ -24,7 +24,7 @@ from tenants.actors import member_actor
 from tenants.choices import Role, Scope
 from tenants.models import Member, User
 from tests.testkit.api_cases import Api, Case, EndpointCases, assert_problem, make_member, pytest_generate_tests
-from tests.testkit.billing import ran
+from tests.testkit.billing import create_operations
 from tests.testkit.instances import make_instance
 
 __all__ = ["pytest_generate_tests"]
@@ -44,7 +44,7 @@ def owner() -> Member:
     """An owner with a verified address and an instance that costs 0.06 an hour all of March."""
     member = make_member()
     User.objects.filter(pk=member.user_id).update(email_verified_at=timezone.now())
-    ran(make_instance(member.tenant, name="orders"), MONTH.start)
+    create_operations(make_instance(member.tenant, name="orders"), MONTH.start)
     return member
 
 
@@ -125,7 +125,7 @@ def test_a_worker_that_dies_before_the_mail_of_a_budget_loses_it_not(owner: Memb
 
 def test_a_budget_of_one_instance_counts_that_one_alone(owner: Member) -> None:
     small = make_instance(owner.tenant, name="small")
-    ran(small, after(90))
+    create_operations(small, after(90))
     budget(owner, "3.00", instance_id=small.pk)
     assert services.evaluate(after(100)) == 1  # the forecast
     assert BudgetAlert.objects.get().spent == Decimal("0.60")
@@ -133,7 +133,7 @@ def test_a_budget_of_one_instance_counts_that_one_alone(owner: Member) -> None:
 
 def test_a_plan_without_a_price_stops_no_other_tenants_budget(owner: Member) -> None:
     other = make_member()
-    ran(make_instance(other.tenant, plan="ghost"), MONTH.start)
+    create_operations(make_instance(other.tenant, plan="ghost"), MONTH.start)
     budget(other, "0.01")
     budget(owner, "0.06")
     assert services.evaluate(after(1)) >= 1

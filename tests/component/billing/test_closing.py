@@ -32,7 +32,7 @@ from billing.services import FIRST_PRICE_DATE
 from instances.models import Instance, Operation
 from tenants.models import AuditEntry, Tenant, User
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import ran, used
+from tests.testkit.billing import create_operations, create_usage
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -52,7 +52,7 @@ def tenants(count: int) -> list[Tenant]:
     result = []
     for _ in range(count):
         tenant = make_member().tenant
-        ran(make_instance(tenant), LAST_MONTH.start)
+        create_operations(make_instance(tenant), LAST_MONTH.start)
         result.append(tenant)
     return result
 
@@ -141,17 +141,17 @@ def test_late_usage_is_charged_to_a_tenant_whose_instances_are_long_gone(is_invo
     price_by_volume()
     tenant, month = make_member().tenant, months_ago(5)
     instance = make_instance(tenant, plan="drop")
-    ran(instance, month.start, month.start + timedelta(days=9))
+    create_operations(instance, month.start, month.start + timedelta(days=9))
     Instance.objects.filter(pk=instance.pk).update(deleted_at=month.start + timedelta(days=9))
     used_at = month.start + timedelta(days=3)
     if is_invoiced:
-        used(instance.pk, used_at, produce=100 * GB)
+        create_usage(instance.pk, used_at, produce=100 * GB)
     assert close_month(NOW, period=month).issued == int(is_invoiced)
     # As long ago as everything else that was written above.
     UsageRevision.objects.update(noted_at=month.end)
     assert close_month(NOW).issued == 0
 
-    used(instance.pk, used_at + timedelta(hours=5), produce=50 * GB)
+    create_usage(instance.pk, used_at + timedelta(hours=5), produce=50 * GB)
 
     assert (close_month(NOW).issued, close_month(NOW).issued) == (1, 0)
     last = Invoice.objects.order_by("period_start").last()
@@ -165,11 +165,11 @@ def test_a_month_without_charges_is_not_looked_at_again_as_long_as_nothing_comes
     price_by_volume()
     tenant, month = make_member().tenant, months_ago(3)
     instance = make_instance(tenant, plan="drop")
-    ran(instance, month.start)
-    used(instance.pk, month.start, consume=GB)
+    create_operations(instance, month.start)
+    create_usage(instance.pk, month.start, consume=GB)
     UsageRevision.objects.update(noted_at=month.end + timedelta(hours=1))
     assert late_months_without_invoice(LAST_MONTH) == []
-    used(instance.pk, month.start + timedelta(hours=1), consume=GB)
+    create_usage(instance.pk, month.start + timedelta(hours=1), consume=GB)
     assert late_months_without_invoice(LAST_MONTH) == [(tenant.pk, month.start)]
 
 

@@ -32,7 +32,7 @@ from notifications.models import AlertFiring, AlertRule, BudgetAlert, MailNotice
 from tenants.actors import member_actor
 from tenants.models import Member, Tenant, User
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import DUE, invoice_of, ran
+from tests.testkit.billing import DUE, create_operations, invoice_of
 from tests.testkit.fleet import make_fleet, make_running
 from tests.testkit.instances import make_instance
 
@@ -73,7 +73,7 @@ def events(written: Sequence[Any]) -> list[str]:
 
 def test_budgets(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
     for member in members:
-        ran(make_instance(member.tenant), LAST_MONTH.start)
+        create_operations(make_instance(member.tenant), LAST_MONTH.start)
         budgets.create_budget(acting=member_actor(member), name="b", amount=Decimal("0.06"))
     monkeypatch.setattr(budgets, "draft", poison(budgets.draft, lambda tenant, _now: tenant == members[0].tenant))
     with capture_logs() as written:
@@ -85,7 +85,7 @@ def test_budgets(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_invoices(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
     for member in members:
-        ran(make_instance(member.tenant), LAST_MONTH.start)
+        create_operations(make_instance(member.tenant), LAST_MONTH.start)
     monkeypatch.setattr(issuing, "issue", poison(issuing.issue, lambda **named: named["tenant"] == members[0].tenant))
     with capture_logs() as written:
         done = closing.close_month(NOW)
@@ -111,7 +111,7 @@ def test_mails_that_cannot_be_made(
     members: list[Member], monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     for member in members:
-        ran(make_instance(member.tenant), LAST_MONTH.start)
+        create_operations(make_instance(member.tenant), LAST_MONTH.start)
     is_first: Callable[..., bool] = lambda invoice, *_: invoice.tenant == members[0].tenant  # noqa: E731
     monkeypatch.setattr(printing, "as_pdf", poison(printing.as_pdf, is_first))
     with capture_logs() as written, django_capture_on_commit_callbacks(execute=True):

@@ -19,7 +19,7 @@ from billing.rating.terms import Period
 from tenants.actors import system_actor
 from tenants.models import Member
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import ran, used
+from tests.testkit.billing import create_operations, create_usage
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -57,12 +57,12 @@ def owner() -> Member:
     """An owner with two instances, one of half a month, a discount and a minimum."""
     owner = make_member()
     first = make_instance(owner.tenant, name="orders", bandwidth_mb_s=9, storage_gb=70)
-    ran(first, JANUARY.start)
+    create_operations(first, JANUARY.start)
     second = make_instance(owner.tenant, name="clicks")
-    ran(second, utc("2026-01-20T07:31"), utc("2026-02-14T03:14"))
+    create_operations(second, utc("2026-01-20T07:31"), utc("2026-02-14T03:14"))
     for number in range(50):
-        used(first.pk, JANUARY.start + timedelta(hours=31 * number, minutes=5), produce=(number * 7 % 13) * GB)
-        used(second.pk, utc("2026-01-21") + timedelta(hours=11 * number), produce=number * GB)
+        create_usage(first.pk, JANUARY.start + timedelta(hours=31 * number, minutes=5), produce=(number * 7 % 13) * GB)
+        create_usage(second.pk, utc("2026-01-21") + timedelta(hours=11 * number), produce=number * GB)
     Discount.objects.create(tenant=owner.tenant, code="TEN", percent=Decimal(10), amount=Decimal(2))
     BillingProfile.objects.create(tenant=owner.tenant, minimum=Decimal(60))
     return owner
@@ -112,7 +112,7 @@ def test_days_of_the_month_that_runs_sum_to_its_draft(owner: Member) -> None:
 def test_late_usage_costs_the_month_that_it_was_used_in(owner: Member) -> None:
     before = issued(owner, JANUARY)
     instance_id = before.lines.exclude(instance_id="").first().instance_id
-    used(instance_id, JANUARY.start + timedelta(hours=3), produce=1_000 * GB)
+    create_usage(instance_id, JANUARY.start + timedelta(hours=3), produce=1_000 * GB)
     found = costs.costs(owner.tenant, JANUARY.start, JANUARY.end, "instance", NOW)
     after = issued(owner, FEBRUARY)
     late = sum(line.amount for line in after.lines.filter(kind="adjustment"))

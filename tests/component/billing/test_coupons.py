@@ -26,7 +26,7 @@ from tenants.choices import Role, Scope
 from tenants.errors import DomainError
 from tenants.models import AuditEntry, Member, User
 from tests.testkit.api_cases import Api, Case, EndpointCases, assert_problem, make_member, pytest_generate_tests
-from tests.testkit.billing import ran
+from tests.testkit.billing import create_operations
 from tests.testkit.instances import make_instance
 
 __all__ = ["pytest_generate_tests"]
@@ -68,7 +68,7 @@ class TestEndpointsOfDiscounts(EndpointCases):
 
 
 def test_a_redeemed_coupon_is_off_the_bill_of_as_many_months_as_it_says(owner: Member) -> None:
-    ran(make_instance(owner.tenant, name="orders"), MARCH.start)
+    create_operations(make_instance(owner.tenant, name="orders"), MARCH.start)
     coupon(months=2)
     before = draft(owner.tenant, MARCH.end - timedelta(hours=1)).so_far.subtotal
     found = redeem(owner, " welcome-1 ", MARCH.end - timedelta(hours=1))

@@ -23,7 +23,7 @@ from tenants.actors import system_actor
 from tenants.choices import Role, Scope
 from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, Case, EndpointCases, assert_problem, make_member, pytest_generate_tests
-from tests.testkit.billing import ran
+from tests.testkit.billing import create_operations
 from tests.testkit.instances import make_instance
 
 __all__ = ["pytest_generate_tests"]
@@ -59,7 +59,7 @@ def console(owner: Member) -> Client:
 
 def invoice_of(owner: Member) -> Invoice:
     """Returns last month's invoice of one instance."""
-    ran(make_instance(owner.tenant), LAST_MONTH.start)
+    create_operations(make_instance(owner.tenant), LAST_MONTH.start)
     invoice = issuing.issue(acting=SYSTEM, tenant=owner.tenant, period=LAST_MONTH, now=NOW)
     assert invoice is not None
     return invoice
@@ -206,7 +206,7 @@ def test_an_instance_without_a_price_is_one_line_that_is_not_known_and_hides_not
 ) -> None:
     known, ghost = (make_instance(owner.tenant, name=name) for name in ("orders", "ghost-orders"))
     for each in (known, ghost):
-        ran(each, NOW - timedelta(hours=3))
+        create_operations(each, NOW - timedelta(hours=3))
     Plan.objects.create(
         code="ghost", name="Ghost", bandwidth_mb_s=5, storage_gb=20, bandwidth_mb_s_max=20, storage_gb_max=200,
         partitions_max=50,

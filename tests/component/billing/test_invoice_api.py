@@ -19,7 +19,7 @@ from tenants.actors import system_actor
 from tenants.choices import Role, Scope
 from tenants.models import Member
 from tests.testkit.api_cases import Api, Case, EndpointCases, assert_problem, make_member, pytest_generate_tests
-from tests.testkit.billing import ran, used
+from tests.testkit.billing import create_operations, create_usage
 from tests.testkit.instances import make_instance
 
 __all__ = ["pytest_generate_tests"]
@@ -46,10 +46,10 @@ def prices() -> None:
 def with_traffic(owner: Member) -> str:
     """An instance since the begin of last month: 100 GB in its second hour, three quarters by one topic."""
     instance = make_instance(owner.tenant, name="orders")
-    ran(instance, LAST_MONTH.start)
+    create_operations(instance, LAST_MONTH.start)
     hour = LAST_MONTH.start + timedelta(hours=1)
-    used(instance.pk, hour, produce=75 * GB, topic="clicks", client_id="web")
-    used(instance.pk, hour + timedelta(minutes=1), produce=25 * GB, topic="orders", client_id="=cmd()")
+    create_usage(instance.pk, hour, produce=75 * GB, topic="clicks", client_id="web")
+    create_usage(instance.pk, hour + timedelta(minutes=1), produce=25 * GB, topic="orders", client_id="=cmd()")
     return instance.pk
 
 
@@ -111,7 +111,7 @@ def test_a_topic_bears_the_share_of_its_bytes_and_it_is_said_to_be_an_allocation
 
 
 def test_an_instance_that_moved_nothing_still_costs(owner: Member) -> None:
-    ran(make_instance(owner.tenant), LAST_MONTH.start)
+    create_operations(make_instance(owner.tenant), LAST_MONTH.start)
     (item,) = Api.of(owner).get(last_month("topic")).json()["items"]
     assert (item["key"], item["is_allocated"], item["bytes"]) == ("(not used)", False, 0)
 
@@ -129,8 +129,8 @@ def test_a_month_costs_as_many_queries_for_twenty_instances_as_for_one(
 
 def with_traffic_named(owner: Member) -> None:
     instance = make_instance(owner.tenant)
-    ran(instance, LAST_MONTH.start)
-    used(instance.pk, NOW.replace(second=0, microsecond=0), produce=GB)
+    create_operations(instance, LAST_MONTH.start)
+    create_usage(instance.pk, NOW.replace(second=0, microsecond=0), produce=GB)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_the_draft_is_this_month_so_far_and_its_forecast_is_no_less(owner: Membe
 
 
 def test_an_instance_of_this_hour_has_a_cost_at_once(owner: Member) -> None:
-    ran(make_instance(owner.tenant), datetime.now(UTC))
+    create_operations(make_instance(owner.tenant), datetime.now(UTC))
     # Two hours when the clock strikes in between.
     assert Api.of(owner).get("/invoices/draft").json()["total"] in ("0.06", "0.12")
 
@@ -232,7 +232,7 @@ def test_an_invoice_comes_out_again_to_the_cent_and_late_usage_is_named(owner: M
     caller, at = Api.of(owner), f"/invoices/{invoice_of(owner).pk}/recompute"
     assert caller.get(at).json()["is_equal"] is True
 
-    used(instance_id, LAST_MONTH.start + timedelta(hours=3), produce=50 * GB)
+    create_usage(instance_id, LAST_MONTH.start + timedelta(hours=3), produce=50 * GB)
 
     found = caller.get(at).json()
     assert found["is_equal"] is False

@@ -42,7 +42,7 @@ from tenants.actors import member_actor, system_actor
 from tenants.errors import Conflict, Invalid, PermissionDenied
 from tenants.models import AuditEntry, Tenant, User
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import ran, used
+from tests.testkit.billing import create_operations, create_usage
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -65,7 +65,7 @@ def plans() -> None:
 def tenant() -> Tenant:
     """A tenant with one instance of the smallest plan, all of March and April."""
     owner = make_member()
-    ran(make_instance(owner.tenant, name="orders"), datetime(2026, 2, 1, tzinfo=UTC))
+    create_operations(make_instance(owner.tenant, name="orders"), datetime(2026, 2, 1, tzinfo=UTC))
     return owner.tenant
 
 
@@ -177,10 +177,10 @@ def test_an_invoice_that_was_issued_cannot_be_rewritten_by_anyone(tenant: Tenant
 
 def test_late_usage_is_a_line_of_the_next_invoice_and_only_once(tenant: Tenant, priced_bytes: None) -> None:
     instance = tenant.instances.get()
-    used(instance.pk, MARCH.start + timedelta(hours=5), produce=100 * GB)
+    create_usage(instance.pk, MARCH.start + timedelta(hours=5), produce=100 * GB)
     march = issued(tenant)
     assert [str(line.amount) for line in march.lines.all()] == ["44.64", "2.00"]
-    used(instance.pk, MARCH.start + timedelta(hours=6), produce=50 * GB)
+    create_usage(instance.pk, MARCH.start + timedelta(hours=6), produce=50 * GB)
 
     found = recompute(march)
     april = issued(tenant, APRIL, MAY)
@@ -203,7 +203,7 @@ def test_a_price_of_later_does_not_change_what_was_issued(tenant: Tenant) -> Non
 
 def test_a_deleted_instance_is_charged_until_its_deletion(tenant: Tenant) -> None:
     gone = make_instance(tenant, name="gone")
-    ran(gone, MARCH.start, MARCH.start + timedelta(hours=2, minutes=1))
+    create_operations(gone, MARCH.start, MARCH.start + timedelta(hours=2, minutes=1))
     by_instance = {line.instance_id: line.quantity for line in issued(tenant).lines.all()}
     assert by_instance[gone.pk] == 3
 
@@ -241,7 +241,7 @@ def test_a_member_of_a_tenant_issues_nothing(tenant: Tenant) -> None:
 
 
 def test_the_draft_says_what_is_due_so_far_and_what_the_month_will_be(tenant: Tenant, priced_bytes: None) -> None:
-    used(tenant.instances.get().pk, MARCH.start + timedelta(hours=1), produce=100 * GB)
+    create_usage(tenant.instances.get().pk, MARCH.start + timedelta(hours=1), produce=100 * GB)
 
     found = draft(tenant, MARCH.start + timedelta(hours=99, minutes=30))
 
@@ -260,7 +260,7 @@ def test_numbers_have_no_gaps_when_many_issue_at_once_and_some_fail() -> None:
     services.ensure_default_plans()
     owners = [make_member() for _ in range(8)]
     for number, owner in enumerate(owners):
-        ran(make_instance(owner.tenant, name=f"n{number}"), MARCH.start)
+        create_operations(make_instance(owner.tenant, name=f"n{number}"), MARCH.start)
     Operation.objects.filter(tenant=owners[3].tenant).update(plan="ghost")
 
     def run(owner_number: int) -> None:
@@ -288,7 +288,7 @@ def test_late_usage_of_any_age_is_charged_once_and_months_without_any_are_not_ra
     instance = tenant.instances.get()
     months = [month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in range(3, 9)]
     march, *_others = [issued(tenant, month, month.end + timedelta(days=1)) for month in months]
-    used(instance.pk, MARCH.start + timedelta(hours=6), produce=50 * GB)
+    create_usage(instance.pk, MARCH.start + timedelta(hours=6), produce=50 * GB)
     september, october = (month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in (9, 10))
     rated: list[str] = []
     with_current_usage = adjustments.with_current_usage
@@ -357,8 +357,8 @@ def test_hours_that_swap_their_levels_are_looked_at_again(tenant: Tenant) -> Non
 
 def test_hours_of_the_month_that_runs_are_not_counted_as_late(tenant: Tenant) -> None:
     now = datetime.now(UTC)
-    used(tenant.instances.get().pk, now.replace(second=0, microsecond=0), produce=5)
-    used(tenant.instances.get().pk, MARCH.start, produce=5)
+    create_usage(tenant.instances.get().pk, now.replace(second=0, microsecond=0), produce=5)
+    create_usage(tenant.instances.get().pk, MARCH.start, produce=5)
     assert list(UsageRevision.objects.values_list("month", flat=True)) == [MARCH.start]
 
 
@@ -379,7 +379,7 @@ def test_closing_a_month_asks_as_much_however_many_there_were(
 def test_an_old_invoice_that_cannot_be_rated_again_is_an_action_item_and_stops_no_invoice(tenant: Tenant) -> None:
     march = issued(tenant)
     ghost = make_instance(tenant, name="ghost")
-    ran(ghost, MARCH.start, MARCH.end - timedelta(days=1))
+    create_operations(ghost, MARCH.start, MARCH.end - timedelta(days=1))
     Operation.objects.filter(instance=ghost).update(plan="ghost")
 
     assert issued(tenant, APRIL, MAY).total == Decimal("43.20")
@@ -393,11 +393,11 @@ def test_late_usage_that_makes_an_invoice_negative_is_credit_and_no_open_invoice
 ) -> None:
     """The second month has no charges, and the first one was charged too much."""
     instance = tenant.instances.get()
-    used(instance.pk, MARCH.start + timedelta(hours=5), produce=294_500 * 10**6)
+    create_usage(instance.pk, MARCH.start + timedelta(hours=5), produce=294_500 * 10**6)
     march = issued(tenant)
     UsageHour.objects.update(bytes=0)
     Operation.objects.filter(instance=instance).delete()
-    ran(instance, datetime(2026, 2, 1, tzinfo=UTC), MARCH.end)
+    create_operations(instance, datetime(2026, 2, 1, tzinfo=UTC), MARCH.end)
 
     april = issued(tenant, APRIL, MAY)
 

@@ -18,7 +18,7 @@ from billing import costs, metered, services
 from billing.metered import GroupBy, MinutesNotKept, Step
 from billing.models import Price
 from tests.testkit.api_cases import Api, assert_problem, make_member
-from tests.testkit.billing import ran, used
+from tests.testkit.billing import create_operations, create_usage
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +39,7 @@ def test_any_span_step_and_group_is_the_sum_of_its_minutes() -> None:
         names = {"topic": f"t{number % 3}", "user": f"u{number % 2}", "client_id": f"c{number % 5}"}
         at = begin + timedelta(minutes=number * 37 % MINUTES)
         direction = ("produce", "consume")[number % 2]
-        used(instance_id, at, **{direction: number + 1}, **names)  # type: ignore[arg-type]
+        create_usage(instance_id, at, **{direction: number + 1}, **names)  # type: ignore[arg-type]
         rows.append((at, names, direction, number + 1))
 
     def floored(at: datetime, step: Step) -> datetime:
@@ -117,11 +117,11 @@ def test_usage_of_a_year_ago_is_returned_by_hour_and_by_day_and_name() -> None:
     owner = make_member()
     instance = make_instance(owner.tenant)
     day = midnight() - timedelta(days=365)
-    ran(instance, day - timedelta(days=1))
+    create_operations(instance, day - timedelta(days=1))
     services.ensure_default_plans()
     Price.objects.update(effective_from=day - timedelta(days=1))
     with override_settings(USAGE_MINUTES_KEPT_DAYS=10_000):
-        used(instance.pk, day + timedelta(hours=3), produce=40, topic="clicks")
+        create_usage(instance.pk, day + timedelta(hours=3), produce=40, topic="clicks")
     caller, span = Api.of(owner), f"start={day:%Y-%m-%d}T00:00:00Z&end={day + timedelta(days=1):%Y-%m-%d}T00:00:00Z"
 
     hours = caller.get(f"/instances/{instance.pk}/usage?step=hour&{span}").json()
@@ -142,7 +142,7 @@ def test_a_reading_of_very_many_names_is_refused_before_it_is_in_memory(monkeypa
     owner = make_member()
     instance, at = make_instance(owner.tenant), midnight()
     for number in range(21):
-        used(instance.pk, at + timedelta(minutes=number), produce=1, client_id=f"c{number}")
+        create_usage(instance.pk, at + timedelta(minutes=number), produce=1, client_id=f"c{number}")
     span = f"start={at:%Y-%m-%d}T00:00:00Z&end={at + timedelta(days=1):%Y-%m-%d}T00:00:00Z"
     caller, path = Api.of(owner), f"/instances/{instance.pk}/usage"
 

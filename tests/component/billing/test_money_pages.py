@@ -28,7 +28,7 @@ from billing.reporting import margins, overdue, revenue
 from billing.reporting.overdue import Age
 from tenants.models import AuditEntry, Tenant, User
 from tests.testkit.api_cases import make_member, make_user
-from tests.testkit.billing import invoice_of, ran, used
+from tests.testkit.billing import create_operations, create_usage, invoice_of
 from tests.testkit.fleet import make_fleet, make_instance, place
 from tests.testkit.instances import make_instance as make_brook
 
@@ -293,7 +293,7 @@ def test_margins_are_sold_against_capacity_and_used_once_the_task_has_run(panel:
     page = text_of(panel, "billing_margins")
     assert cluster.name in page and "900 MB/s" in page and "0.30" in page
     assert "What was used is not known yet" in page
-    used(instance.pk, NOW - timedelta(hours=2), produce=3_600 * 10**6 * 30)
+    create_usage(instance.pk, NOW - timedelta(hours=2), produce=3_600 * 10**6 * 30)
     line = invoiced(tenant, "PS-1", "450.00").lines.get()
     InvoiceLine.objects.create(
         invoice=line.invoice, position=2, kind="usage", instance_id=instance.pk, start=line.start, end=line.end,
@@ -314,7 +314,7 @@ def test_issuing_by_hand_asks_first_and_is_done_once_with_an_audit_row(
     services.ensure_default_plans()
     tenants = [make_member().tenant for _ in range(2)]
     for tenant in tenants:
-        ran(make_brook(tenant), LAST_MONTH.start)
+        create_operations(make_brook(tenant), LAST_MONTH.start)
     month, address = f"{LAST_MONTH.start:%Y-%m}", reverse("admin:billing_month_issue")
     asked: list[Any] = []
     monkeypatch.setattr(month_runs, "enqueue", lambda *values: asked.append(values))
@@ -345,7 +345,7 @@ def test_a_month_that_is_not_over_is_not_issued(panel: Client) -> None:
 
 def test_an_operator_who_lost_the_right_meanwhile_issues_nothing() -> None:
     services.ensure_default_plans()
-    ran(make_brook(make_member().tenant), LAST_MONTH.start)
+    create_operations(make_brook(make_member().tenant), LAST_MONTH.start)
     looker = make_user(is_staff=True)
     looker.user_permissions.set(Permission.objects.filter(codename="view_invoice"))
     month_runs.run(RunKind.ISSUE, f"{LAST_MONTH.start:%Y-%m}", looker.pk)
@@ -355,9 +355,9 @@ def test_an_operator_who_lost_the_right_meanwhile_issues_nothing() -> None:
 def test_usage_that_came_late_is_found_and_nothing_is_written(panel: Client) -> None:
     services.ensure_default_plans()
     tenant = make_member().tenant
-    ran(make_brook(tenant), LAST_MONTH.start)
+    create_operations(make_brook(tenant), LAST_MONTH.start)
     closing.close_month(NOW)
-    ran(make_brook(tenant), LAST_MONTH.start)
+    create_operations(make_brook(tenant), LAST_MONTH.start)
     month = f"{LAST_MONTH.start:%Y-%m}"
     month_runs.run(RunKind.LATE, month, User.objects.get(email="ops@example.com").pk)
     page = text_of(panel, "billing_month", f"?month={month}")

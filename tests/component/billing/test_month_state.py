@@ -27,7 +27,7 @@ from tenants.actors import operator_actor
 from tenants.errors import Conflict, PermissionDenied
 from tenants.models import Member, Tenant, User
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import DUE, invoice_of, ran
+from tests.testkit.billing import DUE, create_operations, invoice_of
 from tests.testkit.fleet import make_fleet, make_instance, place
 from tests.testkit.instances import make_instance as make_brook
 
@@ -48,7 +48,7 @@ def plans() -> None:
 def tenant() -> Tenant:
     """A tenant with an instance since the begin of last month."""
     made = make_member().tenant
-    ran(make_brook(made), LAST_MONTH.start)
+    create_operations(make_brook(made), LAST_MONTH.start)
     return made
 
 
@@ -64,7 +64,7 @@ def start(operator: User, now: datetime = NOW) -> month_runs.MonthRun:
 def test_tenants_waiting_for_an_invoice_without_a_profile_or_a_price_are_named(tenant: Tenant) -> None:
     other = make_member().tenant
     Tenant.objects.filter(pk=other.pk).update(name="Beta")
-    ran(make_brook(other), LAST_MONTH.start)
+    create_operations(make_brook(other), LAST_MONTH.start)
     Operation.objects.filter(tenant=other).update(plan="ghost")
     BillingProfile.objects.create(tenant=tenant)
     state = month_state.month_state(LAST_MONTH, NOW)
@@ -134,7 +134,7 @@ def test_mails_that_were_not_taken_and_tenants_that_none_reaches_are_named(
     unreachable = make_member()
     Tenant.objects.filter(pk=unreachable.tenant_id).update(name="Nobody")
     User.objects.filter(pk=unreachable.user_id).update(email_verified_at=None)
-    ran(make_brook(unreachable.tenant), LAST_MONTH.start)
+    create_operations(make_brook(unreachable.tenant), LAST_MONTH.start)
     monkeypatch.setattr(mails, "send", lambda *_args, **_more: False)
     with django_capture_on_commit_callbacks(execute=True):
         closing.close_month(NOW)

@@ -25,7 +25,7 @@ from tenants.actors import system_actor
 from tenants.models import AuditEntry, Tenant, User
 from tests.testkit.api_cases import Api, make_member
 from tests.testkit.billing import DUE, invoice_of
-from tests.testkit.payment_provider import SECRET, document, post, report, signed
+from tests.testkit.payment_provider import SECRET, document, post_report, send_report, signature_headers
 
 pytestmark = pytest.mark.django_db
 
@@ -61,7 +61,7 @@ def problems() -> list[str]:
 
 def test_a_payment_in_full_closes_its_invoice_and_is_in_the_audit_log(tenant: Tenant) -> None:
     invoice = invoice_of(tenant)
-    assert report("pay_1", "PS-1", "10.00").status_code == 200
+    assert send_report("pay_1", "PS-1", "10.00").status_code == 200
     assert state_of(invoice) == ("paid", "payment pay_1") and problems() == [""]
     assert AuditEntry.objects.filter(tenant=tenant, action="invoice.paid").count() == 1
 
@@ -69,38 +69,38 @@ def test_a_payment_in_full_closes_its_invoice_and_is_in_the_audit_log(tenant: Te
 def test_parts_add_up_and_what_is_open_is_said_meanwhile(tenant: Tenant) -> None:
     invoice = invoice_of(tenant)
     api, at = Api.of(tenant.members.get()), f"/invoices/{invoice.pk}"
-    report("pay_1", "PS-1", "4.00")
+    send_report("pay_1", "PS-1", "4.00")
     issuing.credit(
         acting=system_actor("test"), invoice=invoice, amount=Decimal("1.00"), note="Outage", now=timezone.now()
     )
     assert state_of(invoice)[0] == "issued" and api.get(at).json()["open_amount"] == "5.00"
-    report("pay_2", "PS-1", "5.00")
+    send_report("pay_2", "PS-1", "5.00")
     assert state_of(invoice)[0] == "paid" and api.get(at).json()["open_amount"] == "0.00"
 
 
 def test_a_report_that_comes_again_changes_nothing(tenant: Tenant) -> None:
     invoice_of(tenant)
     for amount in ("4.00", "4.00", "6.00"):
-        assert report("pay_1", "PS-1", amount).status_code == 200
+        assert send_report("pay_1", "PS-1", amount).status_code == 200
     assert [payment.amount for payment in Payment.objects.all()] == [Decimal("4.00")]
 
 
 def test_an_unmatched_payment_is_kept_with_its_problem_and_becomes_credit_for_other_invoices(tenant: Tenant) -> None:
     first, second, third = (invoice_of(tenant, f"PS-{n}", DUE + timedelta(days=31 * n)) for n in (1, 2, 3))
-    report("pay_1", "PS-404", "10.00")
-    report("pay_2", "PS-1", "10.00")
-    report("pay_3", "PS-1", "10.00")
+    send_report("pay_1", "PS-404", "10.00")
+    send_report("pay_2", "PS-1", "10.00")
+    send_report("pay_3", "PS-1", "10.00")
     body = json.dumps(document("pay_4", "PS-3", "10.00", "USD")).encode()
-    post(body, signed(body))
+    post_report(body, signature_headers(body))
     assert [state_of(each)[0] for each in (first, second, third)] == ["paid", "settled", "issued"]
-    report("pay_5", "PS-3", "11.00")
+    send_report("pay_5", "PS-3", "11.00")
     assert problems() == ["unknown_invoice", "", "closed", "other_currency", "overpaid"]
     assert state_of(third)[0] == "paid"
     assert (posting.credit_balance(tenant, "EUR"), posting.credit_balance(tenant, "USD")) == (Decimal(1), Decimal(10))
 
 
 def test_an_operator_says_once_that_a_problem_is_looked_after_and_the_audit_log_has_it(panel: Client) -> None:
-    report("pay_1", "PS-404", "10.00")
+    send_report("pay_1", "PS-404", "10.00")
     payment = Payment.objects.get()
     chosen = {"action": "mark_handled", "_selected_action": [payment.pk]}
     for _ in range(2):
@@ -118,9 +118,9 @@ def test_a_suspended_tenant_is_resumed_by_its_payment(tenant: Tenant, django_cap
     for days_ago in (1, 0):
         dunning.dun(timezone.now() - timedelta(days=days_ago))
     assert Tenant.objects.get(pk=tenant.pk).is_suspended
-    report("pay_1", "PS-1", "9.99")
+    send_report("pay_1", "PS-1", "9.99")
     assert Tenant.objects.get(pk=tenant.pk).is_suspended
-    report("pay_2", "PS-1", "0.01")
+    send_report("pay_2", "PS-1", "0.01")
     assert not Tenant.objects.get(pk=tenant.pk).is_suspended and state_of(invoice)[0] == "paid"
 
 
@@ -128,37 +128,37 @@ BODY = json.dumps(document("pay_1", "PS-1", "10.00")).encode()
 # Made when they are sent: some are of an instant.
 FORGERIES: dict[str, Callable[[], dict[str, str]]] = {
     "no signature": dict,
-    "another secret": lambda: signed(BODY, secret="whsec_" + "YWJj" * 8),
-    "another body": lambda: signed(BODY + b" "),
-    "too old": lambda: signed(BODY, at_s=time.time() - 400),
-    "of the future": lambda: signed(BODY, at_s=time.time() + 400),
-    "another id": lambda: signed(BODY) | {"webhook-id": "msg_2"},
-    "another time": lambda: signed(BODY) | {"webhook-timestamp": str(int(time.time()) - 1)},
-    "a time without end": lambda: signed(BODY) | {"webhook-timestamp": "9" * 5_000},
-    "no number": lambda: signed(BODY) | {"webhook-timestamp": "-1e3"},
-    "letters of any script": lambda: signed(BODY) | {"webhook-timestamp": "١٢٣"},
-    "not even base64": lambda: signed(BODY) | {"webhook-signature": "v1,%%% v1, v2,x" + " v1,a" * 500},
+    "another secret": lambda: signature_headers(BODY, secret="whsec_" + "YWJj" * 8),
+    "another body": lambda: signature_headers(BODY + b" "),
+    "too old": lambda: signature_headers(BODY, at_s=time.time() - 400),
+    "of the future": lambda: signature_headers(BODY, at_s=time.time() + 400),
+    "another id": lambda: signature_headers(BODY) | {"webhook-id": "msg_2"},
+    "another time": lambda: signature_headers(BODY) | {"webhook-timestamp": str(int(time.time()) - 1)},
+    "a time without end": lambda: signature_headers(BODY) | {"webhook-timestamp": "9" * 5_000},
+    "no number": lambda: signature_headers(BODY) | {"webhook-timestamp": "-1e3"},
+    "letters of any script": lambda: signature_headers(BODY) | {"webhook-timestamp": "١٢٣"},
+    "not even base64": lambda: signature_headers(BODY) | {"webhook-signature": "v1,%%% v1, v2,x" + " v1,a" * 500},
 }
 
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_an_unsigned_report_is_refused_and_changes_nothing(tenant: Tenant, name: str) -> None:
     invoice = invoice_of(tenant)
-    assert post(BODY, FORGERIES[name]()).status_code == 401
+    assert post_report(BODY, FORGERIES[name]()).status_code == 401
     assert state_of(invoice)[0] == "issued" and not Payment.objects.exists()
 
 
 def test_a_currency_in_small_letters_is_the_currency(tenant: Tenant) -> None:
     invoice = invoice_of(tenant)
-    report("pay_1", "PS-1", "10.00", "eur")
+    send_report("pay_1", "PS-1", "10.00", "eur")
     assert (state_of(invoice)[0], problems(), posting.balance(tenant, "EUR")) == ("paid", [""], 0)
 
 
 def test_both_secrets_count_while_one_is_rotated_and_none_is_no_provider(tenant: Tenant) -> None:
     invoice_of(tenant)
-    assert report("pay_1", "PS-1", "1.00", secret=FORMER).status_code == 200
+    assert send_report("pay_1", "PS-1", "1.00", secret=FORMER).status_code == 200
     with override_settings(PAYMENTS_SECRETS=()):
-        assert report("pay_2", "PS-1", "1.00").status_code == 404
+        assert send_report("pay_2", "PS-1", "1.00").status_code == 404
     assert Payment.objects.count() == 1
 
 
@@ -176,27 +176,27 @@ def test_a_report_that_makes_no_sense_says_so_and_is_not_kept(tenant: Tenant, da
     whole = document("pay_1", "PS-1", "10.00")
     whole["data"] = whole["data"] | data if isinstance(data, dict) and data else data
     body = json.dumps(whole).encode()
-    assert post(body, signed(body)).status_code == 400
+    assert post_report(body, signature_headers(body)).status_code == 400
     assert not Payment.objects.exists()
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b"[" * 60_000, b'"x"', b"\xff\xfe"])
 def test_a_body_that_is_no_document_is_refused(body: bytes) -> None:
-    assert post(body, signed(body)).status_code == 400
+    assert post_report(body, signature_headers(body)).status_code == 400
 
 
 def test_other_events_are_taken_and_of_no_concern_and_a_large_body_is_not_read() -> None:
     body = json.dumps({"type": "payment.refunded", "data": {}}).encode()
-    assert post(body, signed(body)).status_code == 200
+    assert post_report(body, signature_headers(body)).status_code == 200
     large = b"x" * (payment_views.BODY_BYTES_MAX + 1)
-    assert post(large, signed(large)).status_code == 413
+    assert post_report(large, signature_headers(large)).status_code == 413
     assert not Payment.objects.exists()
 
 
 def test_reports_from_one_address_are_limited_per_minute(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payment_views, "REPORTS_PER_MINUTE_MAX", 2)
     with override_settings(REDIS_URL=redis_url, API_RATE_LIMITS=True):
-        assert [post(BODY, {}).status_code for _ in range(3)] == [401, 401, 429]
+        assert [post_report(BODY, {}).status_code for _ in range(3)] == [401, 401, 429]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -206,7 +206,7 @@ def test_the_same_payment_eight_times_at_once_closes_once_and_different_ones_los
 
     def send(what: tuple[str, str, str]) -> int:
         try:
-            return report(*what).status_code
+            return send_report(*what).status_code
         finally:
             connections.close_all()
 

@@ -20,7 +20,7 @@ from billing.lake.address import open_lake
 from billing.models import Invoice, LakeFile, Price, PriceComponent
 from tenants.actors import system_actor
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import ran, used
+from tests.testkit.billing import create_operations, create_usage
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -68,9 +68,9 @@ def invoiced() -> tuple[Invoice, str]:
     PriceComponent.objects.create(price=price, meter="bandwidth_p95", tiers=[[None, "100", "0"]])
     tenant = make_member().tenant
     instance = make_instance(tenant)
-    ran(instance, FEBRUARY.start, FEBRUARY.start + timedelta(days=1))
+    create_operations(instance, FEBRUARY.start, FEBRUARY.start + timedelta(days=1))
     for at in POINTS:
-        used(instance.pk, at, produce=BYTES)
+        create_usage(instance.pk, at, produce=BYTES)
     invoice = issuing.issue(acting=system_actor("test"), tenant=tenant, period=FEBRUARY, now=NOW)
     assert invoice is not None
     # 10 MB/s x 100.00 / 28 days.

@@ -16,7 +16,7 @@ from billing import selectors, services
 from billing.models import Plan, Price, PriceComponent
 from tenants.models import Member, Tenant, User
 from tests.testkit.api_cases import Api, assert_problem, make_member
-from tests.testkit.billing import used
+from tests.testkit.billing import create_usage
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -89,7 +89,7 @@ def test_the_usage_of_an_account_takes_as_many_queries_for_ten_instances_as_for_
 
     def use(name: str) -> None:
         instance = make_instance(american.tenant, name=name)
-        used(instance.pk, minute, produce=1_000)
+        create_usage(instance.pk, minute, produce=1_000)
 
     use("first")
     with django_assert_max_num_queries(40) as item:

@@ -16,7 +16,7 @@ from billing.invoices.charging import draft
 from billing.models import BillingProfile, Discount, Price
 from tenants.models import AuditEntry, Member, Tenant, User
 from tests.testkit.api_cases import Api, assert_problem, make_member
-from tests.testkit.billing import invoice_of, ran
+from tests.testkit.billing import create_operations, invoice_of
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -61,7 +61,7 @@ def test_an_operator_adds_a_price_in_another_currency_and_a_tenant_pays_in_it(op
     changed = operator.put(f"/operator/tenants/{owner.tenant_id}/currency", {"currency": "JPY"})
     assert (added.status_code, changed.status_code) == (201, 200), (added.content, changed.content)
 
-    ran(make_instance(Tenant.objects.get(pk=owner.tenant_id)), BEGUN)
+    create_operations(make_instance(Tenant.objects.get(pk=owner.tenant_id)), BEGUN)
     bill = draft(Tenant.objects.get(pk=owner.tenant_id), datetime(2026, 2, 1, 0, 30, tzinfo=UTC)).so_far
 
     assert Api.of(owner).get("/prices:quote?plan=brook").json()["per_month"] == "6789.00"

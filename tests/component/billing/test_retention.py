@@ -18,7 +18,7 @@ from billing.retention import partitions, weeks
 from billing.retention.weeks import DEFAULT_PARTITION, WEEK
 from instances.models import Instance
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import ran, used
+from tests.testkit.billing import create_operations, create_usage
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -57,8 +57,8 @@ def test_a_minute_lies_in_the_partition_of_its_week_and_the_first_has_all_before
     assert made == [weeks.partition_from(monday + n * WEEK).name for n in range(weeks.WEEKS_AHEAD)]
     assert partitions.maintain(monday - timedelta(hours=1)).created == []
 
-    used(instance.pk, monday - timedelta(days=400), produce=1)
-    used(instance.pk, monday + timedelta(days=8), produce=2)
+    create_usage(instance.pk, monday - timedelta(days=400), produce=1)
+    create_usage(instance.pk, monday + timedelta(days=8), produce=2)
 
     assert minutes_of(made[1]) == [(monday + timedelta(days=8), 2)]
     assert [count for _, count in minutes_of(f"{weeks.TABLE}_before_{monday:%Y%m%d}")] == [1]
@@ -70,7 +70,7 @@ def test_a_minute_far_ahead_is_charged_and_moves_to_its_week_once_that_is_made(
 ) -> None:
     """A broker's clock may be wrong."""
     ahead = monday + timedelta(days=100)
-    used(instance.pk, ahead, produce=7)
+    create_usage(instance.pk, ahead, produce=7)
     assert minutes_of(DEFAULT_PARTITION) == [(ahead, 7)]
     assert partitions.state(monday).rows_ahead == 1
 
@@ -84,8 +84,8 @@ def test_a_minute_far_ahead_is_charged_and_moves_to_its_week_once_that_is_made(
 
 def test_old_minutes_are_dropped_and_days_hours_and_totals_stay(instance: Instance, monday: datetime) -> None:
     last, first = monday - timedelta(minutes=1), monday
-    used(instance.pk, last, produce=100, topic="old")
-    used(instance.pk, first, produce=10, consume=5)
+    create_usage(instance.pk, last, produce=100, topic="old")
+    create_usage(instance.pk, first, produce=10, consume=5)
 
     assert partitions.maintain(monday + KEPT - timedelta(hours=1)).dropped == []
     assert partitions.maintain(monday + KEPT).dropped == [f"{weeks.TABLE}_before_{monday:%Y%m%d}"]
@@ -102,7 +102,7 @@ def test_usage_that_comes_after_its_week_was_dropped_is_charged_and_forgotten_la
     partitions.maintain(monday + KEPT)
     late = monday - timedelta(hours=3)
 
-    used(instance.pk, late, produce=9)
+    create_usage(instance.pk, late, produce=9)
     assert minutes_of(DEFAULT_PARTITION) == [(late, 9)]
 
     assert partitions.maintain(monday + KEPT).deleted_rows == 1
@@ -113,11 +113,11 @@ def test_usage_that_comes_after_its_week_was_dropped_is_charged_and_forgotten_la
 def test_a_bill_by_percentile_is_the_same_after_its_minutes_were_dropped(instance: Instance, monday: datetime) -> None:
     by_percentile(instance)
     period = Period(start=monday - timedelta(days=3), end=monday)
-    ran(instance, period.start)
+    create_operations(instance, period.start)
     other = make_instance(instance.tenant, name="other")
     for number in range(0, 600, 7):
-        used(instance.pk, period.start + timedelta(minutes=number), produce=number, consume=2 * number)
-        used(other.pk, period.start + timedelta(minutes=number), produce=1)
+        create_usage(instance.pk, period.start + timedelta(minutes=number), produce=number, consume=2 * number)
+        create_usage(other.pk, period.start + timedelta(minutes=number), produce=1)
     before = consumption.of_tenant(instance.tenant, period, with_rates=True)
 
     partitions.maintain(monday + KEPT)
@@ -127,7 +127,7 @@ def test_a_bill_by_percentile_is_the_same_after_its_minutes_were_dropped(instanc
     # Nobody else's are kept.
     assert set(UsagePoint.objects.values_list("instance_id", flat=True)) == {instance.pk}
 
-    used(instance.pk, period.start + timedelta(minutes=7), produce=1_000)
+    create_usage(instance.pk, period.start + timedelta(minutes=7), produce=1_000)
     (late,) = consumption.of_tenant(instance.tenant, period, with_rates=True)
     assert late.rate_points[0].bytes_in == before[0].rate_points[0].bytes_in + 1_000
     partitions.maintain(monday + KEPT)

@@ -19,7 +19,7 @@ from billing.models import BillingProfile, Invoice, TaxChange
 from tenants.actors import system_actor
 from tenants.models import Member
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import ran
+from tests.testkit.billing import create_operations
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +34,7 @@ ENGLISH, CHINESE = "Reverse charge: the recipient owes the tax.", "反向征税"
 def owner() -> Member:
     services.ensure_default_plans()
     owner = make_member()
-    ran(make_instance(owner.tenant, name="orders"), MARCH.start)
+    create_operations(make_instance(owner.tenant, name="orders"), MARCH.start)
     BillingProfile.objects.create(tenant=owner.tenant, reverse_charge=True)
     return owner
 

@@ -22,7 +22,7 @@ from billing.tax import TAX_CHANGES_MAX
 from tenants.actors import system_actor
 from tenants.models import AuditEntry, Tenant, User
 from tests.testkit.api_cases import Api, assert_problem, make_member
-from tests.testkit.billing import ran, used
+from tests.testkit.billing import create_operations, create_usage
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -50,11 +50,11 @@ def tenant() -> Tenant:
     """A tenant with 19 % until the eleventh of March, then 16 %, and one instance all the time."""
     owner = make_member()
     instance = make_instance(owner.tenant, name="orders")
-    ran(instance, MARCH.start)
+    create_operations(instance, MARCH.start)
     BillingProfile.objects.create(tenant=owner.tenant, tax_percent=19)
     TaxChange.objects.create(tenant=owner.tenant, effective_from=CHANGE, percent=16)
-    used(instance.pk, CHANGE - timedelta(hours=5), produce=1_000 * GB)
-    used(instance.pk, CHANGE + timedelta(hours=5), produce=500 * GB)
+    create_usage(instance.pk, CHANGE - timedelta(hours=5), produce=1_000 * GB)
+    create_usage(instance.pk, CHANGE + timedelta(hours=5), produce=500 * GB)
     return owner.tenant
 
 
@@ -106,7 +106,7 @@ def test_a_tax_that_was_tampered_with_is_a_difference(tenant: Tenant) -> None:
 
 def test_late_usage_is_taxed_by_the_rate_it_was_used_at(tenant: Tenant) -> None:
     march = issued(tenant)
-    used(tenant.instances.get().pk, CHANGE - timedelta(hours=9), produce=100 * GB)
+    create_usage(tenant.instances.get().pk, CHANGE - timedelta(hours=9), produce=100 * GB)
     april = issued(tenant, APRIL)
     assert taxes(april) == [("19.00", "1.00", "0.19"), ("16.00", "72.00", "11.52")]
     late = april.lines.get(kind="adjustment")
@@ -132,7 +132,7 @@ def test_late_usage_of_an_invoice_of_before_has_the_rate_of_that_invoice(tenant:
     type(instance).objects.filter(pk=instance.pk).update(tenant=other)
     instance.operations.update(tenant=other)
     BillingProfile.objects.create(tenant=other, tax_percent=7)
-    used(instance.pk, MARCH.start, produce=100 * GB)
+    create_usage(instance.pk, MARCH.start, produce=100 * GB)
 
     april = issued(other, APRIL)
 

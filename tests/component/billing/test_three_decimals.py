@@ -28,9 +28,9 @@ from tenants.errors import Invalid
 from tenants.models import Tenant, User
 from tests.testkit import depth
 from tests.testkit.api_cases import Api, make_member
-from tests.testkit.billing import invoice_of, ran, used
+from tests.testkit.billing import create_operations, create_usage, invoice_of
 from tests.testkit.instances import make_instance
-from tests.testkit.payment_provider import SECRET, report
+from tests.testkit.payment_provider import SECRET, send_report
 
 pytestmark = pytest.mark.django_db
 
@@ -70,8 +70,8 @@ def tenant(operator: Api) -> Tenant:
     assert set_.status_code == 200, set_.content
     BillingProfile.objects.create(tenant=tenant, tax_percent=5)
     instance = make_instance(tenant, name="orders")
-    ran(instance, MARCH.start)
-    used(instance.pk, MARCH.start, produce=7 * GB)
+    create_operations(instance, MARCH.start)
+    create_usage(instance.pk, MARCH.start, produce=7 * GB)
     return Tenant.objects.get(pk=tenant.pk)
 
 
@@ -115,7 +115,7 @@ def test_it_is_credited_paid_and_paid_back_by_thousandths(tenant: Tenant) -> Non
     march = issued(tenant)
     note = issuing.credit(acting=SYSTEM, invoice=march, amount=Decimal("0.001"), note="Outage", now=MAY)
     assert (note.subtotal, note.tax) == (Decimal("-0.001"), 0)
-    assert report("pay-1", march.number, "2.459", "KWD").status_code == 200
+    assert send_report("pay-1", march.number, "2.459", "KWD").status_code == 200
     march.refresh_from_db()
     assert (march.state, posting.credit_balance(tenant, "KWD")) == ("paid", Decimal("0.002"))
     with pytest.raises(Invalid):
@@ -129,7 +129,7 @@ def test_it_is_credited_paid_and_paid_back_by_thousandths(tenant: Tenant) -> Non
     [("1.005", "KWD", 200), ("1.0005", "KWD", 400), ("1.005", "EUR", 400), ("1.5", "JPY", 400), ("1.00", "JPY", 200)],
 )
 def test_a_payment_has_the_decimals_of_its_currency(tenant: Tenant, amount: str, currency: str, status: int) -> None:
-    assert report("pay-1", issued(tenant).number, amount, currency).status_code == status
+    assert send_report("pay-1", issued(tenant).number, amount, currency).status_code == status
 
 
 def test_amounts_finer_than_the_currency_are_refused_where_they_are_entered(operator: Api, tenant: Tenant) -> None:
@@ -182,8 +182,8 @@ class AnyCurrency(TestCase):
         tenant.refresh_from_db()
         BillingProfile.objects.create(tenant=tenant, tax_percent=Decimal(tax) / 100)
         instance = make_instance(tenant, name="orders")
-        ran(instance, MARCH.start + timedelta(hours=gigabytes % 700))
-        used(instance.pk, MARCH.end - timedelta(hours=1), produce=gigabytes * GB // 7)
+        create_operations(instance, MARCH.start + timedelta(hours=gigabytes % 700))
+        create_usage(instance.pk, MARCH.end - timedelta(hours=1), produce=gigabytes * GB // 7)
         march = Invoice.objects.get(pk=issued(tenant).pk)
         smallest = {"EUR": Decimal("0.01"), "JPY": Decimal(1), "KRW": Decimal(1)}.get(currency, Decimal("0.001"))
         assert march.subtotal == sum(each.amount for each in march.lines.all())
@@ -202,6 +202,6 @@ class AnyCurrency(TestCase):
         assert sum(each.total for each in notes) == -march.total
         amount = march.total * paid // 100 // smallest * smallest
         if amount > 0:
-            assert report("p", march.number, str(amount), currency).status_code == 200
+            assert send_report("p", march.number, str(amount), currency).status_code == 200
         assert posting.balance(tenant, currency) == -amount
         assert posting.credit_balance(tenant, currency) == amount

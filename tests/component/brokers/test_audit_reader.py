@@ -38,7 +38,7 @@ from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, make_member
 from tests.testkit.engine import EngineCluster, TestInstance
 from tests.testkit.fleet import make_fleet, make_running, place
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 from tests.testkit.waiting import eventually
 
 pytestmark = pytest.mark.django_db
@@ -84,7 +84,7 @@ def instance(engines: EngineCluster, cluster: Cluster, owner: Member) -> TestIns
 def opened(engines: EngineCluster, cluster: Cluster, member: Member) -> TestInstance:
     instance_id = f"ins-audit{next(_numbers):03}"
     made = engines.create_instance(instance_id, security="sasl_plaintext")
-    alter(engines, made, added("owner", PASSWORD, instance_id=instance_id, superuser=1))
+    alter_users(engines, made, user_addition("owner", PASSWORD, instance_id=instance_id, superuser=1))
     place(make_running(member.tenant, id=instance_id), cluster)
     return made
 

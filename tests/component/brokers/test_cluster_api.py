@@ -24,7 +24,7 @@ from tenants.actors import system_actor
 from tenants.choices import Role
 from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, assert_problem, make_member
-from tests.testkit.fake_cluster import FakeCluster, carry_out, complete_on, four_brokers, lose
+from tests.testkit.fake_cluster import FakeCluster, carry_out, create_instance_on, four_brokers, mark_lost
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +37,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture()
 def admin_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    instance = complete_on(cluster, 1, 2, 3)
+    instance = create_instance_on(cluster, 1, 2, 3)
     result = FakeCluster(brokers={1, 2, 3, 4})
     result.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
     result.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
@@ -370,7 +370,7 @@ def test_a_lost_broker_is_removed_when_what_goes_with_it_is_confirmed(
     admin_client.add(topic.replace("orders", "solo"), (3,), (1,), (3,))
     body = {"kind": "loss", "broker_id": third(cluster).pk}
     assert_problem(operator.post("/operator/rebalances", body), 409, "broker_serves")
-    lose(admin_client, cluster)
+    mark_lost(admin_client, cluster)
     tried = operator.post("/operator/rebalances?dry_run=true", body).json()
     assert tried["losses"] and not Rebalance.objects.exists()
     plan = operator.post("/operator/rebalances", body).json()
@@ -398,7 +398,7 @@ def test_a_broker_that_an_abandoned_removal_has_stopped_is_started_again(
 ) -> None:
     start = f"/operator/brokers/{third(cluster).pk}/start"
     assert_problem(operator.post(start), 409, "wrong_state")
-    lose(admin_client, cluster)
+    mark_lost(admin_client, cluster)
     plan = operator.post("/operator/rebalances", {"kind": "loss", "broker_id": third(cluster).pk}).json()
     at = f"/operator/rebalances/{plan['id']}"
     assert_problem(operator.post(f"{at}/abandon"), 409, "wrong_state")

@@ -17,7 +17,7 @@ from brokers.monitoring.connections import BrokerConnections
 from instances.clients.interfaces import Connection
 from tenants.errors import NotFound
 from tests.testkit.engine import EngineCluster, eventually
-from tests.testkit.engine_fleet import rows_of
+from tests.testkit.engine_fleet import create_fleet_rows
 
 INSTANCE_ID = "ins-client01"
 OTHER_ID = "ins-client02"
@@ -40,7 +40,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(autouse=True)
 def _rows(engines: EngineCluster, tmp_path: Path, db: None) -> None:
-    rows_of(engines, tmp_path, INSTANCE_ID, OTHER_ID)
+    create_fleet_rows(engines, tmp_path, INSTANCE_ID, OTHER_ID)
 
 
 def now(instance_id: str = INSTANCE_ID) -> list[Connection]:

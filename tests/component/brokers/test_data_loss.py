@@ -21,7 +21,14 @@ from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
 from tenants.models import AuditEntry
-from tests.testkit.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers, lose
+from tests.testkit.fake_cluster import (
+    FakeCluster,
+    carry_out,
+    confirm_generations,
+    create_instance_on,
+    four_brokers,
+    mark_lost,
+)
 from tests.testkit.fleet import plugged
 
 pytestmark = pytest.mark.django_db
@@ -44,7 +51,7 @@ def cluster(tmp_path: Path, read_anew: list[tuple[str, int]]) -> Iterator[Cluste
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
     """An instance on brokers 1 to 3 of 4."""
-    return complete_on(cluster, 1, 2, 3)
+    return create_instance_on(cluster, 1, 2, 3)
 
 
 @pytest.fixture()
@@ -119,7 +126,7 @@ def test_a_broker_that_serves_is_not_removed_as_lost(
     with pytest.raises(Conflict) as refused:
         rebalancing_services.plan_loss(acting=acting, broker=third(cluster))
     assert refused.value.code == "broker_serves"
-    broker = lose(admin_client, cluster)
+    broker = mark_lost(admin_client, cluster)
     admin_client.revive(3)
     with pytest.raises(Conflict, match="The other brokers see it"):
         rebalancing_services.plan_loss(acting=acting, broker=broker)
@@ -132,7 +139,7 @@ def test_a_broker_that_serves_is_not_removed_as_lost(
 def test_the_plan_names_what_is_lost_and_moves_nothing_before_it_is_confirmed(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    row = rebalancing_services.plan_loss(acting=acting, broker=mark_lost(admin_client, cluster))
     assert lost(row) == {"solo/0": DataLoss.ALL, "behind/0": DataLoss.SOME, f"{USAGE_TOPIC}/2": DataLoss.ALL}
     assert row.moves.count() == 5
     for number in (None, 4):
@@ -141,13 +148,13 @@ def test_the_plan_names_what_is_lost_and_moves_nothing_before_it_is_confirmed(
         assert refused.value.code == "not_confirmed"
     row.refresh_from_db()
     assert row.state == RebalanceState.PLANNED and third(cluster).wanted == WantedState.RUNNING
-    assert not admin_client.asked and not admin_client.elected
+    assert not admin_client.requested_moves and not admin_client.elected
 
 
 def test_a_plan_is_made_again_when_more_is_lost_by_then(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    broker = lose(admin_client, cluster)
+    broker = mark_lost(admin_client, cluster)
     admin_client.leaders[f"{instance.pk}.solo", 0] = 1  # as if a broker led it
     row = rebalancing_services.plan_loss(acting=acting, broker=broker)
     admin_client.leaders[f"{instance.pk}.solo", 0] = -1
@@ -159,7 +166,7 @@ def test_a_plan_is_made_again_when_more_is_lost_by_then(
 def test_a_broker_that_came_back_since_the_plan_is_not_given_up(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    row = rebalancing_services.plan_loss(acting=acting, broker=mark_lost(admin_client, cluster))
     admin_client.revive(3)
     with pytest.raises(Conflict) as refused:
         rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
@@ -173,7 +180,7 @@ def test_a_lost_broker_is_removed_and_what_only_it_had_is_made_anew(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, read_anew: list[tuple[str, int]]
 ) -> None:
     row = carried_out(
-        admin_client, rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster)), acting
+        admin_client, rebalancing_services.plan_loss(acting=acting, broker=mark_lost(admin_client, cluster)), acting
     )
     assert row.state == RebalanceState.DONE
     assert not admin_client.holds(3) and -1 not in admin_client.leaders.values()
@@ -206,7 +213,7 @@ def test_owners_read_in_their_ledger_what_was_given_up_once_however_often_it_is_
         return elect(wanted)
 
     monkeypatch.setattr(FakeCluster, "elect_unclean", dies_once)
-    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster), moves_at_once=1)
+    row = rebalancing_services.plan_loss(acting=acting, broker=mark_lost(admin_client, cluster), moves_at_once=1)
     rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     assert not AuditEntry.objects.filter(action="partitions.given_up").exists(), "nothing is lost yet"
     assert carry_out(admin_client, row).state == RebalanceState.DONE
@@ -217,7 +224,7 @@ def test_owners_read_in_their_ledger_what_was_given_up_once_however_often_it_is_
 
 
 def test_there_is_no_way_back_from_a_lost_broker(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> None:
-    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    row = rebalancing_services.plan_loss(acting=acting, broker=mark_lost(admin_client, cluster))
     rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     with pytest.raises(Conflict) as refused:
         rebalancing_services.undo(acting=acting, rebalance=row)
@@ -228,7 +235,7 @@ def test_a_crash_in_the_middle_of_a_data_loss_does_no_harm(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed after every election, before anything is stored."""
-    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster), moves_at_once=1)
+    row = rebalancing_services.plan_loss(acting=acting, broker=mark_lost(admin_client, cluster), moves_at_once=1)
     rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     elect, deaths = admin_client.elect_unclean, []
 
@@ -249,12 +256,12 @@ def test_a_broker_that_comes_back_in_the_middle_is_copied_from(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its agent stops it; records that it serves until then are kept."""
-    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    row = rebalancing_services.plan_loss(acting=acting, broker=mark_lost(admin_client, cluster))
     rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     admin_client.revive(3)
     for _ in range(6):
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
         admin_client.catch_up()
     assert not admin_client.elected
     assert not AuditEntry.objects.filter(action="partitions.given_up").exists()
@@ -270,7 +277,7 @@ def test_partitions_held_by_a_broker_that_will_return_are_waited_for(
     """Brokers 2 and 3 failed together, and 2 will return."""
     both = f"{instance.pk}.both", 0
     admin_client.add(both[0], (3, 2))
-    broker = lose(admin_client, cluster)
+    broker = mark_lost(admin_client, cluster)
     admin_client.kill(2)
     admin_client.isr[both] = (3, 2)
     row = rebalancing_services.plan_loss(acting=acting, broker=broker)
@@ -289,7 +296,7 @@ def test_partitions_held_by_a_broker_that_will_return_are_waited_for(
 def test_unconfirmed_partitions_are_not_given_up(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    row = rebalancing_services.plan_loss(acting=acting, broker=mark_lost(admin_client, cluster))
     rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     unseen = f"{instance.pk}.unseen", 0
     admin_client.add(unseen[0], (3,))
@@ -306,7 +313,9 @@ def test_its_number_is_never_used_again_and_its_agent_keeps_it_stopped(
 ) -> None:
     from brokers.operations import membership
 
-    carried_out(admin_client, rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster)), acting)
+    carried_out(
+        admin_client, rebalancing_services.plan_loss(acting=acting, broker=mark_lost(admin_client, cluster)), acting
+    )
     assert membership.add_broker(acting=acting, cluster=cluster, host=numbered(cluster, 1).host).number == 5
     with pytest.raises(Conflict):
         services.restart_broker(acting=acting, broker=third(cluster))

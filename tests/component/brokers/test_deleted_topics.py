@@ -22,7 +22,7 @@ from instances import naming, services
 from instances.models import DeletedTopic, Instance, TopicAllowList
 from tenants.actors import system_actor
 from tests.testkit.engine import EngineCluster, eventually
-from tests.testkit.engine_fleet import rows_of
+from tests.testkit.engine_fleet import create_fleet_rows
 
 INSTANCE_ID = "ins-undo0001"
 MESSAGES = 40
@@ -44,7 +44,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def instance(engines: EngineCluster, tmp_path: Path, db: None) -> Instance:
-    rows_of(engines, tmp_path, INSTANCE_ID)
+    create_fleet_rows(engines, tmp_path, INSTANCE_ID)
     return Instance.objects.get(pk=INSTANCE_ID)
 
 

@@ -98,7 +98,7 @@ def test_a_coordinator_that_lists_a_transaction_and_tells_no_more_of_it_is_named
 ) -> None:
     """Otherwise an unknown state would look like none overdue."""
     admin_client.add(f"{instance.pk}.quiet", producer_id=1, started_ms=ago(HOUR))
-    admin_client.mute.add(f"{instance.pk}.quiet")
+    admin_client.unresponsive_ids.add(f"{instance.pk}.quiet")
     result = hanging.overdue(cluster)
     assert result.rows == ()
     assert [item.broker_id for item in result.silent] == [1]
@@ -119,10 +119,10 @@ def test_a_transaction_on_a_silent_broker_is_not_reported_as_ended(
 ) -> None:
     topic = f"{instance.pk}.orders"
     admin_client.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(HOUR))
-    admin_client.mute.add(f"{instance.pk}.quiet")
+    admin_client.unresponsive_ids.add(f"{instance.pk}.quiet")
     with pytest.raises(Unavailable, match="coordinator does not answer"):
         hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=f"{instance.pk}.quiet")
-    admin_client.deaf.add((topic, 0))
+    admin_client.unresponsive_partitions.add((topic, 0))
     with pytest.raises(Unavailable, match="no leader that answers"):
         orphan(cluster, topic, producer_id=1)
     assert (admin_client.fenced, admin_client.aborted) == ([], [])
@@ -155,8 +155,8 @@ def test_while_a_coordinator_is_silent_nothing_is_called_an_orphan(
     topic = f"{instance.pk}.orders"
     admin_client.write((topic, 0), producer_id=1, at_ms=ago(OLD))
     admin_client.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(OLD))
-    admin_client.mute.add(f"{instance.pk}.quiet")
-    admin_client.deaf.add((topic, 1))
+    admin_client.unresponsive_ids.add(f"{instance.pk}.quiet")
+    admin_client.unresponsive_partitions.add((topic, 1))
     result = hanging.scan(cluster)
     assert result.rows == ()
     assert [item.broker_id for item in result.silent] == [1]

@@ -202,9 +202,9 @@ def test_a_join_whose_answer_is_lost_is_repeated_and_gets_the_same_certificate(
     host = cluster.brokers.get().host
     token, _ = token_and_fingerprint(host)
     with lossy_front(live_server.url) as front:
-        front.loses = JOIN_PATH
+        front.loses_answers_to = JOIN_PATH
         joined = join(state_dir, url=front.url, token=token)
-        assert front.lost == 1
+        assert front.lost_count == 1
     assert joined.host_id == host.pk
     (certificate,) = AgentCertificate.objects.filter(host=host)
     assert certificate.serial == read_signer(state_dir).serial
@@ -221,9 +221,9 @@ def test_an_end_whose_report_was_answered_in_vain_is_counted_once(
         control_plane.begin_round()
         try:
             eventually(lambda: Host.objects.get(pk=broker.host_id).agent_version, within_s=30, what="the first report")
-            front.loses = REPORT_PATH
+            front.loses_answers_to = REPORT_PATH
             control_plane.count_restart(broker.pk)
-            eventually(lambda: front.lost, within_s=30, what="an answer that is lost")
+            eventually(lambda: front.lost_count, within_s=30, what="an answer that is lost")
             control_plane.count_restart(broker.pk)
             control_plane.store_process_state(broker.pk, {"process_state": ProcessState.BACKING_OFF})
             eventually(

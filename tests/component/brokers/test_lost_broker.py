@@ -26,7 +26,7 @@ from instances import interfaces as instances_interfaces
 from tenants.actors import Actor
 from tests.testkit.api_cases import make_tenant
 from tests.testkit.engine import EngineCluster
-from tests.testkit.fake_cluster import brokers_confirm
+from tests.testkit.fake_cluster import confirm_generations
 from tests.testkit.fleet import make_fleet, make_running, place, plugged
 from tests.testkit.waiting import eventually
 
@@ -120,7 +120,7 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
 
     def is_done() -> bool:
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
         return Rebalance.objects.get(pk=row.pk).state == RebalanceState.DONE
 
     eventually(is_done, within_s=90, what="the removal")

@@ -22,7 +22,7 @@ from brokers.rebalancing import executor, services
 from instances.interfaces import BrokerUnresponsive
 from tenants.actors import system_actor
 from tests.testkit.api_cases import Api, make_member, make_user
-from tests.testkit.fake_cluster import FakeCluster, carry_out, complete_on, four_brokers, lose
+from tests.testkit.fake_cluster import FakeCluster, carry_out, create_instance_on, four_brokers, mark_lost
 
 pytestmark = pytest.mark.django_db
 
@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture()
 def admin_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    instance = complete_on(cluster, 1, 2, 3)
+    instance = create_instance_on(cluster, 1, 2, 3)
     result = FakeCluster(brokers={1, 2, 3, 4})
     result.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
     result.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
@@ -350,7 +350,7 @@ def test_a_lost_broker_is_removed_by_typing_its_number(
     admin_client.add(f"{instance_id}.solo", (3,))
     page = post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
     assert "Broker 3 does not count as lost" in page and not Rebalance.objects.exists()
-    lose(admin_client, cluster)
+    mark_lost(admin_client, cluster)
     before = shown(panel, "brokers_cluster_map", cluster.pk).count("Plan to remove as lost")
     answers["brokers"][2]["live"] = False
     assert shown(panel, "brokers_cluster_map", cluster.pk).count("Plan to remove as lost") == before + 1
@@ -367,7 +367,7 @@ def test_a_lost_broker_is_removed_by_typing_its_number(
 
 def test_a_loss_that_takes_nothing_with_it_says_so(panel: Client, cluster: Cluster, admin_client: FakeCluster) -> None:
     del admin_client.replicas[USAGE_TOPIC, 2], admin_client.leaders[USAGE_TOPIC, 2]
-    lose(admin_client, cluster)
+    mark_lost(admin_client, cluster)
     page = post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
     assert "Nothing: other brokers have all of it." in page and "give up what is lost" not in page
 
@@ -375,7 +375,7 @@ def test_a_loss_that_takes_nothing_with_it_says_so(panel: Client, cluster: Clust
 def test_a_rebalance_is_abandoned_after_a_page_that_says_what_that_means(
     panel: Client, cluster: Cluster, admin_client: FakeCluster
 ) -> None:
-    lose(admin_client, cluster)
+    mark_lost(admin_client, cluster)
     post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
     row = Rebalance.objects.get()
     assert reverse("admin:brokers_rebalance_abandon", args=[row.pk]) not in shown(

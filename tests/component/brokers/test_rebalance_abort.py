@@ -17,7 +17,7 @@ from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
 from tenants.models import AuditEntry
-from tests.testkit.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers
+from tests.testkit.fake_cluster import FakeCluster, carry_out, confirm_generations, create_instance_on, four_brokers
 
 pytestmark = pytest.mark.django_db
 
@@ -31,7 +31,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
     """An instance on brokers 1 to 3 of 4."""
-    return complete_on(cluster, 1, 2, 3)
+    return create_instance_on(cluster, 1, 2, 3)
 
 
 @pytest.fixture()
@@ -58,7 +58,7 @@ def half(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalanc
     rebalancing_services.start(acting=acting, rebalance=row)
     for _ in range(4):
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
         admin_client.catch_up(1)
     job_runner.reconcile_once()
     states = set(row.moves.values_list("state", flat=True))
@@ -157,7 +157,7 @@ def test_a_removal_is_abandoned_while_its_broker_stops_and_the_broker_is_started
     rebalancing_services.start(acting=acting, rebalance=row)
     while Rebalance.objects.get(pk=row.pk).step != RebalanceStep.STOPPING:
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
         admin_client.catch_up()
     assert third(cluster).wanted == WantedState.STOPPED
     rebalancing_services.abandon(acting=acting, rebalance=row)

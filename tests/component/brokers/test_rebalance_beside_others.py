@@ -19,7 +19,7 @@ from brokers.rebalancing import executor, services
 from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
-from tests.testkit.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers
+from tests.testkit.fake_cluster import FakeCluster, carry_out, confirm_generations, create_instance_on, four_brokers
 
 pytestmark = pytest.mark.django_db
 
@@ -33,7 +33,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
     """An instance on brokers 1 to 3 of 4."""
-    return complete_on(cluster, 1, 2, 3)
+    return create_instance_on(cluster, 1, 2, 3)
 
 
 @pytest.fixture()
@@ -64,7 +64,7 @@ def half(drain: Rebalance, admin_client: FakeCluster, acting: Actor) -> Rebalanc
     services.start(acting=acting, rebalance=drain)
     while not admin_client.moving:
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
     assert sorted(drain.moves.values_list("state", flat=True)) == [ReassignmentState.RUNNING, ReassignmentState.WAITING]
     return drain
 
@@ -116,7 +116,7 @@ def test_a_move_back_has_copied_nothing_when_it_begins(
     services.undo(acting=acting, rebalance=half)
     while not admin_client.moving:
         job_runner.reconcile_once(measure=False)
-        brokers_confirm()
+        confirm_generations()
 
     half.refresh_from_db()
     assert selectors.progress_of(half).copied_bytes == 0
@@ -215,7 +215,7 @@ def test_an_operator_who_is_quicker_than_the_removal_keeps_the_broker(
     monkeypatch.setattr(FakeCluster, "view", lambda _self, topics=None: decides(topics))
     while not acted:
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
         admin_client.catch_up()
 
     broker.refresh_from_db()

@@ -19,7 +19,7 @@ from brokers.rebalancing import services as rebalancing_services
 from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
-from tests.testkit.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers
+from tests.testkit.fake_cluster import FakeCluster, carry_out, confirm_generations, create_instance_on, four_brokers
 
 pytestmark = pytest.mark.django_db
 
@@ -33,7 +33,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
     """An instance on brokers 1 to 3 of 4."""
-    return complete_on(cluster, 1, 2, 3)
+    return create_instance_on(cluster, 1, 2, 3)
 
 
 @pytest.fixture()
@@ -61,7 +61,7 @@ def test_a_plan_changes_nothing_until_it_is_started(cluster: Cluster, admin_clie
     assert row.moves.count() == 21
     assert row.shares["after"]["3"]["replicas"] == 1 and row.shares["before"]["3"]["replicas"] == 21
     assert job_runner.reconcile_once() == 0
-    assert not admin_client.asked
+    assert not admin_client.requested_moves
     rebalancing_services.discard(acting=acting, rebalance=row)
     with pytest.raises(Conflict, match="discarded"):
         rebalancing_services.start(acting=acting, rebalance=row)
@@ -72,7 +72,7 @@ def test_a_drained_broker_holds_nothing_but_its_own_usage(
 ) -> None:
     row = rebalancing_services.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
     rebalancing_services.start(acting=acting, rebalance=row)
-    assert carry_out(admin_client, row, most=3).state == RebalanceState.DONE
+    assert carry_out(admin_client, row, moves_max=3).state == RebalanceState.DONE
     assert admin_client.holds(3) == {(USAGE_TOPIC, 2)}
     assert placements_of(instance) == {1, 2, 4}
     instance.refresh_from_db()
@@ -111,7 +111,7 @@ def test_ports_open_before_anything_moves_and_close_when_all_has(
     document = document_of(instance, list(PortLease.objects.filter(instance=instance)))
     assert sorted(document.ports) == [1, 2, 3, 4] and document.leaving == (3,)
     assert "3" not in instance.endpoints
-    brokers_confirm()
+    confirm_generations()
     job_runner.reconcile_once()
     assert admin_client.moving
     assert placements_of(instance) == {1, 2, 3, 4}
@@ -145,7 +145,7 @@ def test_replicas_created_on_the_broker_meanwhile_move_as_well(
     rebalancing_services.start(acting=acting, rebalance=row)
     job_runner.reconcile_once()
     admin_client.add(f"{instance.pk}.late", (3,), (2, 3))
-    late = complete_on(cluster, 2, 3, 4)
+    late = create_instance_on(cluster, 2, 3, 4)
     carry_out(admin_client, row)
     assert admin_client.holds(3) == {(USAGE_TOPIC, 2)}
     assert placements_of(late) == {1, 2, 4}
@@ -157,7 +157,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_skipped(
     row = rebalancing_services.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalancing_services.start(acting=acting, rebalance=row)
     job_runner.reconcile_once()
-    brokers_confirm()
+    confirm_generations()
     job_runner.reconcile_once()
     assert row.moves.filter(state=ReassignmentState.RUNNING).exists()
     for key in [key for key in admin_client.replicas if key[0] != USAGE_TOPIC]:
@@ -173,7 +173,7 @@ def test_progress_is_what_the_receiving_brokers_say(cluster: Cluster, admin_clie
     rebalancing_services.start(acting=acting, rebalance=row)
     for _ in range(3):
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
     message = selectors.progress_of(row)
     assert message.running and message.done == 0 and message.total == 21
     assert message.copied_bytes == 400 * message.running
@@ -194,7 +194,7 @@ def test_undo_calls_off_what_runs_and_moves_back_what_was_moved(
     rebalancing_services.start(acting=acting, rebalance=row)
     for _ in range(4):
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
         admin_client.catch_up(1)
     assert admin_client.replicas != before and admin_client.moving
     rebalancing_services.undo(acting=acting, rebalance=row)
@@ -233,7 +233,7 @@ def test_a_pause_begins_nothing_and_lets_end_what_runs(
     rebalancing_services.start(acting=acting, rebalance=row)
     for _ in range(3):
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
     rebalancing_services.pause(acting=acting, rebalance=row)
     for _ in range(5):
         admin_client.catch_up()
@@ -295,7 +295,7 @@ def test_without_an_answer_it_says_so_and_goes_on_afterwards(
     row = rebalancing_services.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalancing_services.start(acting=acting, rebalance=row)
     job_runner.reconcile_once()
-    brokers_confirm()
+    confirm_generations()
     admin_client.is_down = True
     job_runner.reconcile_once()
     row.refresh_from_db()
@@ -327,7 +327,7 @@ def removed_until_it_stops(cluster: Cluster, admin_client: FakeCluster, acting: 
     rebalancing_services.start(acting=acting, rebalance=row)
     while Rebalance.objects.get(pk=row.pk).step not in (RebalanceStep.STOPPING, RebalanceStep.RELEASING):
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
         admin_client.catch_up()
     return row
 
@@ -415,7 +415,7 @@ def test_a_rebalance_whose_former_room_is_sold_is_not_undone(
     assert not PortLease.objects.filter(instance=instance, broker__number=3).exists()
     third = Broker.objects.filter(cluster=cluster, number=3)
     third.update(accepts_instances=True)
-    other = complete_on(cluster, 3)
+    other = create_instance_on(cluster, 3)
     third.update(bandwidth_mb_s=other.bandwidth_mb_s)
 
     with pytest.raises(Conflict) as refused:

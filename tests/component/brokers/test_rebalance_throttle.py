@@ -18,7 +18,7 @@ from brokers.rebalancing import executor, services, throttle
 from brokers.rebalancing.throttle import RATES, REPLICAS
 from tenants.actors import Actor
 from tenants.errors import Unavailable
-from tests.testkit.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers
+from tests.testkit.fake_cluster import FakeCluster, carry_out, confirm_generations, create_instance_on, four_brokers
 
 pytestmark = pytest.mark.django_db
 
@@ -102,7 +102,7 @@ def settings_admin_client(monkeypatch: pytest.MonkeyPatch) -> FakeSettings:
 
 @pytest.fixture()
 def admin_client(cluster: Cluster, settings_admin_client: FakeSettings, monkeypatch: pytest.MonkeyPatch) -> Watching:
-    instance = complete_on(cluster, 1, 2, 3)
+    instance = create_instance_on(cluster, 1, 2, 3)
     watching = Watching(brokers={1, 2, 3, 4})
     for name in ("orders", "clicks"):
         watching.add(f"{instance.pk}.{name}", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(6)))
@@ -142,7 +142,7 @@ def test_wherever_it_dies_nothing_is_copied_unpaced_and_all_is_given_back(
     is_done_first: bool,
 ) -> None:
     settings_admin_client.dies_every, settings_admin_client.is_done_first = dies_every, is_done_first
-    row = carry_out(admin_client, begun(cluster, acting, 20), most=2)
+    row = carry_out(admin_client, begun(cluster, acting, 20), moves_max=2)
 
     assert row.state == RebalanceState.DONE and row.pace == {}
     assert (admin_client.unpaced, admin_client.rates) == ([], {"20000000"})
@@ -165,7 +165,7 @@ def test_the_pace_is_changed_and_taken_off_while_copies_run(
     row = begun(cluster, acting, 20)
     while not admin_client.moving:
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
     assert settings_admin_client.shared[RATES[0]] == settings_admin_client.shared[RATES[1]] == "20000000"
     services.limit_copies(acting=acting, rebalance=row, copy_mb_s=50)
     job_runner.reconcile_once()
@@ -189,11 +189,11 @@ def test_an_undo_copies_at_the_planned_rate(
     before = dict(admin_client.replicas)
     while not admin_client.moving:
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
     admin_client.catch_up(2)
     job_runner.reconcile_once()
     services.undo(acting=acting, rebalance=row)
-    assert carry_out(admin_client, row, most=2).state == RebalanceState.UNDONE
+    assert carry_out(admin_client, row, moves_max=2).state == RebalanceState.UNDONE
     assert admin_client.replicas == before
     assert (admin_client.unpaced, admin_client.rates) == ([], {"20000000"})
     assert all_is_as_it_was(settings_admin_client, admin_client)
@@ -205,7 +205,7 @@ def test_a_topic_that_is_deleted_on_the_way_keeps_nothing_from_its_end(
     row = begun(cluster, acting, 20)
     while not admin_client.moving:
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
     gone = next(topic for topic, _ in admin_client.moving)
     admin_client.replicas = {key: held for key, held in admin_client.replicas.items() if key[0] != gone}
     admin_client.moving = {key: item for key, item in admin_client.moving.items() if key[0] != gone}

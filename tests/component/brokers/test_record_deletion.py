@@ -16,7 +16,7 @@ from brokers.dataplane.topics import KafkaTopicAdminClient
 from instances.groups.interfaces import EARLIEST, LATEST
 from tenants.errors import Conflict, Invalid, NotFound, Unavailable
 from tests.testkit.engine import EngineCluster, eventually
-from tests.testkit.engine_fleet import rows_of
+from tests.testkit.engine_fleet import create_fleet_rows
 
 INSTANCE_ID = "ins-purge001"
 BATCHES = 20
@@ -36,7 +36,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(autouse=True)
 def _rows(engines: EngineCluster, tmp_path: Path, db: None) -> None:
-    rows_of(engines, tmp_path, INSTANCE_ID)
+    create_fleet_rows(engines, tmp_path, INSTANCE_ID)
 
 
 def make_topic(partitions: int = 2, **config: str) -> str:

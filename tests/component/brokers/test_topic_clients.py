@@ -14,7 +14,7 @@ from brokers.dataplane import admin_client
 from brokers.monitoring.topic_clients import topic_traffic
 from instances.clients.interfaces import ClientCounter
 from tests.testkit.engine import EngineCluster, eventually
-from tests.testkit.engine_fleet import rows_of
+from tests.testkit.engine_fleet import create_fleet_rows
 
 INSTANCE_ID = "ins-topcli01"
 OTHER_ID = "ins-topcli02"
@@ -35,7 +35,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(autouse=True)
 def _rows(engines: EngineCluster, tmp_path: Path, db: None) -> None:
-    rows_of(engines, tmp_path, INSTANCE_ID, OTHER_ID)
+    create_fleet_rows(engines, tmp_path, INSTANCE_ID, OTHER_ID)
 
 
 def counters(topic: str, instance_id: str = INSTANCE_ID) -> list[ClientCounter]:

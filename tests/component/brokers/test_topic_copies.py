@@ -24,7 +24,7 @@ from instances.models import Instance
 from tenants.actors import system_actor
 from tenants.errors import OutcomeUnknown
 from tests.testkit.engine import EngineCluster, eventually
-from tests.testkit.engine_fleet import rows_of
+from tests.testkit.engine_fleet import create_fleet_rows
 from tests.testkit.fleet import plugged
 
 INSTANCE_ID = "ins-copies01"
@@ -46,7 +46,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def instance(engines: EngineCluster, tmp_path: Path, transactional_db: None) -> Instance:
-    rows_of(engines, tmp_path, INSTANCE_ID)
+    create_fleet_rows(engines, tmp_path, INSTANCE_ID)
     return Instance.objects.get(pk=INSTANCE_ID)
 
 

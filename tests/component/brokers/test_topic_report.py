@@ -14,7 +14,7 @@ from brokers.dataplane import admin_client
 from brokers.monitoring.topic_report import topic_report
 from instances.topics import table
 from tests.testkit.engine import EngineCluster, eventually
-from tests.testkit.engine_fleet import rows_of
+from tests.testkit.engine_fleet import create_fleet_rows
 
 INSTANCE_ID = "ins-report01"
 OTHER_ID = "ins-report02"
@@ -36,7 +36,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(autouse=True)
 def _rows(engines: EngineCluster, tmp_path: Path, db: None) -> None:
-    rows_of(engines, tmp_path, INSTANCE_ID)
+    create_fleet_rows(engines, tmp_path, INSTANCE_ID)
 
 
 def create(engines: EngineCluster, topics: list[NewTopic], instance_id: str = INSTANCE_ID) -> None:

@@ -43,7 +43,7 @@ from config.zookeeper_server import connect
 from tests.testkit.engine import EngineCluster
 from tests.testkit.own_zookeeper import START_TIMEOUT_S
 from tests.testkit.tls import make_certificate, process_file
-from tests.testkit.tls_front import TlsFront, in_front_of
+from tests.testkit.tls_front import TlsFront, tls_front_of
 from tests.testkit.tls_zookeeper import TlsZooKeeper
 
 SESSION_TIMEOUT_MS = 10_000
@@ -72,7 +72,7 @@ def another_authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture()
 def secured_postgres(postgres: EmbeddedPostgres, certificate: Path) -> Iterator[TlsFront]:
-    with in_front_of(str(postgres.socket_dir / SOCKET_NAME), certificate, is_postgres=True) as front:
+    with tls_front_of(str(postgres.socket_dir / SOCKET_NAME), certificate, is_postgres=True) as front:
         yield front
 
 
@@ -85,7 +85,7 @@ def test_postgres_is_asked_for_a_certificate_that_is_believed(
     secured_postgres: TlsFront, authority: Path, another_authority: Path
 ) -> None:
     check("DATABASE_URL", postgres_url(secured_postgres, authority))
-    assert secured_postgres.seen == 1
+    assert secured_postgres.handshake_count == 1
     with pytest.raises(StartFailed, match="certificate verify failed"):
         check("DATABASE_URL", postgres_url(secured_postgres, another_authority))
 
@@ -99,7 +99,7 @@ def test_the_pipeline_asks_postgres_for_what_the_rest_of_the_product_does(
     monkeypatch.setattr(connection, "settings_dict", {**connection.settings_dict, **parsed})
     with psycopg.connect(dsn.conninfo()) as link:
         assert link.execute("SELECT 1").fetchone() == (1,)
-    assert secured_postgres.seen == 1
+    assert secured_postgres.handshake_count == 1
     assert psycopg.conninfo.conninfo_to_dict(dsn.conninfo())["sslmode"] == "verify-full"
 
 
@@ -108,7 +108,7 @@ def test_the_pipeline_asks_postgres_for_what_the_rest_of_the_product_does(
 
 @pytest.fixture()
 def secured_redis(redis_server: EmbeddedRedis, certificate: Path) -> Iterator[TlsFront]:
-    with in_front_of(str(redis_server.socket), certificate) as front:
+    with tls_front_of(str(redis_server.socket), certificate) as front:
         yield front
 
 
@@ -121,7 +121,7 @@ def test_redis_is_asked_for_a_certificate_that_is_believed(
     redis_server: EmbeddedRedis, secured_redis: TlsFront, authority: Path, another_authority: Path
 ) -> None:
     check("REDIS_URL", redis_address(redis_server, secured_redis, authority))
-    assert secured_redis.seen == 1
+    assert secured_redis.handshake_count == 1
     with pytest.raises(StartFailed, match="certificate verify failed"):
         check("REDIS_URL", redis_address(redis_server, secured_redis, another_authority))
 
@@ -141,12 +141,12 @@ def test_the_queue_speaks_tls_as_well(
     good = queue_url(redis_address(redis_server, secured_redis, authority), monkeypatch)
     with QueueConnection(good) as queue:
         queue.default_channel.client.ping()
-    seen = secured_redis.seen
-    assert seen >= 1
+    handshakes_before = secured_redis.handshake_count
+    assert handshakes_before >= 1
     bad = queue_url(redis_address(redis_server, secured_redis, another_authority), monkeypatch)
     with QueueConnection(bad) as queue, pytest.raises(OperationalError, match="certificate verify failed"):
         queue.default_channel.client.ping()
-    assert secured_redis.seen == seen
+    assert secured_redis.handshake_count == handshakes_before
 
 
 # --- ZooKeeper ------------------------------------------------------------------------------------------------------

@@ -98,9 +98,9 @@ def test_the_demo_instances_user_has_full_access_and_the_same_password_at_every_
     member, instance = demo(state)
     first = seed.demo_user(state, member, instance, wait=once)
     assert seed.demo_user(state, member, instance, wait=once) == first
-    (secret,) = users.found[instance.pk, seed.DEMO_USER].secrets
+    (secret,) = users.users_by_key[instance.pk, seed.DEMO_USER].secrets
     assert users.passwords == {secret.id: first.password}
-    assert users.found[instance.pk, seed.DEMO_USER].superuser
+    assert users.users_by_key[instance.pk, seed.DEMO_USER].superuser
     assert first.password not in repr(first)
 
 
@@ -110,10 +110,10 @@ def test_a_password_of_the_demo_user_that_is_gone_is_made_anew(state: StateDirec
     for _ in range(2):  # the second time the user has two, of which nobody knows either
         (state.root / "secrets" / seed.LOGINS_FILE).write_text("{}")
         shown.append(seed.demo_user(state, member, instance, wait=once))
-    working = {users.passwords[item.id] for item in users.found[instance.pk, seed.DEMO_USER].secrets}
+    working = {users.passwords[item.id] for item in users.users_by_key[instance.pk, seed.DEMO_USER].secrets}
     assert shown[-1].password in working
     assert len({login.password for login in shown}) == 3
-    users.found.clear()
+    users.users_by_key.clear()
     assert seed.demo_user(state, member, instance, wait=once).password not in {login.password for login in shown}
 
 

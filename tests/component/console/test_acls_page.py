@@ -39,10 +39,10 @@ def test_rules_are_said_in_words_by_resource(ida: Client, at: str, instance: Ins
 
 
 def test_giving_access_makes_the_rules_it_takes(ida: Client, at: str, instance: Instance, acls: FakeAcls) -> None:
-    acls.found.clear()
+    acls.rules_by_instance.clear()
     shown = ida.post(at, READING, follow=True)
     assert "2 access rules are in force" in text_of(shown)
-    assert acls.found[instance.pk] == {
+    assert acls.rules_by_instance[instance.pk] == {
         rule("User:etl"), rule("User:etl", resource_type="group", resource_name="etl-", pattern_type="prefixed"),
     }  # fmt: skip
     assert "in force already" in text_of(ida.post(at, READING, follow=True))
@@ -66,18 +66,21 @@ def test_one_rule_is_added_and_a_wrong_address_is_said_beside_its_field(
     assert "Use one IP address" in text_of(response)
     assert "<details open>" in text_of(response)
     assert ida.post(at, {**values, "host": "10.0.0.1"}).status_code == 302
-    assert rule("User:*", "delete", resource_name="*", host="10.0.0.1", permission="deny") in acls.found[instance.pk]
+    assert (
+        rule("User:*", "delete", resource_name="*", host="10.0.0.1", permission="deny")
+        in acls.rules_by_instance[instance.pk]
+    )
 
 
 def test_a_deleted_rule_comes_back_by_undo(ida: Client, at: str, instance: Instance, acls: FakeAcls) -> None:
-    (present,) = acls.found[instance.pk]
+    (present,) = acls.rules_by_instance[instance.pk]
     shown = text_of(ida.post(reverse("page-acl-delete", args=[instance.pk]), asdict(present), follow=True))
-    assert not acls.found[instance.pk]
+    assert not acls.rules_by_instance[instance.pk]
     assert "No access rule" in shown
     back = re.search(r'class="undo".*?action="([^"]+)"', shown, re.DOTALL)
     assert back is not None
     assert ida.post(back[1].replace("&amp;", "&")).status_code == 302
-    assert acls.found[instance.pk] == {present}
+    assert acls.rules_by_instance[instance.pk] == {present}
 
 
 def test_a_rule_that_is_gone_is_said(ida: Client, instance: Instance, acls: FakeAcls) -> None:
@@ -143,12 +146,12 @@ def test_a_viewer_and_a_stranger_change_no_rule(
     join: Callable[[str], Member], browse: Callable[[Member], Client], stranger: Member, at: str, instance: Instance,
     acls: FakeAcls,
 ) -> None:  # fmt: skip
-    before = {owner: set(rules) for owner, rules in acls.found.items()}
-    (present,) = acls.found[instance.pk]
+    before = {owner: set(rules) for owner, rules in acls.rules_by_instance.items()}
+    (present,) = acls.rules_by_instance[instance.pk]
     viewer, eve = browse(join("viewer")), browse(stranger)
     delete = reverse("page-acl-delete", args=[instance.pk])
     assert viewer.post(at, READING).status_code == 403
     assert viewer.post(delete, asdict(present)).status_code == 403
     for place, body in ((at, READING), (delete, asdict(present)), (reverse("page-acl-undo", args=[instance.pk]), {})):
         assert eve.post(place, body).status_code == 404
-    assert acls.found == before
+    assert acls.rules_by_instance == before

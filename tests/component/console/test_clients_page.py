@@ -46,7 +46,7 @@ def test_empty_states_say_why_and_what_next(ida: Client, instance: Instance, con
     assert "No client is connected" in shown(ida, place(instance))
     connections.add(instance.pk, "etl")
     assert "No client matches “nobody”" in shown(ida, f"{place(instance)}?q=nobody&sort=user")
-    connections.kept.clear()
+    connections.connections_by_instance.clear()
     connections.silent = (BrokerUnresponsive(broker_id=1, reason="does not answer"),)
     from django.core.cache import cache
 
@@ -69,10 +69,10 @@ def test_closing_asks_first_and_says_that_clients_come_back(
     page = shown(ida, close(instance, connection.id))
     assert "Close the connection of etl?" in page
     assert "connects again by itself" in page
-    assert len(connections.kept[instance.pk]) == 1
+    assert len(connections.connections_by_instance[instance.pk]) == 1
     done = ida.post(close(instance, connection.id), follow=True).content.decode()
     assert "The connection of etl is closed." in done
-    assert connections.kept[instance.pk] == []
+    assert connections.connections_by_instance[instance.pk] == []
     assert AuditEntry.objects.filter(action="connection.closed").count() == 1
     again = ida.post(close(instance, connection.id), follow=True).content.decode()
     assert "not there any more" in again
@@ -91,4 +91,4 @@ def test_viewers_see_and_do_not_close_and_strangers_find_nothing(
     assert browse(stranger).get(place(instance)).status_code == 404
     assert browse(stranger).post(close(instance, connection.id)).status_code == 404
     assert Client(enforce_csrf_checks=True).post(close(instance, connection.id)).status_code == 403
-    assert len(connections.kept[instance.pk]) == 1
+    assert len(connections.connections_by_instance[instance.pk]) == 1

@@ -17,7 +17,7 @@ from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.actors import member_actor
 from tenants.models import Member
-from tests.testkit.billing import used
+from tests.testkit.billing import create_usage
 
 
 @pytest.fixture(params=[Phase.FAILED, Phase.DELETING])
@@ -53,7 +53,7 @@ def test_bought_amounts_are_without_it(owner: Member, instance: Instance, gone: 
 def test_usage_and_cost_are_without_it(ida: Client, owner: Member, instance: Instance, gone: Instance) -> None:
     quotes = billing_selectors.quotes_of([instance, gone], owner.tenant.currency)
     assert set(quotes) == {instance.pk}
-    used(gone.pk, timezone.now(), produce=7_777)
+    create_usage(gone.pk, timezone.now(), produce=7_777)
     shown = ida.get(reverse("page-account-usage"))
     assert shown.context["per_hour"] == quotes[instance.pk].per_hour
     assert shown.context["instances"] == 1

@@ -34,10 +34,10 @@ def test_a_page_stands_before_any_group_is_asked_and_its_live_part_asks(
 ) -> None:
     page = text_of(ida.get(at("page-groups", instance)))
     assert "billing" in page and "reports" in page
-    assert groups.looked_at == []
+    assert groups.described_ids == []
     part = text_of(ida.get(at("page-groups", instance), headers=LIVE))
     assert "<html" not in part and "1,098" in part
-    assert groups.looked_at == [("billing", "reports")]
+    assert groups.described_ids == [("billing", "reports")]
 
 
 def test_groups_are_filtered_by_name_and_state(ida: Client, instance: Instance, groups: FakeGroups) -> None:
@@ -66,7 +66,7 @@ def test_many_groups_come_page_by_page(ida: Client, instance: Instance, groups: 
 
 def test_unknown_parts_are_named(ida: Client, instance: Instance, groups: FakeGroups) -> None:
     groups.silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
-    groups.mute.add("billing")
+    groups.unresponsive_groups.add("billing")
     part = text_of(ida.get(at("page-groups", instance), headers=LIVE))
     assert "Broker 3 does not answer" in part and "broker 1 does not answer" in part
     page = ida.get(at("page-group", instance, "billing"))
@@ -241,7 +241,7 @@ def test_an_undo_that_comes_too_late_ends_on_a_page_that_exists(
 def test_a_name_is_shown_as_text_wherever_it_stands(ida: Client, instance: Instance, groups: FakeGroups) -> None:
     name = '<b onclick="x()">&amp;/../'
     groups.add(instance.pk, name, {(TOPIC, 0): 5})
-    groups.mute.discard(name)
+    groups.unresponsive_groups.discard(name)
     listed = text_of(ida.get(at("page-groups", instance), headers=LIVE))
     address = re.search(r'href="([^"]*/groups/one/\?group=%3Cb[^"]*)"', listed)
     assert address is not None and "<b onclick" not in listed
@@ -259,7 +259,7 @@ def test_transactions_in_flight_are_listed_with_their_age(
     assert ">done<" in text_of(ida.get(at("page-transactions", instance) + "?state=all"))
     detail = text_of(ida.get(at("page-transaction", instance) + "?id=old"))
     assert "Abort it, if its producer does not go on." in detail and "coordinated by broker 1" in detail
-    transactions.found.clear()
+    transactions.descriptions.clear()
     assert "No transaction yet" in text_of(ida.get(at("page-transactions", instance), headers=LIVE))
 
 
@@ -269,8 +269,8 @@ def test_a_producers_clock_may_say_anything(
 ) -> None:
     """Timestamps come from clients: microseconds instead of milliseconds are a common mistake."""
     transactions.add(instance.pk, "slip", (TOPIC, 0), started_ms=1_790_000_000_000)
-    look = transactions.looks[TOPIC, 0][-1]
-    transactions.looks[TOPIC, 0] = [replace(look, last_timestamp_ms=client_wrote_ms)]
+    look = transactions.producer_states[TOPIC, 0][-1]
+    transactions.producer_states[TOPIC, 0] = [replace(look, last_timestamp_ms=client_wrote_ms)]
     page = ida.get(reverse("page-transaction", args=[instance.pk]) + "?id=slip")
     assert page.status_code == 200
     assert '<td class="right second">—</td>' in text_of(page)
@@ -297,9 +297,9 @@ def test_the_instances_page_shows_who_is_behind_most(ida: Client, instance: Inst
     assert part.index("billing") < part.index("reports")
     for number in range(60):
         groups.add(instance.pk, f"g-{number:02}", {})
-    groups.looked_at.clear()
+    groups.described_ids.clear()
     assert "No members: 61" in text_of(ida.get(at("page-groups-part", instance)))
-    assert groups.looked_at == []
+    assert groups.described_ids == []
 
 
 def test_an_instance_that_does_not_run_has_no_groups_to_show(ida: Client, instance: Instance) -> None:

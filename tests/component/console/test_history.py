@@ -15,7 +15,7 @@ from instances import services
 from instances.limits import DELAYED_MINUTES_KEPT
 from instances.models import DelayedMinute, Instance
 from tenants.models import Member
-from tests.testkit.billing import used
+from tests.testkit.billing import create_usage
 
 SPANS = ("3h", "24h", "30d")
 
@@ -47,7 +47,7 @@ def test_an_instance_of_a_few_minutes_is_drawn_over_its_life(
 ) -> None:
     at = minute_of(now - timedelta(minutes=3))
     born(instance, now - timedelta(minutes=10))
-    used(instance.pk, at, produce=600)
+    create_usage(instance.pk, at, produce=600)
     services.store_delays({instance.pk: {ms(at): 250}})
     body = ask(ida, instance, span)
     assert [ms(at), 10.0, 0.0, 250] in body["points"]
@@ -71,11 +71,11 @@ def test_a_topic_has_its_own_points_without_the_limit_of_the_instance(
     born(instance, now - timedelta(days=60))
     day = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     at = day - timedelta(days=2) if span == "30d" else minute_of(now - timedelta(minutes=30))
-    used(instance.pk, at, produce=600, consume=1_200, topic="orders", user="a")
-    used(instance.pk, at, produce=600, topic="orders", user="b")
-    used(instance.pk, at, produce=9_999, topic="others")
+    create_usage(instance.pk, at, produce=600, consume=1_200, topic="orders", user="a")
+    create_usage(instance.pk, at, produce=600, topic="orders", user="b")
+    create_usage(instance.pk, at, produce=9_999, topic="others")
     # Usage of all is applied until now: points end there.
-    used(instance.pk, minute_of(now), produce=1, topic="others")
+    create_usage(instance.pk, minute_of(now), produce=1, topic="others")
     answer = ida.get(reverse("page-traffic-history", args=[instance.pk]), {"range": span, "topic": "orders"})
     body = answer.json()
     seconds = step_ms / 1_000

@@ -78,7 +78,7 @@ def test_a_user_with_a_zero_byte_is_deleted_for_good_and_no_undo_is_offered(
     name = f"bill{NUL}ing"
     users.add(instance.pk, name, secrets=())
     page = ida.post(user_url("page-user-delete", instance.pk, name), {"typed": name}, follow=True).content.decode()
-    assert (instance.pk, name) not in users.found
+    assert (instance.pk, name) not in users.users_by_key
     assert "is deleted." in page
     assert reverse("page-user-restore", args=[instance.pk]) not in page
 

@@ -16,7 +16,7 @@ from billing.models import Invoice, Price, PriceComponent
 from instances.models import Instance, Operation
 from tenants.actors import system_actor
 from tenants.models import Member
-from tests.testkit.billing import ran, used
+from tests.testkit.billing import create_operations, create_usage
 
 pytestmark = pytest.mark.django_db
 
@@ -34,8 +34,8 @@ def invoice(instance: Instance) -> Invoice:
     )  # fmt: skip
     PriceComponent.objects.create(price=price, meter="bytes_in", tiers=[[None, "0.02", "0"]])
     Operation.objects.filter(instance=instance).delete()
-    ran(instance, LAST_MONTH.start)
-    used(instance.pk, LAST_MONTH.start + timedelta(hours=1), produce=100 * GB, client_id="=cmd()")
+    create_operations(instance, LAST_MONTH.start)
+    create_usage(instance.pk, LAST_MONTH.start + timedelta(hours=1), produce=100 * GB, client_id="=cmd()")
     made = issuing.issue(acting=system_actor("test"), tenant=instance.tenant, period=LAST_MONTH, now=NOW)
     assert made is not None
     return made
@@ -65,7 +65,7 @@ def test_pages_say_how_many_hours_of_the_month_a_line_and_a_cost_are_for(ida: Cl
     tiers = [[None, "0.000142", "0"]]
     PriceComponent.objects.create(price=price, meter="bytes_in", tiers=tiers, commit=Decimal(50_000))
     Operation.objects.filter(instance=instance).delete()
-    ran(instance, LAST_MONTH.start, LAST_MONTH.start + timedelta(hours=24))
+    create_operations(instance, LAST_MONTH.start, LAST_MONTH.start + timedelta(hours=24))
     made = issuing.issue(acting=system_actor("test"), tenant=instance.tenant, period=LAST_MONTH, now=NOW)
     assert made is not None
     month = (LAST_MONTH.end - LAST_MONTH.start) // timedelta(hours=1)
@@ -86,7 +86,7 @@ def test_recompute_says_equal_to_the_cent_or_names_what_came_late(ida: Client, i
     at = reverse("page-invoice", args=[invoice.pk]) + "?recompute"
     assert "equal to the cent" in ida.get(at).content.decode()
 
-    used(invoice.lines.all()[0].instance_id, LAST_MONTH.start + timedelta(hours=2), produce=50 * GB)
+    create_usage(invoice.lines.all()[0].instance_id, LAST_MONTH.start + timedelta(hours=2), produce=50 * GB)
 
     message = ida.get(at).content.decode()
     assert "it differs" in message and "bytes_in" in message

@@ -230,9 +230,9 @@ def test_the_tenants_admin_aborts_a_transaction_after_a_question(
     assert act not in html.unescape(viewer.get(own).content.decode())
     assert viewer.post(act, {"confirmed": "yes"}).status_code == 403
     assert "Abort transaction mover?" in html.unescape(admin.post(act).content.decode())
-    assert transactions.found[instance.pk, "mover"].state == "Ongoing"
+    assert transactions.descriptions[instance.pk, "mover"].state == "Ongoing"
     assert admin.post(act, {"confirmed": "yes"}).status_code == 302
-    assert transactions.found[instance.pk, "mover"].state == "CompleteAbort"
+    assert transactions.descriptions[instance.pk, "mover"].state == "CompleteAbort"
     assert AuditEntry.objects.filter(action="transaction.aborted", tenant=instance.tenant).count() == 1
     assert (
         "No transaction is open under this id." in admin.post(act, {"confirmed": "yes"}, follow=True).content.decode()

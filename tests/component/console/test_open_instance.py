@@ -22,7 +22,7 @@ SELECTED = re.compile(r'<option value="([a-z_]+)" selected>')
 @pytest.fixture
 def open_instance(instance: Instance, acls: FakeAcls) -> Instance:
     """An instance without rules, created before the setting existed."""
-    acls.found.clear()
+    acls.rules_by_instance.clear()
     instance.settings = {**instance.settings, "allow_everyone_if_no_acl": True}
     instance.save()
     return instance
@@ -66,7 +66,7 @@ def test_another_tenant_and_a_viewer_close_nothing(
         assert response.status_code == status
     open_instance.refresh_from_db()
     assert open_instance.settings_in_force["allow_everyone_if_no_acl"] is True
-    assert not acls.found
+    assert not acls.rules_by_instance
 
 
 def test_opening_an_instance_warns(ida: Client, instance: Instance, reconciled: list[str]) -> None:
@@ -79,12 +79,12 @@ def test_opening_an_instance_warns(ida: Client, instance: Instance, reconciled: 
 def test_the_form_of_a_new_user_has_its_rights_selected(
     ida: Client, instance: Instance, users: FakeUsers, acls: FakeAcls
 ) -> None:
-    acls.found.clear()
+    acls.rules_by_instance.clear()
     assert SELECTED.findall(text_of(ida.get(at("page-users", instance))))[0] == "produce_consume"
     response = ida.post(at("page-users", instance), {"name": "app", "rights": "produce_consume"})
     assert response.status_code == 200
     assert len(acls.rules(instance.pk, AclFilter(principal="User:app"))) == 5
-    assert not users.found[instance.pk, "app"].superuser
+    assert not users.users_by_key[instance.pk, "app"].superuser
 
 
 def test_an_instance_without_a_user_offers_to_make_the_first_one(
@@ -92,7 +92,7 @@ def test_an_instance_without_a_user_offers_to_make_the_first_one(
 ) -> None:
     make_user = at("page-users", instance) + "#add"
     assert make_user not in text_of(ida.get(at("page-instance", instance)))
-    users.found.clear()
+    users.users_by_key.clear()
     assert make_user in text_of(ida.get(at("page-instance", instance)))
     users.is_down = True
     assert make_user not in text_of(ida.get(at("page-instance", instance))), "nobody knows whether there is one"
@@ -106,4 +106,4 @@ def test_in_an_open_instance_rights_on_every_topic_are_not_offered(
     assert SELECTED.findall(shown)[0] == "nothing" and "produce_consume" not in shown
     response = ida.post(at("page-users", open_instance), {"name": "app", "rights": "produce_consume"})
     assert response.status_code == 422
-    assert (open_instance.pk, "app") not in users.found and not acls.found
+    assert (open_instance.pk, "app") not in users.users_by_key and not acls.rules_by_instance

@@ -63,7 +63,7 @@ def test_one_partition_before_an_offset(ida: Client, instance: Instance) -> None
 def test_messages_before_a_time_are_those_before_the_first_as_young(
     ida: Client, instance: Instance, groups: FakeGroups
 ) -> None:
-    groups.at_time = {(TOPIC, index): 20 + index for index in range(3)}
+    groups.offset_by_time = {(TOPIC, index): 20 + index for index in range(3)}
     page = preview(ida, instance, what="time", time="2026-11-28T10:00:00")
     assert offsets_in(page) == '{"0": 20, "1": 21, "2": 22}'
 

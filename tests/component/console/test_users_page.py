@@ -31,7 +31,7 @@ def test_a_user_is_made_and_its_password_shown_on_a_page_that_nobody_keeps(
     assert response["Cache-Control"] == "no-store"
     password = SHOWN.search(text_of(response))
     assert password is not None
-    made = users.found[instance.pk, "etl"]
+    made = users.users_by_key[instance.pk, "etl"]
     assert made.superuser
     assert made.expires_at_ms is not None
     assert password[1] in users.passwords.values()
@@ -84,7 +84,7 @@ def test_a_second_password_is_shown_once_and_the_old_one_removed(
     assert SHOWN.search(text_of(response))
     assert "Remove</button>" in text_of(response)
     assert ida.post(at, {"part": "remove", "secret": "sec-of-billing", "confirmed": "yes"}).status_code == 302
-    (left,) = users.found[instance.pk, "billing"].secrets
+    (left,) = users.users_by_key[instance.pk, "billing"].secrets
     assert left.id in users.passwords
 
 
@@ -98,27 +98,27 @@ def test_a_third_password_is_refused_in_words(ida: Client, instance: Instance, u
 
 def test_a_user_is_disabled_and_let_in_again_by_undo(ida: Client, instance: Instance, users: FakeUsers) -> None:
     shown = text_of(ida.post(page("page-user", instance, "billing"), {"part": "disable"}, follow=True))
-    assert users.found[instance.pk, "billing"].disabled
+    assert users.users_by_key[instance.pk, "billing"].disabled
     assert "Disabled" in shown
     back = re.search(r'class="undo".*?action="([^"]+)"', shown, re.DOTALL)
     assert back is not None
     assert ida.post(back[1].replace("&amp;", "&")).status_code == 302
-    assert not users.found[instance.pk, "billing"].disabled
+    assert not users.users_by_key[instance.pk, "billing"].disabled
 
 
 def test_full_access_is_given_and_taken(ida: Client, instance: Instance, users: FakeUsers) -> None:
     at = page("page-user", instance, "billing")
     for part, expected in (("full", True), ("limited", False)):
         ida.post(at, {"part": part})
-        assert users.found[instance.pk, "billing"].superuser is expected
+        assert users.users_by_key[instance.pk, "billing"].superuser is expected
 
 
 def test_an_expiry_is_set_and_taken_away(ida: Client, instance: Instance, users: FakeUsers) -> None:
     at = page("page-user", instance, "billing")
     ida.post(at, {"part": "expiry", "days": "90"})
-    assert users.found[instance.pk, "billing"].expires_at_ms is not None
+    assert users.users_by_key[instance.pk, "billing"].expires_at_ms is not None
     ida.post(at, {"part": "expiry", "days": ""})
-    assert users.found[instance.pk, "billing"].expires_at_ms is None
+    assert users.users_by_key[instance.pk, "billing"].expires_at_ms is None
 
 
 def test_a_deletion_says_what_it_cuts_and_wants_the_name(
@@ -130,9 +130,9 @@ def test_a_deletion_says_what_it_cuts_and_wants_the_name(
     assert "2 open connections end within a second" in shown
     assert "Access rules and quotas that name it stay: 2 and 0." in shown
     ida.post(at, {"typed": "another"})
-    assert (instance.pk, "billing") in users.found
+    assert (instance.pk, "billing") in users.users_by_key
     assert ida.post(at, {"typed": "billing", "for_good": "on"}).status_code == 302
-    assert (instance.pk, "billing") not in users.found
+    assert (instance.pk, "billing") not in users.users_by_key
 
 
 def test_a_deleted_user_is_brought_back_by_undo_or_below_the_list_and_goes_when_asked(
@@ -144,14 +144,14 @@ def test_a_deleted_user_is_brought_back_by_undo_or_below_the_list_and_goes_when_
     assert shown.count(f'action="{restore}"') == 2, "the undo, and the row"
     assert ida.get(page("page-user", instance, "billing")).status_code == 404
     assert "with its passwords and rights" in text_of(ida.post(restore, follow=True))
-    assert not users.found[instance.pk, "billing"].disabled
+    assert not users.users_by_key[instance.pk, "billing"].disabled
 
     ida.post(page("page-user-delete", instance, "billing"), {"typed": "billing"})
     ends = page("page-user-delete-for-good", instance, "billing")
     assert "Nothing brings them back" in text_of(ida.post(ends))
-    assert (instance.pk, "billing") in users.found
+    assert (instance.pk, "billing") in users.users_by_key
     assert "deleted for good" in text_of(ida.post(ends, {"confirmed": "yes"}, follow=True))
-    assert (instance.pk, "billing") not in users.found
+    assert (instance.pk, "billing") not in users.users_by_key
     assert "There is no deleted user" in text_of(ida.post(restore, follow=True))
 
 
@@ -170,7 +170,7 @@ def test_an_empty_list_and_one_without_a_match_say_what_to_do(
     rows = ida.get(at + "?q=zzz", headers={"HX-Request": "true"})
     assert "No user matches" in text_of(rows)
     assert "<html" not in text_of(rows)
-    users.found.clear()
+    users.users_by_key.clear()
     assert "No user yet" in text_of(ida.get(at))
 
 
@@ -178,7 +178,7 @@ def test_a_viewer_makes_no_user(
     join: Callable[[str], Member], browse: Callable[[Member], Client], instance: Instance, users: FakeUsers
 ) -> None:
     viewer = browse(join("viewer"))
-    before = dict(users.found)
+    before = dict(users.users_by_key)
     for at, body in (
         (page("page-users", instance), {"name": "etl"}),
         (page("page-user", instance, "billing"), {"part": "disable"}),
@@ -188,7 +188,7 @@ def test_a_viewer_makes_no_user(
         (page("page-user-delete-for-good", instance, "billing"), {"confirmed": "yes"}),
     ):
         viewer.post(at, body)
-    assert users.found == before
+    assert users.users_by_key == before
     assert not AuditEntry.objects.filter(action__startswith="user.", target_type="user", tenant=instance.tenant).filter(
         target_id__startswith=instance.pk
     )
@@ -197,14 +197,14 @@ def test_a_viewer_makes_no_user(
 def test_a_strangers_post_changes_nobody(
     stranger: Member, browse: Callable[[Member], Client], instance: Instance, users: FakeUsers
 ) -> None:
-    eve, before = browse(stranger), dict(users.found)
+    eve, before = browse(stranger), dict(users.users_by_key)
     for name in (
         "page-users", "page-user", "page-user-enable", "page-user-delete", "page-user-restore",
         "page-user-delete-for-good",
     ):  # fmt: skip
         body = {"name": "etl", "part": "disable", "typed": "billing", "confirmed": "yes"}
         assert eve.post(page(name, instance, "billing"), body).status_code == 404
-    assert users.found == before
+    assert users.users_by_key == before
 
 
 def test_the_quotas_form_offers_the_users_there_are(ida: Client, instance: Instance) -> None:

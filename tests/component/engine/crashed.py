@@ -37,7 +37,7 @@ from brokers.engine.protocol.messages.transactions import (
 )
 from tests.chaos import replicas
 from tests.differential.batches import TRANSACTIONAL, batch
-from tests.testkit.crashing import Crash, Orders
+from tests.testkit.crashing import Crash, CrashOrders
 from tests.testkit.engine import BrokerProcess, EngineCluster, TestInstance
 from tests.testkit.waiting import eventually
 from tests.testkit.wire import WireClient
@@ -70,7 +70,7 @@ class Stage:
 
     topic = "outcomes"
 
-    def __init__(self, cluster: EngineCluster, orders: Orders) -> None:
+    def __init__(self, cluster: EngineCluster, orders: CrashOrders) -> None:
         self.cluster, self.orders = cluster, orders
         self.instance: TestInstance = cluster.create_instance("ins-crashes0")
         admin = AdminClient({"bootstrap.servers": self.instance.bootstrap})
@@ -196,7 +196,7 @@ class Abandoned:
     def run(self) -> None:
         """Runs until the crash."""
         state, partitions, _, moment, _ = self.point
-        self.stage.orders.give(Crash(self.stage.inside(self.name), state, partitions, moment))
+        self.stage.orders.place(Crash(self.stage.inside(self.name), state, partitions, moment))
         for attempt in itertools.count():
             self.value = b"%s, %d" % (self.name.encode(), attempt)
             try:
@@ -213,11 +213,11 @@ class Abandoned:
         steps += [self.add_offsets, self.commit_offsets, partial(self.end, self.point.committed)]
         for step in steps:
             self._until_done(step)
-        eventually(lambda: self.stage.orders.are_done, within_s=TIMEOUT_S, what=f"the crash at {self.point}")
+        eventually(lambda: self.stage.orders.are_executed, within_s=TIMEOUT_S, what=f"the crash at {self.point}")
 
     def _until_done(self, step: Callable[[], int | None]) -> None:
         def is_over() -> bool:
-            if self.stage.orders.are_done:
+            if self.stage.orders.are_executed:
                 return True
             code = step()
             if code not in (0, *ASKED_AGAIN):

@@ -22,7 +22,7 @@ from brokers.engine.protocol.messages.users import DescribeUsersRequest
 from tests.interop.signing_in import CLIENTS, Access
 from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import EngineCluster, TestInstance, eventually
-from tests.testkit.users import added, alter, inside
+from tests.testkit.users import alter_users, call_as_control_plane, user_addition
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.asking import set_quota
 
@@ -41,14 +41,16 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def instance(cluster: EngineCluster) -> TestInstance:
     instance = cluster.create_instance("ins-aaaaaaaa", security="sasl_plaintext")
-    alter(cluster, instance, added("owner", "owner-secret", superuser=1), added("alice", "alice-secret"))
+    alter_users(
+        cluster, instance, user_addition("owner", "owner-secret", superuser=1), user_addition("alice", "alice-secret")
+    )
     admin = AdminClient(settings(instance, "owner", "owner-secret"))
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
     return instance
 
 
 def described(cluster: EngineCluster, instance: TestInstance, name: str) -> Any:
-    answer = inside(cluster, instance, ApiKey.DESCRIBE_USERS, 0, DescribeUsersRequest(names=[name]))
+    answer = call_as_control_plane(cluster, instance, ApiKey.DESCRIBE_USERS, 0, DescribeUsersRequest(names=[name]))
     return answer.users[0]
 
 
@@ -77,7 +79,7 @@ def test_clients_of_others_with_a_wrong_secret_stay_out(
     cluster: EngineCluster, instance: TestInstance, client: str
 ) -> None:
     name = f"wrong-{client}"
-    alter(cluster, instance, added(name, "right"))
+    alter_users(cluster, instance, user_addition(name, "right"))
     for mechanism in MECHANISMS[:2]:
         assert CLIENTS[client](access(instance, name, "wrong", mechanism), b"never") == []
 
@@ -87,12 +89,12 @@ def test_a_secret_is_rotated_through_two_live_ones(
     cluster: EngineCluster, instance: TestInstance, mechanism: str
 ) -> None:
     name = f"rotating-{mechanism}"
-    alter(cluster, instance, added(name, "old"))
+    alter_users(cluster, instance, user_addition(name, "old"))
     assert with_confluent(instance, name, "old", mechanism, b"1")
-    alter(cluster, instance, added(name, "new"))
+    alter_users(cluster, instance, user_addition(name, "new"))
     assert with_confluent(instance, name, "old", mechanism, b"2")
     assert with_confluent(instance, name, "new", mechanism, b"3")
-    alter(cluster, instance, added(name, removed_secrets=["of-old"]))
+    alter_users(cluster, instance, user_addition(name, removed_secrets=["of-old"]))
     assert with_confluent(instance, name, "new", mechanism, b"4")
     assert with_confluent(instance, name, "old", mechanism, b"never") == []
 
@@ -102,7 +104,7 @@ def test_a_secret_is_rotated_through_two_live_ones(
 
 
 def test_a_user_that_is_disabled_is_cut_within_a_second(cluster: EngineCluster, instance: TestInstance) -> None:
-    alter(cluster, instance, added("leaving", "secret"))
+    alter_users(cluster, instance, user_addition("leaving", "secret"))
     producer = Producer(settings(instance, "leaving", "secret") | {"message.timeout.ms": 2_000})
     outcomes: list[Any] = []
     producer.produce(TOPIC, b"before", on_delivery=lambda error, _message: outcomes.append(error))
@@ -111,7 +113,7 @@ def test_a_user_that_is_disabled_is_cut_within_a_second(cluster: EngineCluster, 
     assert described(cluster, instance, "leaving").connections > 0
 
     began_s = time.monotonic()
-    alter(cluster, instance, added("leaving", disabled=1))
+    alter_users(cluster, instance, user_addition("leaving", disabled=1))
     eventually(lambda: described(cluster, instance, "leaving").connections == 0, "its connections are cut")
     assert time.monotonic() - began_s < CUT_S_MAX
 
@@ -158,7 +160,7 @@ def test_a_named_user_is_held_to_the_first_of_the_eight_levels_that_is_set(
     cluster: EngineCluster, instance: TestInstance
 ) -> None:
     """All levels are set; each is removed after it was seen to delay."""
-    alter(cluster, instance, added("paced", "secret"))
+    alter_users(cluster, instance, user_addition("paced", "secret"))
 
     async def change(entity: dict[str, str | None], rate: float | None) -> None:
         client = await WireClient.connect(cluster.brokers[0].settings.internal_port)

@@ -14,7 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from brokers.engine.protocol.errors import ErrorCode
 from tests.component.engine.crashed import ASKED_AGAIN, PARTITIONS, TIMEOUT_S, Abandoned, Point, Stage
-from tests.testkit.crashing import APPENDED, COMMITTED, Crash, Orders
+from tests.testkit.crashing import APPENDED, COMMITTED, Crash, CrashOrders
 from tests.testkit.engine import EngineCluster
 from tests.testkit.waiting import eventually
 
@@ -42,7 +42,7 @@ def stage(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> I
         "leader.imbalance.check.interval.seconds": "1",
     }
     directory: Path = tmp_path_factory.mktemp("crashes")
-    orders = Orders(directory / "orders.json")
+    orders = CrashOrders(directory / "orders.json")
     with EngineCluster(
         zookeeper_address, directory, size=3, session_timeout_ms=4_000, overrides=overrides, module=orders.module
     ) as cluster:
@@ -114,9 +114,9 @@ def test_a_client_that_lives_on_commits_through_a_crash_at_every_record(stage: S
     consumer = stage.reader("read_committed", group)
 
     def crash(state: str, partitions: int, step: Callable[[], object]) -> None:
-        stage.orders.give(Crash(stage.inside(name), state, partitions, COMMITTED))
+        stage.orders.place(Crash(stage.inside(name), state, partitions, COMMITTED))
         step()
-        eventually(lambda: stage.orders.are_done, within_s=TIMEOUT_S, what=f"the crash at {state}, {partitions}")
+        eventually(lambda: stage.orders.are_executed, within_s=TIMEOUT_S, what=f"the crash at {state}, {partitions}")
         stage.bring_back()
 
     def produce(index: int) -> None:

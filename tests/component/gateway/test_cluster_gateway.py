@@ -45,7 +45,7 @@ from tests.component.gateway.test_clients import TIMEOUT_S, consuming, create, r
 from tests.testkit.audit import audit_events
 from tests.testkit.engine import BrokerProcess, EngineCluster, TestInstance, eventually
 from tests.testkit.gateway import PASSWORD, Upstream, listens
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 from tests.testkit.wire import WireClient
 
 OPEN, CLOSED = "ins-aaaaaaaa", "ins-bbbbbbbb"
@@ -116,11 +116,11 @@ def closed(gateways: EngineCluster) -> TestInstance:
     instance = gateways.create_instance(
         CLOSED, security="sasl_plaintext", partitions_max=40, allow_everyone_if_no_acl=False
     )
-    alter(
+    alter_users(
         gateways,
         instance,
-        added("app", PASSWORD, instance_id=CLOSED, superuser=True),
-        added("reader", PASSWORD, instance_id=CLOSED),
+        user_addition("app", PASSWORD, instance_id=CLOSED, superuser=True),
+        user_addition("reader", PASSWORD, instance_id=CLOSED),
     )
     return instance
 
@@ -159,10 +159,10 @@ def test_a_rule_that_a_tenants_admin_client_adds_holds_at_once_and_until_it_is_r
 
 
 def test_a_user_who_is_removed_may_not_sign_in(closed: TestInstance, gateways: EngineCluster) -> None:
-    alter(gateways, closed, added("guest", PASSWORD, instance_id=CLOSED, superuser=True))
+    alter_users(gateways, closed, user_addition("guest", PASSWORD, instance_id=CLOSED, superuser=True))
     guest = closed_config(closed, "guest")
     eventually(lambda: error_of(guest, "nowhere") == KafkaError.UNKNOWN_TOPIC_OR_PART, "guest has signed in")
-    alter(gateways, closed, AlteredUser(name="guest", is_deleted=True))
+    alter_users(gateways, closed, AlteredUser(name="guest", is_deleted=True))
     with pytest.raises(KafkaException):
         AdminClient(guest).list_topics(timeout=3)
 

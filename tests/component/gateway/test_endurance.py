@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages import fetch, list_offsets, metadata
-from tests.adversarial.neighbour import watched
+from tests.adversarial.neighbour import measured_neighbour
 from tests.component.gateway.conftest import FIRST, OPEN, SECOND
 from tests.component.gateway.test_clients import TIMEOUT_S, create
 from tests.testkit import records
@@ -66,7 +66,7 @@ def test_nothing_acknowledged_is_lost_when_the_upstream_is_killed(gateway: Gatew
 
 def test_a_neighbour_of_a_hostile_tenant_goes_on(gateway: GatewayProcess, upstream: Upstream) -> None:
     topic = create(AdminClient({"bootstrap.servers": gateway.bootstrap(OPEN)}), "watched", 1)
-    with watched(gateway.bootstrap(OPEN), topic) as figures:
+    with measured_neighbour(gateway.bootstrap(OPEN), topic) as figures:
         answered = asyncio.run(attacked(gateway))
     assert answered > ATTACKERS
     assert not figures["errors"], figures

@@ -12,7 +12,7 @@ from tests.component.gateway.test_clients import TIMEOUT_S, consuming, create, r
 from tests.testkit.engine import EngineCluster
 from tests.testkit.gateway import UPSTREAM_INSTANCE, GatewayProcess, gateway_instance
 from tests.testkit.tls import make_certificate
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 
 
 def test_clients_and_upstream_are_reached_by_tls_and_password(zookeeper_address: str, tmp_path: Path) -> None:
@@ -20,7 +20,9 @@ def test_clients_and_upstream_are_reached_by_tls_and_password(zookeeper_address:
     authority = str(tmp_path / "tls" / "ca.pem")
     with EngineCluster(zookeeper_address, tmp_path / "brokers", certificate=certificate) as cluster:
         upstream = cluster.create_instance(UPSTREAM_INSTANCE, security="sasl_tls")
-        alter(cluster, upstream, added("gateway", "of-the-gateway", instance_id=UPSTREAM_INSTANCE, superuser=1))
+        alter_users(
+            cluster, upstream, user_addition("gateway", "of-the-gateway", instance_id=UPSTREAM_INSTANCE, superuser=1)
+        )
         login = {"security_protocol": "SASL_SSL", "username": "gateway", "password": "of-the-gateway"}
         instance = gateway_instance(FIRST, [1], security="sasl_tls")
         with GatewayProcess(

@@ -21,7 +21,7 @@ from tests.testkit.engine import HOST, EngineCluster
 from tests.testkit.gateway import UPSTREAM_INSTANCE
 from tests.testkit.ports import unused_port
 from tests.testkit.tls import make_certificate
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 
 OPEN_INSTANCE, USER, PASSWORD = "ins-openopen", "gateway", "of-the-gateway"
 LIMITED_USER = "limited"
@@ -41,11 +41,11 @@ def secured(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
     certificate = make_certificate(folder / "tls")
     with EngineCluster(zookeeper_address, folder / "brokers", certificate=certificate) as cluster:
         instance = cluster.create_instance(UPSTREAM_INSTANCE, security="sasl_tls", allow_everyone_if_no_acl=False)
-        alter(
+        alter_users(
             cluster,
             instance,
-            added(USER, PASSWORD, instance_id=UPSTREAM_INSTANCE, superuser=1),
-            added(LIMITED_USER, PASSWORD, instance_id=UPSTREAM_INSTANCE),
+            user_addition(USER, PASSWORD, instance_id=UPSTREAM_INSTANCE, superuser=1),
+            user_addition(LIMITED_USER, PASSWORD, instance_id=UPSTREAM_INSTANCE),
         )
         is_open = cluster.create_instance(OPEN_INSTANCE)
         yield Secured(instance.bootstrap, is_open.bootstrap, (folder / "tls" / "ca.pem").read_text())

@@ -46,7 +46,7 @@ def test_a_rule_is_literal_from_any_host_and_allows_by_default(
     answer = api.post(at, READING)
     assert answer.status_code == 201
     assert answer.json() == {**READING, "host": "*", "pattern_type": "literal", "permission": "allow"}
-    assert acls.found[instance.pk] == {rule()}
+    assert acls.rules_by_instance[instance.pk] == {rule()}
     entry = AuditEntry.objects.get(action="acl.created")
     assert entry.target_id == f"{instance.pk}/acls/topic/orders"
     assert (entry.after or {})["rules"] == [answer.json()]
@@ -77,12 +77,12 @@ def test_a_rule_that_would_decide_nothing_is_refused(
 ) -> None:
     problem = assert_problem(api.post(at, {**READING, **wrong}), 400, "invalid_request")
     assert pointer in [error["pointer"] for error in problem["errors"]]
-    assert not acls.found
+    assert not acls.rules_by_instance
 
 
 def test_an_address_is_written_as_brokers_compare_it(api: Api, at: str, instance: Instance, acls: FakeAcls) -> None:
     assert api.post(at, {**READING, "host": "::ffff:10.0.0.1"}).status_code == 201
-    assert acls.found[instance.pk] == {rule(host="10.0.0.1")}
+    assert acls.rules_by_instance[instance.pk] == {rule(host="10.0.0.1")}
 
 
 def test_rules_are_filtered_and_what_has_a_say_about_a_resource_is_found(
@@ -112,7 +112,7 @@ def test_a_deletion_takes_what_its_query_means_and_nothing_without_one(
     shown = api.delete(f"{at}?principal=User:alice&operation=read").json()
     assert shown == {"deleted": [{**READING, "host": "*", "pattern_type": "literal", "permission": "allow"}]}
     assert api.delete(f"{at}?principal=User:alice&dry_run=true").status_code == 200
-    assert acls.found[instance.pk] == {rule(operation="write"), rule("User:bob")}
+    assert acls.rules_by_instance[instance.pk] == {rule(operation="write"), rule("User:bob")}
     assert_problem(api.delete(f"{at}?principal=User:carol"), 404)
 
 
@@ -124,9 +124,9 @@ def test_a_deletion_is_taken_back_by_its_row(instance: Instance, owner: Member, 
         acting=acting, instance=instance, rule_filter=AclFilter(resource_name="orders")
     )
     assert set(deleted) == before
-    assert not acls.found[instance.pk]
+    assert not acls.rules_by_instance[instance.pk]
     services.restore_acls(acting=acting, instance=instance, entry_id=entry.pk)
-    assert acls.found[instance.pk] == before
+    assert acls.rules_by_instance[instance.pk] == before
 
 
 def test_a_rule_with_a_zero_byte_comes_back_with_the_same_name(
@@ -139,7 +139,7 @@ def test_a_rule_with_a_zero_byte_comes_back_with_the_same_name(
     entry.refresh_from_db()
     assert entry.before["rules"][0]["principal"] == "User:a\ufffdb"
     services.restore_acls(acting=acting, instance=instance, entry_id=entry.pk)
-    assert acls.found[instance.pk] == {odd}
+    assert acls.rules_by_instance[instance.pk] == {odd}
 
 
 def test_another_instances_deletion_is_not_taken_back_here(owner: Member, instance: Instance, acls: FakeAcls) -> None:

@@ -140,4 +140,4 @@ def test_roles_without_the_permission_and_other_tenants_are_refused(
     stranger = Api.of(make_member())
     for call in (stranger.get(at), stranger.get(f"{at}/con-1-abc-1"), stranger.delete(f"{at}/con-1-abc-1")):
         assert_problem(call, 404, "not_found")
-    assert len(connections.kept[instance.pk]) == 1
+    assert len(connections.connections_by_instance[instance.pk]) == 1

@@ -117,7 +117,7 @@ def test_a_user_is_created_with_the_rights_to_produce_and_consume(
     answer = api.post(f"/instances/{instance.pk}/users", {"name": "app", "rights": "produce_consume"})
     assert answer.status_code == 201
     assert rights(acls, instance, "User:app") == PRODUCE_CONSUME
-    assert len(acls.found[instance.pk]) == len(PRODUCE_CONSUME)
+    assert len(acls.rules_by_instance[instance.pk]) == len(PRODUCE_CONSUME)
     actions = set(AuditEntry.objects.filter(target_id__startswith=instance.pk).values_list("action", flat=True))
     assert actions >= {"user.created", "acl.created"}
 
@@ -127,27 +127,27 @@ def test_a_user_is_given_nothing_unless_asked(
     api: Api, instance: Instance, users: FakeUsers, acls: FakeAcls, body: dict[str, str]
 ) -> None:
     assert api.post(f"/instances/{instance.pk}/users", {"name": "app", **body}).status_code == 201
-    assert not acls.found.get(instance.pk)
+    assert not acls.rules_by_instance.get(instance.pk)
 
 
 def test_rights_that_do_not_exist_are_refused(api: Api, instance: Instance, users: FakeUsers, acls: FakeAcls) -> None:
     assert_problem(
         api.post(f"/instances/{instance.pk}/users", {"name": "app", "rights": "admin"}), 400, "invalid_request"
     )
-    assert not users.found and not acls.found
+    assert not users.users_by_key and not acls.rules_by_instance
 
 
 def test_a_dry_run_gives_nothing(api: Api, instance: Instance, users: FakeUsers, acls: FakeAcls) -> None:
     wanted = {"name": "app", "rights": "produce_consume"}
     assert api.post(f"/instances/{instance.pk}/users?dry_run=true", wanted).status_code == 201
-    assert not users.found and not acls.found
+    assert not users.users_by_key and not acls.rules_by_instance
 
 
 def test_a_user_that_exists_is_given_nothing(api: Api, instance: Instance, users: FakeUsers, acls: FakeAcls) -> None:
     users.add(instance.pk, "app")
     answer = api.post(f"/instances/{instance.pk}/users", {"name": "app", "rights": "produce_consume"})
     assert answer.status_code == 409
-    assert not acls.found and (instance.pk, "app") in users.found
+    assert not acls.rules_by_instance and (instance.pk, "app") in users.users_by_key
 
 
 def test_rules_on_every_topic_are_not_made_in_an_open_instance(
@@ -156,7 +156,7 @@ def test_rules_on_every_topic_are_not_made_in_an_open_instance(
     """Such rules would close every topic to all users that work without rules."""
     wanted = {"name": "app", "rights": "produce_consume"}
     assert_problem(api.post(f"/instances/{open_instance.pk}/users", wanted), 409, "instance_open")
-    assert not users.found and not acls.found
+    assert not users.users_by_key and not acls.rules_by_instance
 
 
 def test_without_room_for_the_rules_there_is_no_user(
@@ -165,7 +165,7 @@ def test_without_room_for_the_rules_there_is_no_user(
     acls.create(instance.pk, [rule(f"User:{number}") for number in range(ACL_RULES_PER_INSTANCE_MAX - 4)])
     wanted = {"name": "app", "rights": "produce_consume"}
     assert_problem(api.post(f"/instances/{instance.pk}/users", wanted), 403, "quota_exceeded")
-    assert not users.found
+    assert not users.users_by_key
 
 
 def test_a_user_whose_rules_are_in_doubt_goes_again(
@@ -174,7 +174,7 @@ def test_a_user_whose_rules_are_in_doubt_goes_again(
     acls.is_lost = True
     with pytest.raises(OutcomeUnknown):
         services.create_user(acting=acting, instance=instance, name="app", rights=Preset.PRODUCE_CONSUME)
-    assert not users.found
+    assert not users.users_by_key
     assert (AuditEntry.objects.get(action="acl.created").after or {})["outcome"] == "unknown"
 
 
@@ -182,7 +182,7 @@ def test_a_member_who_may_not_make_rules_gives_no_rights(instance: Instance, use
     member = make_member(role="viewer", tenant=instance.tenant)
     with pytest.raises(PermissionDenied):
         services.create_user(acting=member_actor(member), instance=instance, name="app", rights=Preset.PRODUCE_CONSUME)
-    assert not users.found and not acls.found
+    assert not users.users_by_key and not acls.rules_by_instance
 
 
 # --- closing ----------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_a_member_who_may_not_change_instances_closes_none(open_instance: Instan
     viewer = make_member(role="viewer", tenant=open_instance.tenant)
     with pytest.raises(PermissionDenied):
         services.close_instance(acting=member_actor(viewer), instance=open_instance)
-    assert not acls.found
+    assert not acls.rules_by_instance
 
 
 def test_an_instance_stays_open_where_the_rules_are_in_doubt(

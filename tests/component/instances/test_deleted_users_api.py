@@ -41,9 +41,9 @@ def test_a_deleted_user_may_not_sign_in_is_not_listed_and_comes_back_as_it_was(
     api: Api, at: str, instance: Instance, users: FakeUsers, acls: FakeAcls
 ) -> None:
     acls.create(instance.pk, [rule(f"User:{NAME}")])
-    before = users.found[instance.pk, NAME]
+    before = users.users_by_key[instance.pk, NAME]
     assert api.delete(f"{at}/users/{NAME}").status_code == 204
-    kept = users.found[instance.pk, NAME]
+    kept = users.users_by_key[instance.pk, NAME]
     assert (kept.disabled, kept.secrets) == (True, before.secrets), "brokers keep its passwords, and let nobody in"
     assert_problem(api.get(f"{at}/users/{NAME}"), 404, "not_found")
     assert api.get(f"{at}/users").json()["items"] == []
@@ -56,10 +56,10 @@ def test_a_deleted_user_may_not_sign_in_is_not_listed_and_comes_back_as_it_was(
     assert row.expires_at - row.deleted_at == timedelta(days=DELETED_USERS_KEPT_DAYS)
 
     assert api.post(f"{at}/users/{NAME}/restore").status_code == 204
-    assert users.found[instance.pk, NAME] == before
+    assert users.users_by_key[instance.pk, NAME] == before
     assert api.get(f"{at}/users/{NAME}").json()["superuser"] is True
     assert api.get(f"{at}/deleted-users").json()["items"] == []
-    assert len(acls.found[instance.pk]) == 1
+    assert len(acls.rules_by_instance[instance.pk]) == 1
     actions = AuditEntry.objects.filter(target_id=f"{instance.pk}/users/{NAME}").values_list("action", flat=True)
     assert sorted(actions) == ["user.deleted", "user.restored"]
     assert_problem(api.post(f"{at}/users/{NAME}/restore"), 404, "not_found")
@@ -76,12 +76,12 @@ def test_a_user_deleted_for_good_at_once_or_later_is_gone(
     api: Api, at: str, instance: Instance, users: FakeUsers
 ) -> None:
     assert api.delete(f"{at}/users/{NAME}?for_good=true").status_code == 204
-    assert not users.found
+    assert not users.users_by_key
     assert not DeletedUser.objects.exists()
     users.add(instance.pk, NAME)
     api.delete(f"{at}/users/{NAME}")
     assert api.delete(f"{at}/deleted-users/{NAME}").status_code == 204
-    assert not users.found
+    assert not users.users_by_key
     assert AuditEntry.objects.filter(action="user.deleted_for_good").count() == 1
     assert_problem(api.delete(f"{at}/deleted-users/{NAME}"), 404, "not_found")
     assert api.post(f"{at}/users", {"name": NAME}).status_code == 201
@@ -95,16 +95,16 @@ def test_its_time_is_over_after_days_and_the_oldest_goes_beyond_the_limit(
         name, deleted_at = f"u{number:03}", now - timedelta(minutes=DELETED_USERS_MAX - number)
         users.add(instance.pk, name, disabled=True)
         DeletedUser.objects.create(
-            instance=instance, name=name, created_at_ms=users.found[instance.pk, name].created_at_ms,
+            instance=instance, name=name, created_at_ms=users.users_by_key[instance.pk, name].created_at_ms,
             secret_ids=[f"sec-of-{name}"], deleted_at=deleted_at, expires_at=deleted_at + services.USER_RESTORE_PERIOD,
         )  # fmt: skip
     api.delete(f"{at}/users/{NAME}")
     assert services.purge_expired_users(timezone.now()) == 1
-    assert (instance.pk, "u000") not in users.found
+    assert (instance.pk, "u000") not in users.users_by_key
     assert DeletedUser.objects.count() == DELETED_USERS_MAX
     later = timezone.now() + timedelta(days=DELETED_USERS_KEPT_DAYS, seconds=1)
     assert services.purge_expired_users(later) == DELETED_USERS_MAX
-    assert not users.found
+    assert not users.users_by_key
 
 
 def test_users_that_cannot_be_purged_keep_no_others_from_it(
@@ -123,7 +123,7 @@ def test_users_that_cannot_be_purged_keep_no_others_from_it(
     users.silent_instances.add(silent.pk)
     assert services.purge_expired_users(now) == 0
     assert services.purge_expired_users(now) == 1
-    assert (instance.pk, NAME) not in users.found
+    assert (instance.pk, NAME) not in users.users_by_key
     assert DeletedUser.objects.count() == PURGES_PER_ROUND_MAX
     users.silent_instances.clear()
     assert services.purge_expired_users(now + timedelta(seconds=PURGE_RETRIED_AFTER_S)) == PURGES_PER_ROUND_MAX
@@ -138,12 +138,12 @@ def test_a_user_that_a_kafka_client_changed_or_made_again_is_another_one(
     assert api.get(f"{at}/deleted-users").json()["items"] == [], "it cannot be restored"
     assert_problem(api.post(f"{at}/users/{NAME}/restore"), 404, "not_found")
     assert api.delete(f"{at}/deleted-users/{NAME}").status_code == 204
-    assert (instance.pk, NAME) in users.found, "only the deleted one goes"
+    assert (instance.pk, NAME) in users.users_by_key, "only the deleted one goes"
     api.delete(f"{at}/users/{NAME}")
     users.is_down = True
     assert len(api.get(f"{at}/deleted-users").json()["items"]) == 1, "nobody says whether it is still the same"
     users.is_down = False
-    del users.found[instance.pk, NAME]
+    del users.users_by_key[instance.pk, NAME]
     assert api.get(f"{at}/deleted-users").json()["items"] == []
     assert api.post(f"{at}/users", {"name": NAME}).status_code == 201, "a client has deleted it: the name is free"
     assert not DeletedUser.objects.exists()
@@ -166,11 +166,11 @@ def test_where_nobody_says_whether_it_was_done_it_can_be_asked_for_again(
 def test_a_dry_run_changes_nothing(api: Api, at: str, instance: Instance, users: FakeUsers) -> None:
     assert api.delete(f"{at}/users/{NAME}?dry_run=true").status_code == 204
     assert not DeletedUser.objects.exists()
-    assert not users.found[instance.pk, NAME].disabled
+    assert not users.users_by_key[instance.pk, NAME].disabled
     api.delete(f"{at}/users/{NAME}")
     assert api.post(f"{at}/users/{NAME}/restore?dry_run=true").status_code == 204
     assert api.delete(f"{at}/deleted-users/{NAME}?dry_run=true").status_code == 204
-    assert users.found[instance.pk, NAME].disabled
+    assert users.users_by_key[instance.pk, NAME].disabled
     assert DeletedUser.objects.count() == 1
 
 

@@ -79,7 +79,7 @@ def test_offsets_restored_after_a_partial_refusal_are_whole(
     committed = groups.offsets[instance.pk, "etl"]
     committed["clicks", 0] = replace(committed["clicks", 0], leader_epoch=7, metadata="kept")
     before = dict(committed)
-    groups.refuses.add(("orders", 1))
+    groups.refused_partitions.add(("orders", 1))
     with pytest.raises(Unavailable):
         services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
     assert groups.offsets[instance.pk, "etl"] == before
@@ -133,7 +133,7 @@ def test_offsets_of_one_topic_are_forgotten(api: Api, instance: Instance, groups
 def test_offsets_that_are_not_forgotten_say_why(
     api: Api, instance: Instance, groups: FakeGroups, meaning: DomainError, status: int
 ) -> None:
-    groups.keeps = {("orders", 0): meaning, ("orders", 1): meaning}
+    groups.deletion_errors = {("orders", 0): meaning, ("orders", 1): meaning}
     problem = assert_problem(api.delete(at(instance, "etl", "offsets") + "?topic=orders"), status, meaning.code)
     assert problem["detail"] == meaning.detail
     assert not AuditEntry.objects.filter(action="group.offsets_deleted").exists()
@@ -142,7 +142,7 @@ def test_offsets_that_are_not_forgotten_say_why(
 def test_a_partial_deletion_of_offsets_is_recorded_as_such(
     api: Api, acting: Actor, instance: Instance, groups: FakeGroups
 ) -> None:
-    groups.keeps = {("orders", 1): NotFound("There is no such partition.")}
+    groups.deletion_errors = {("orders", 1): NotFound("There is no such partition.")}
     entry = services.delete_offsets(acting=acting, instance=instance, group="etl", topic="orders")
     assert groups.committed(instance.pk, "etl") == {("orders", 1): 50, ("clicks", 0): 3}
     assert list(services.offsets_from_audit(entry.after)) == [("orders", 0)]

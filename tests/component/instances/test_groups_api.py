@@ -53,10 +53,10 @@ def test_groups_are_listed_with_lag_and_their_worst_partition(api: Api, instance
 def test_only_the_groups_of_a_page_are_asked_for(api: Api, instance: Instance, groups: FakeGroups) -> None:
     for number in range(120):
         groups.add(instance.pk, f"g-{number:03}", {})
-    groups.looked_at.clear()
+    groups.described_ids.clear()
     first = good(api.get(at(instance) + "?page_size=50&contains=g-"))
     assert [item["id"] for item in first["items"]] == [f"g-{number:03}" for number in range(50)]
-    assert [len(asked) for asked in groups.looked_at] == [50]
+    assert [len(asked) for asked in groups.described_ids] == [50]
     token = first["next_page_token"]
     second = good(api.get(at(instance) + f"?page_size=50&contains=g-&page_token={token}"))
     assert second["items"][0]["id"] == "g-050"
@@ -70,8 +70,8 @@ def test_groups_are_filtered_by_state(api: Api, instance: Instance) -> None:
 
 def test_an_unanswered_part_is_named_and_the_rest_is_returned(api: Api, instance: Instance, groups: FakeGroups) -> None:
     groups.silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
-    groups.mute.add("live")
-    groups.deaf.add(("clicks", 0))
+    groups.unresponsive_groups.add("live")
+    groups.unresponsive_partitions.add(("clicks", 0))
     body = good(api.get(at(instance)))
     etl, live = body["items"]
     assert body["silent"] == [{"broker_id": 3, "reason": "does not answer"}]
@@ -152,7 +152,7 @@ def test_a_dry_run_shows_the_table_and_moves_nothing(api: Api, instance: Instanc
 def test_offsets_are_reset(
     body: dict[str, Any], expected: dict[tuple[str, int], int], api: Api, instance: Instance, groups: FakeGroups
 ) -> None:
-    groups.at_time = {("orders", 0): 77}
+    groups.offset_by_time = {("orders", 0): 77}
     good(api.post(at(instance, "etl", "offsets"), body))
     assert groups.committed(instance.pk, "etl") == expected
     entry = AuditEntry.objects.get(action="group.offsets_reset")
@@ -205,7 +205,7 @@ def test_the_same_reset_under_one_key_is_done_once(api: Api, instance: Instance,
 
 
 def test_a_leader_that_is_silent_stops_the_reset_and_is_named(api: Api, instance: Instance, groups: FakeGroups) -> None:
-    groups.deaf.add(("orders", 1))
+    groups.unresponsive_partitions.add(("orders", 1))
     problem = assert_problem(api.post(at(instance, "etl", "offsets"), {"to": "latest"}), 503, "unavailable")
     assert "orders/1" in problem["detail"]
     good(api.post(at(instance, "etl", "offsets"), {"to": "latest", "topics": [{"name": "clicks"}]}))
@@ -222,7 +222,7 @@ def test_offsets_of_a_deleted_topic_do_not_stop_a_reset(
 
 def test_a_reset_that_is_refused_in_part_is_put_back(api: Api, instance: Instance, groups: FakeGroups) -> None:
     before = groups.committed(instance.pk, "etl")
-    groups.refuses.add(("orders", 1))
+    groups.refused_partitions.add(("orders", 1))
     problem = assert_problem(api.post(at(instance, "etl", "offsets"), {"to": "earliest"}), 503)
     assert "Refused by a test." in problem["detail"]
     assert groups.committed(instance.pk, "etl") == before

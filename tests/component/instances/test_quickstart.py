@@ -69,8 +69,8 @@ def test_everything_for_a_first_message_is_made(
     with django_capture_on_commit_callbacks(execute=True):
         made = start(api, instance)
     assert (made["topic"], made["is_topic_new"], made["user"]) == ("orders", True, "quickstart")
-    assert users.found[instance.pk, "quickstart"].secrets
-    assert {rule.principal for rule in acls.found[instance.pk]} == {"User:quickstart"}
+    assert users.users_by_key[instance.pk, "quickstart"].secrets
+    assert {rule.principal for rule in acls.rules_by_instance[instance.pk]} == {"User:quickstart"}
     codes = {item["language"]: item["code"] for item in made["code"]}
     assert codes.keys() == {"python", "java", "go", "node", "csharp", "rust", "kcat", "shell"}
     assert all(made["password"] in code and "orders" in code for code in codes.values())
@@ -105,7 +105,7 @@ def test_the_name_of_a_user_that_was_deleted_lately_is_not_used(api: Api, instan
 
 def test_an_instance_without_sign_in_gets_no_user(api: Api, owner: Member, users: FakeUsers) -> None:
     made = start(api, make_running(owner.tenant))
-    assert (made["user"], made["password"], users.found) == (None, None, {})
+    assert (made["user"], made["password"], users.users_by_key) == (None, None, {})
 
 
 @pytest.mark.parametrize("missing", [Scope.USERS_WRITE, Scope.ACLS_WRITE, Scope.MESSAGES_WRITE])
@@ -115,7 +115,7 @@ def test_nothing_is_made_where_one_permission_is_missing(
     api = Api.of(owner, access.ROLE_SCOPES[Role.OWNER] - {missing})
     assert_problem(api.post(f"/instances/{instance.pk}/quickstart", {}), 403, "permission_denied")
     assert not AuditEntry.objects.filter(action__in=("topic.created", "user.created")).exists()
-    assert users.found == {}
+    assert users.users_by_key == {}
 
 
 @pytest.mark.parametrize("body", [{"topic": "a/b"}, {"topic": ""}, {"topic": "x" * 300}, {"user": ""}, {"user": ".."}])

@@ -128,7 +128,7 @@ def _wrong_cas(tmp_path: Path) -> list[tuple[str, str]]:
     leaf = ACME.client(tmp_path, "leaf")
     return [
         ("no certificate", "pem"),
-        (pem_of(ACME.made["leaf"]), "not_a_ca"),
+        (pem_of(ACME.certificates_by_name["leaf"]), "not_a_ca"),
         (leaf.read_text(), "private_key"),
         (Authority.make("Old CA", not_after=NOW - timedelta(minutes=1)).pem, "expired"),
         (Authority.make("Weak CA", weak).pem, "key_size"),

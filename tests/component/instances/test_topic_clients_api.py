@@ -75,7 +75,7 @@ def test_a_consumer_is_listed_with_its_groups_and_the_lag_of_its_partitions(
     assert found["alone"]["groups"] == []
     assert found["idle"]["groups"] == [{"group": "mail", "partitions": 1, "lag": 0}]
     assert (found["idle"]["user"], found["idle"]["addresses"], found["idle"]["last_seen"]) == ("", ["10.0.0.7"], None)
-    assert not any("elsewhere" in names for names in groups.looked_at)
+    assert not any("elsewhere" in names for names in groups.described_ids)
 
 
 def test_two_users_of_one_client_id_are_distinguished_by_the_address_of_the_member(

@@ -29,7 +29,7 @@ from tenants.choices import Role, Scope
 from tenants.errors import Invalid, QuotaExceeded, Unavailable
 from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, assert_problem, make_member, make_token
-from tests.testkit.beside import beside, waits
+from tests.testkit.beside import is_any_session_waiting, start_beside
 from tests.testkit.fake_data_plane import FakeDataPlane, FakeObservation
 from tests.testkit.fake_records import FakeRecords
 from tests.testkit.fleet import make_running, plugged
@@ -134,7 +134,7 @@ def test_a_lost_answer_is_looked_up_and_nothing_is_copied_twice(
     is_stored: bool, api: Api, at: str, instance: Instance, kept_records: FakeRecords
 ) -> None:
     copy_id = begin(api, at)["id"]
-    kept_records.lost, kept_records.stores_what_is_lost = 1, is_stored
+    kept_records.lost_writes, kept_records.stores_lost_writes = 1, is_stored
     turn()
     waiting = shown(api, at, copy_id)
     assert (waiting["state"], waiting["error"]["code"]) == ("running", "outcome_unknown")
@@ -168,7 +168,7 @@ def test_a_lost_answer_beside_another_writer_fails_the_copy(
     api: Api, at: str, instance: Instance, kept_records: FakeRecords
 ) -> None:
     copy_id = begin(api, at)["id"]
-    kept_records.lost = 1
+    kept_records.lost_writes = 1
     turn()
     for kept in kept_records.logs[instance.pk, TARGET].values():
         kept.append(b"from another client")
@@ -385,8 +385,8 @@ def test_a_mask_that_is_set_while_a_clone_is_being_made_reaches_the_clone(
 
     def slowly(self: FakeDataPlane, *args: Any, **options: Any) -> None:
         """The clone has its masks and is not committed yet."""
-        begun.append(beside(lambda: mask(Api(token), at, SOURCE, ".card")))
-        eventually(waits, within_s=10, what="the mask waits for the clone")
+        begun.append(start_beside(lambda: mask(Api(token), at, SOURCE, ".card")))
+        eventually(is_any_session_waiting, within_s=10, what="the mask waits for the clone")
         create(self, *args, **options)
 
     monkeypatch.setattr(FakeDataPlane, "create_topic", slowly)

@@ -22,7 +22,7 @@ def instance(owner: Member, data_plane: FakeDataPlane, groups: FakeGroups) -> In
     running = make_running(owner.tenant)
     data_plane.add(running.pk, "orders", 3)
     groups.logs = {("orders", 0): (10, 110), ("orders", 1): (0, 50), ("orders", 2): (7, 7)}
-    groups.at_time = {("orders", 0): 30}
+    groups.offset_by_time = {("orders", 0): 30}
     return running
 
 
@@ -76,7 +76,7 @@ def test_a_topic_that_is_only_compacted_is_refused_with_the_reason(
 
 
 def test_partitions_that_refuse_are_named_and_the_row_has_the_others(api: Api, at: str, groups: FakeGroups) -> None:
-    groups.refuses = {("orders", 1)}
+    groups.refused_partitions = {("orders", 1)}
     answer = api.post(at, {"before": {"0": -1, "1": -1}}).json()
     assert answer["messages"] == 100
     first, second = answer["partitions"]
@@ -87,13 +87,13 @@ def test_partitions_that_refuse_are_named_and_the_row_has_the_others(api: Api, a
 
 
 def test_where_every_partition_refuses_the_request_failed(api: Api, at: str, groups: FakeGroups) -> None:
-    groups.refuses = {("orders", 1)}
+    groups.refused_partitions = {("orders", 1)}
     assert_problem(api.post(at, {"before": {"1": -1}}), 503, "unavailable")
     assert not rows()
 
 
 def test_a_leader_that_does_not_answer_leaves_all_as_it_is(api: Api, at: str, groups: FakeGroups) -> None:
-    groups.deaf = {("orders", 1)}
+    groups.unresponsive_partitions = {("orders", 1)}
     problem = assert_problem(api.post(at, {"before": "2026-11-28T00:00:00Z"}), 503, "unavailable")
     assert "1" in problem["detail"]
     assert groups.logs["orders", 0] == (10, 110)

@@ -33,7 +33,7 @@ def test_transactions_are_listed_and_described(api: Api, instance: Instance, tra
     transactions.add(instance.pk, "mover", ("orders", 0), ("orders", 1), started_ms=NOW_MS)
     transactions.add(instance.pk, "idle", state="Empty", started_ms=-1)
     transactions.add(instance.pk, "quiet", state="Ongoing", started_ms=NOW_MS)
-    transactions.mute.add("quiet")
+    transactions.unresponsive_ids.add("quiet")
     root = f"/instances/{instance.pk}/transactions"
     body = good(api.get(f"{root}?state=in_flight"))
     mover, quiet = body["items"]
@@ -59,7 +59,7 @@ def test_a_transaction_whose_coordinator_is_away_is_not_said_to_be_gone(
 ) -> None:
     transactions.add(instance.pk, "quiet", ("orders", 0), started_ms=NOW_MS)
     transactions.silent = (BrokerUnresponsive(broker_id=1, reason="does not answer"),)
-    transactions.mute.add("quiet")
+    transactions.unresponsive_ids.add("quiet")
     transactions.unlisted.add("quiet")
     problem = assert_problem(api.get(f"/instances/{instance.pk}/transactions/quiet"), 503, "unavailable")
     assert "coordinator does not answer" in problem["detail"]

@@ -72,14 +72,14 @@ def test_a_dry_run_makes_nobody_and_shows_no_password(api: Api, at: str, users: 
     answer = api.post(f"{at}?dry_run=true", {"name": "etl"})
     assert answer.status_code == 201
     assert answer.json()["secret"]["password"] is None
-    assert not users.found
+    assert not users.users_by_key
 
 
 @pytest.mark.parametrize("name", ["ANONYMOUS", "*", " a", "a\n", "\u6c34" * 29])
 def test_a_name_that_no_user_may_have_is_refused(api: Api, at: str, users: FakeUsers, name: str) -> None:
     problem = assert_problem(api.post(at, {"name": name}), 400, "invalid_request")
     assert problem["errors"][0]["pointer"] == "/name"
-    assert not users.found
+    assert not users.users_by_key
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_name_that_looks_like_another_or_leads_elsewhere_is_refused_with_the_r
     problem = assert_problem(api.post(at, {"name": name}), 400, "invalid_request")
     assert (problem["errors"][0]["pointer"], problem["errors"][0]["code"]) == ("/name", "invalid_name")
     assert rule in problem["errors"][0]["detail"]
-    assert not users.found
+    assert not users.users_by_key
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_name_that_looks_like_another_or_leads_elsewhere_is_refused_with_the_r
 )
 def test_names_in_one_alphabet_may_be_used(api: Api, at: str, users: FakeUsers, name: str) -> None:
     made(api, at, name=name)
-    assert [own for _instance, own in users.found] == [name]
+    assert [own for _instance, own in users.users_by_key] == [name]
 
 
 @pytest.mark.parametrize("name", [".", "..", "\u0430dmin", "\uff41dmin"])
@@ -138,7 +138,7 @@ def test_a_user_of_a_name_that_is_refused_today_can_be_read_and_deleted(
     assert api.get(own).status_code == 404
     assert api.post(f"{own}/restore").status_code == 204
     assert api.delete(f"{own}?for_good=true").status_code == 204
-    assert not users.found
+    assert not users.users_by_key
 
 
 @pytest.mark.parametrize("name", ["a/secrets", "a b", "50%", "\u5361\u592b\u5361", "a?b#c"])
@@ -151,7 +151,7 @@ def test_a_user_of_any_name_has_its_own_address(api: Api, at: str, users: FakeUs
     assert api.get(own).status_code == 404
     assert api.post(f"{own}/restore").status_code == 204
     assert api.delete(f"{own}?for_good=true").status_code == 204
-    assert not users.found
+    assert not users.users_by_key
 
 
 def test_there_is_one_user_of_a_name(api: Api, at: str) -> None:
@@ -195,7 +195,7 @@ def test_a_change_under_an_older_version_is_not_made(api: Api, at: str, instance
     assert api.patch(f"{at}/etl", {"disabled": True}, If_Match=read).status_code == 200
     assert_problem(api.patch(f"{at}/etl", {"superuser": True}, If_Match=read), 412)
     assert_problem(api.delete(f"{at}/etl", If_Match=read), 412)
-    assert not users.found[instance.pk, "etl"].superuser
+    assert not users.users_by_key[instance.pk, "etl"].superuser
 
 
 def test_a_version_outlives_the_use_of_a_user(api: Api, at: str, instance: Instance, users: FakeUsers) -> None:
@@ -213,7 +213,7 @@ def test_a_password_is_rotated_by_a_second_one(api: Api, at: str, instance: Inst
     problem = assert_problem(api.post(f"{at}/etl/secrets"), 403, "quota_exceeded")
     assert "Remove the old one first" in problem["detail"]
     assert api.delete(f"{at}/etl/secrets/{first['id']}").status_code == 204
-    assert [item.id for item in users.found[instance.pk, "etl"].secrets] == [second["id"]]
+    assert [item.id for item in users.users_by_key[instance.pk, "etl"].secrets] == [second["id"]]
     assert_problem(api.delete(f"{at}/etl/secrets/{first['id']}"), 404)
     assert_problem(api.delete(f"{at}/etl/secrets/{second['id']}"), 409, "last_secret")
     api.patch(f"{at}/etl", {"disabled": True})

@@ -18,7 +18,7 @@ from notifications.models import AlertFiring, AlertRule
 from tenants.actors import member_actor
 from tenants.models import AuditEntry, User
 from tests.testkit.api_cases import make_member
-from tests.testkit.beside import beside, waits
+from tests.testkit.beside import is_any_session_waiting, start_beside
 from tests.testkit.fleet import make_fleet
 from tests.testkit.instances import make_instance
 from tests.testkit.waiting import eventually
@@ -85,8 +85,11 @@ def test_a_rule_that_fires_while_an_operator_saves_it_is_left_with_no_open_firin
     with transaction.atomic():
         AlertRule.objects.filter(pk=rule.pk).update(state="firing", value=7)
         firings.begin([Fired(rule, 7, timezone.now() - timedelta(minutes=10))], timezone.now())
-        thread, failed = beside(lambda: panel.post(change, form(cluster, threshold="9")))
-        eventually(lambda: waits() or not thread.is_alive(), what="the operator's change to wait for the evaluation")
+        thread, failed = start_beside(lambda: panel.post(change, form(cluster, threshold="9")))
+        eventually(
+            lambda: is_any_session_waiting() or not thread.is_alive(),
+            what="the operator's change to wait for the evaluation",
+        )
     thread.join(20)
     assert not failed
     changed = AlertRule.objects.get()

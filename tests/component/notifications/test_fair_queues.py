@@ -120,7 +120,7 @@ def slow_servers(tmp_path: Path, settings: Any) -> Iterator[list[HttpsServer]]:
         settings.OUTBOUND_PRIVATE_ADDRESSES = (ip_network("127.0.0.0/8"),)
         settings.OUTBOUND_CA_FILE = servers[0].ca_file
         for server in servers:
-            server.stalls = threading.Event()
+            server.stall_until = threading.Event()
             server.answers({})
         yield servers
 
@@ -144,7 +144,7 @@ def test_sixteen_slow_addresses_hold_no_place_of_a_neighbour(tmp_path: Path, slo
         assert time.monotonic() - began_s < OUTBOUND_DEADLINE_S / 2
         assert not run.done()
         for server in slow_servers:
-            server.stalls.set()
+            server.stall_until.set()
         run.result()
     assert WebhookDelivery.objects.get(endpoint=found).state == "delivered"
 

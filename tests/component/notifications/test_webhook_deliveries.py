@@ -180,7 +180,7 @@ def test_a_tenant_whose_endpoints_are_slow_has_two_places_and_keeps_no_other_wai
 ) -> None:
     """While the slow tenant's first deliveries run, all of the neighbour's are done, one after the other."""
     with https_server(Path(server.ca_file).parent) as slow:
-        slow.stalls = threading.Event()
+        slow.stall_until = threading.Event()
         slow.answers({})
         hostile = make_member()
         for number in range(5):
@@ -193,7 +193,7 @@ def test_a_tenant_whose_endpoints_are_slow_has_two_places_and_keeps_no_other_wai
             eventually(lambda: len(slow.requests) == 2 and len(server.requests) == 3, what="the neighbour's deliveries")
             assert not run.done() and len(slow.requests) == 2
             assert delivering.deliver(timezone.now()) == 0, "one run at a time"
-            slow.stalls.set()
+            slow.stall_until.set()
             assert run.result() == 8
 
 
@@ -201,7 +201,7 @@ def test_a_delivery_that_is_queued_while_a_run_waits_for_a_slow_server_is_sent_b
     owner: Member, server: HttpsServer
 ) -> None:
     with https_server(Path(server.ca_file).parent) as slow:
-        slow.stalls = threading.Event()
+        slow.stall_until = threading.Event()
         slow.answers({})
         neighbour = make_member()
         send_test(neighbour, endpoint(neighbour, f"https://127.0.0.1:{slow.port}/")[0])
@@ -212,7 +212,7 @@ def test_a_delivery_that_is_queued_while_a_run_waits_for_a_slow_server_is_sent_b
             try:
                 eventually(lambda: len(server.requests) == 1 or run.done(), what="the delivery queued meanwhile")
             finally:
-                slow.stalls.set()
+                slow.stall_until.set()
             assert run.result() == 2
     made.refresh_from_db()
     assert made.finished_at is not None and made.finished_at >= made.created_at
@@ -226,14 +226,14 @@ def _deliver() -> int:
 
 
 def test_an_endpoint_that_is_deleted_while_it_is_asked_leaves_nothing(owner: Member, server: HttpsServer) -> None:
-    server.stalls = threading.Event()
+    server.stall_until = threading.Event()
     found, _ = endpoint(owner, server.url)
     send_test(owner, found)
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(_deliver)
         eventually(lambda: len(server.requests) == 1, what="the delivery")
         services.delete_endpoint(acting=member_actor(owner), endpoint=found)
-        server.stalls.set()
+        server.stall_until.set()
         assert run.result() == 1
     assert not WebhookDelivery.objects.exists()
 

@@ -37,7 +37,7 @@ from tests.component.pipeline.archived import (
     table_of,
 )
 from tests.testkit.engine import EngineCluster, eventually
-from tests.testkit.users import added, alter
+from tests.testkit.users import alter_users, user_addition
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600), pytest.mark.usefixtures("root")]
 
@@ -136,7 +136,12 @@ def test_it_reads_as_a_user_by_tls(
 ) -> None:
     settings.TLS_DIR = cluster.directory
     secured = cluster.create_instance("ins-archivtl", security="sasl_tls")
-    alter(cluster, secured, added("owner", "owner-secret", superuser=1), added("reader", "read-secret", superuser=1))
+    alter_users(
+        cluster,
+        secured,
+        user_addition("owner", "owner-secret", superuser=1),
+        user_addition("reader", "read-secret", superuser=1),
+    )
     conf = {
         "bootstrap.servers": secured.bootstrap, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "owner", "sasl.password": "owner-secret", "ssl.ca.location": str(cluster.directory / "ca.pem"),

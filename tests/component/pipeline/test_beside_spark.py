@@ -63,7 +63,9 @@ def made_by_spark(
         events = pa.Table.from_batches([with_bounded_clock(as_batch(rows), BOUNDS)])
         names = ("broker_id", "broker_epoch", "sequence", "at_ms")
         of_range = dict(known)
-        refused = naive_usage.refused(zip(*(events.column(name).to_pylist() for name in names), strict=True), of_range)
+        refused = naive_usage.refused_reports(
+            zip(*(events.column(name).to_pylist() for name in names), strict=True), of_range
+        )
         problem = pc.if_else(pa.array(refused), schema.EPOCH_REUSED, events.column("problem"))
         tables.append(events.set_column(events.schema.get_field_index("problem"), "problem", problem))
         latest |= of_range
@@ -118,7 +120,7 @@ def test_random_and_hostile_records_are_billed_as_by_dataframes(spark: SparkSess
         distinct = differences.distinct(pa.concat_tables([each.reports for each in checked]))
         found = differences.increments(distinct, stored.of(differences.keys(distinct)))
         assert rows_of(found.select(list(COLUMNS))) == reports
-        assert naive_usage.billed(ranges, start, BOUNDS, known, stored.rows) == (minutes, counters, reports)
+        assert naive_usage.bill(ranges, start, BOUNDS, known, stored.rows) == (minutes, counters, reports)
         assert rows_of(differences.minutes(found)) == minutes
         assert rows_of(differences.last_counters(found)) == counters
         results = [spark_tasks.aggregate(each) for each in checked]

@@ -16,7 +16,7 @@ from tenants.errors import Unauthenticated
 from tenants.models import ApiToken, AuditEntry, Invitation, Member
 from tenants.services import members
 from tests.testkit.api_cases import Api, assert_problem, make_member, make_user
-from tests.testkit.beside import beside, waits
+from tests.testkit.beside import is_any_session_waiting, start_beside
 from tests.testkit.waiting import eventually
 
 pytestmark = pytest.mark.django_db
@@ -142,8 +142,8 @@ def test_a_token_that_is_revoked_while_it_makes_another_makes_none(owner: Member
     acting = token_actor(token)
     with transaction.atomic():
         services.revoke_token(acting=member_actor(owner), token=token)
-        thread, failed = beside(lambda: services.create_token(acting=acting, name="late", scopes=SCOPES))
-        eventually(lambda: waits() or not thread.is_alive(), what="the second to wait for the first")
+        thread, failed = start_beside(lambda: services.create_token(acting=acting, name="late", scopes=SCOPES))
+        eventually(lambda: is_any_session_waiting() or not thread.is_alive(), what="the second to wait for the first")
     thread.join(20)
     assert [type(failure) for failure in failed] == [Unauthenticated]
     assert not ApiToken.objects.filter(name="late").exists()

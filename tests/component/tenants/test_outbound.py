@@ -161,9 +161,9 @@ def test_an_answer_compressed_unasked_is_not_unpacked(server: HttpsServer) -> No
 @pytest.mark.parametrize("how", ["stalls", "drips"])
 def test_a_server_that_takes_its_time_is_left(server: HttpsServer, how: str) -> None:
     if how == "stalls":
-        server.stalls = threading.Event()
+        server.stall_until = threading.Event()
     else:
-        server.drips = True
+        server.sends_slowly = True
     began_s = time.monotonic()
     with pytest.raises(OutboundFailed, match=r"in time|no answer"):
         fetch(server.url, bytes_max=BYTES_MAX, deadline_s=0.5)

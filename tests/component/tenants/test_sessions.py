@@ -21,7 +21,7 @@ from tenants import limits, services
 from tenants.actors import user_actor
 from tenants.models import AuditEntry, Session, SignInPlace, User
 from tests.testkit.api_cases import PASSWORD, make_member
-from tests.testkit.beside import beside, waits
+from tests.testkit.beside import is_any_session_waiting, start_beside
 from tests.testkit.factors import give_password
 from tests.testkit.waiting import eventually
 
@@ -217,10 +217,13 @@ def test_the_notice_of_a_sign_in_during_an_acknowledgement_is_kept(user: User) -
     sign_in("203.0.113.0/24")
     with transaction.atomic():
         sign_in("198.51.100.0/24")
-        thread, failed = beside(
+        thread, failed = start_beside(
             lambda: services.acknowledge_sign_in_notices(user=user, place_ids=shown[:1], except_place=None)
         )
-        eventually(lambda: waits() or not thread.is_alive(), what="the acknowledgement to wait for the sign-in")
+        eventually(
+            lambda: is_any_session_waiting() or not thread.is_alive(),
+            what="the acknowledgement to wait for the sign-in",
+        )
     thread.join(20)
     assert not failed
     user.refresh_from_db()

@@ -22,10 +22,10 @@ from tests.testkit.api_cases import PASSWORD, Api, assert_problem, make_member, 
 from tests.testkit.oidc import CLIENT_ID, Provider
 from tests.testkit.sso import (
     assert_refused,
-    back,
-    begin,
+    begin_sign_in,
     body_of,
     configure,
+    follow_redirect,
     is_signed_in,
     process,
     provider,
@@ -49,7 +49,7 @@ def member_named(tenant: Tenant, email: str, role: Role = Role.VIEWER) -> Member
 def test_a_member_signs_in_and_is_linked_by_the_verified_address(provider: Provider, tenant: Tenant) -> None:
     member = member_named(tenant, "ada@example.com")
     browser = Client()
-    response = back(browser, provider, begin(browser, tenant, next="/members/"))
+    response = follow_redirect(browser, provider, begin_sign_in(browser, tenant, next="/members/"))
     assert (response.status_code, response["Location"]) == (302, "/members/")
     assert browser.session["_auth_user_id"] == member.user_id
     assert SsoIdentity.objects.get().user_id == member.user_id
@@ -74,12 +74,12 @@ def test_a_former_member_who_must_confirm_again_gets_the_page_that_asks_for_a_te
 
 
 def test_the_browser_is_sent_with_pkce_state_and_nonce(provider: Provider, tenant: Tenant) -> None:
-    first, second = (parse_qs(urlsplit(begin(Client(), tenant)).query) for _ in range(2))
+    first, second = (parse_qs(urlsplit(begin_sign_in(Client(), tenant)).query) for _ in range(2))
     assert first["code_challenge_method"] == ["S256"]
     assert first["response_type"] == ["code"]
     assert first["redirect_uri"][0].endswith(f"/sso/{tenant.slug}/callback/")
     assert all(first[name] != second[name] for name in ("state", "nonce", "code_challenge"))
-    assert "scope=operator" not in begin(Client(), tenant, scope="operator", auth_params="nonce=1")
+    assert "scope=operator" not in begin_sign_in(Client(), tenant, scope="operator", auth_params="nonce=1")
     assert not Session.objects.exists(), "a visitor costs no row"
 
 
@@ -164,8 +164,8 @@ def test_a_token_that_is_not_for_this_sign_in_signs_nobody_in(
 def test_an_answer_needs_the_state_of_the_same_browser_and_works_once(provider: Provider, tenant: Tenant) -> None:
     member_named(tenant, "ada@example.com")
     victim, attacker = Client(), Client()
-    answer = urlsplit(provider.authorize(begin(attacker, tenant)))
-    begin(victim, tenant)
+    answer = urlsplit(provider.authorize(begin_sign_in(attacker, tenant)))
+    begin_sign_in(victim, tenant)
     at = f"{answer.path}?{answer.query}"
     assert_refused(victim.get(at), victim, "not begun in this browser")
     nobody = Client()
@@ -179,9 +179,9 @@ def test_an_answer_needs_the_state_of_the_same_browser_and_works_once(provider: 
 
 def test_a_code_of_another_sign_in_is_refused_by_pkce(provider: Provider, tenant: Tenant) -> None:
     member_named(tenant, "ada@example.com")
-    stolen = parse_qs(urlsplit(provider.authorize(begin(Client(), tenant))).query)["code"][0]
+    stolen = parse_qs(urlsplit(provider.authorize(begin_sign_in(Client(), tenant))).query)["code"][0]
     browser = Client()
-    state = parse_qs(urlsplit(begin(browser, tenant)).query)["state"][0]
+    state = parse_qs(urlsplit(begin_sign_in(browser, tenant)).query)["state"][0]
     response = browser.get(f"/sso/{tenant.slug}/callback/", {"code": stolen, "state": state})
     assert_refused(response, browser, "refused the sign-in")
 
@@ -191,7 +191,7 @@ def test_an_answer_of_one_tenant_is_none_at_another(provider: Provider, tenant: 
     configure(other, provider)
     member_named(other, "ada@example.com")
     browser = Client()
-    answer = urlsplit(provider.authorize(begin(browser, tenant)))
+    answer = urlsplit(provider.authorize(begin_sign_in(browser, tenant)))
     assert_refused(browser.get(f"/sso/{other.slug}/callback/?{answer.query}"), browser, "not begun in this browser")
 
 
@@ -199,7 +199,7 @@ def test_the_providers_error_is_a_page_that_shows_no_text_of_the_url(provider: P
     provider.set(error="access_denied")
     browser = Client()
     assert_refused(sign_in(browser, provider, tenant), browser, "refused the sign-in: access_denied")
-    state = parse_qs(urlsplit(begin(browser, tenant)).query)["state"][0]
+    state = parse_qs(urlsplit(begin_sign_in(browser, tenant)).query)["state"][0]
     response = browser.get(f"/sso/{tenant.slug}/callback/", {"error": "<b>call-this-number", "state": state})
     assert_refused(response, browser, "refused the sign-in: error.")
     assert b"<b>call" not in response.content
@@ -209,7 +209,7 @@ def test_the_way_onward_stays_on_this_site(provider: Provider, tenant: Tenant) -
     member_named(tenant, "ada@example.com")
     for onward in ("https://evil.example.com/", "//evil.example.com/", "javascript:alert(1)", "/" + "a" * 5_000):
         browser = Client()
-        assert back(browser, provider, begin(browser, tenant, next=onward))["Location"] == "/"
+        assert follow_redirect(browser, provider, begin_sign_in(browser, tenant, next=onward))["Location"] == "/"
 
 
 # --- other people's accounts ------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_the_session_ends_with_its_hours_and_confirms_at_the_provider(
     asked = browser.get(asked["Location"])
     asked = browser.get(asked["Location"])
     assert "prompt=login" in asked["Location"]
-    assert back(browser, provider, asked["Location"])["Location"] == "/members/"
+    assert follow_redirect(browser, provider, asked["Location"])["Location"] == "/members/"
     session = browser.session
     session["sso_until_s"] = int(time.time()) - 1
     session.save()

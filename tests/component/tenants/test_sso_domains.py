@@ -132,7 +132,7 @@ def test_a_domain_that_was_taken_off_the_list_is_proved_anew(
 
 
 def test_a_dns_that_fails_is_an_answer_and_no_proof(provider: Provider, dns: NameServer, unproved: Tenant) -> None:
-    dns.failing.add(NAME)
+    dns.failing_names.add(NAME)
     api = Api.of(owner_of(unproved))
     problem = assert_problem(api.post("/sso/domains:prove", {"domain": "example.com"}), 503, "unavailable")
     assert "no answer" in problem["detail"]
@@ -142,7 +142,7 @@ def test_a_dns_that_fails_is_an_answer_and_no_proof(provider: Provider, dns: Nam
 def test_slow_name_servers_of_one_tenant_hold_few_threads_for_bounded_time_and_no_neighbour(
     dns: NameServer, settings: Any
 ) -> None:
-    dns.silent.add(domains.record_name("slow.example.com"))
+    dns.silent_names.add(domains.record_name("slow.example.com"))
     dns.records[NAME] = [[domains.record_value("c")]]
     begun, reasons = time.monotonic(), []
 
@@ -170,11 +170,11 @@ def test_a_proof_lapses_a_week_after_its_record_is_gone_and_not_while_the_dns_is
     now = timezone.now()
     assert services.recheck_domains(now) == 0, "it was checked today"
     assert proof_of(tenant).missing_since is None
-    dns.failing.add(NAME)
+    dns.failing_names.add(NAME)
     for day in range(1, DOMAIN_PROOF_KEPT_DAYS + 3):
         assert services.recheck_domains(now + day * DAY) == 0
     assert (proof_of(tenant).missing_since, proof_of(tenant).proved_at is None) == (None, False)
-    dns.failing.clear()
+    dns.failing_names.clear()
     gone = now + (DOMAIN_PROOF_KEPT_DAYS + 3) * DAY
     assert services.recheck_domains(gone) == 0
     assert proof_of(tenant).missing_since == gone

@@ -28,7 +28,7 @@ from tenants.limits import UNVERIFIED_BANDWIDTH_MB_S_MAX, UNVERIFIED_STORAGE_GB_
 from tenants.models import Member, User
 from tenants.services import members
 from tests.testkit.api_cases import PASSWORD, make_member, make_user
-from tests.testkit.beside import beside, waits
+from tests.testkit.beside import is_any_session_waiting, start_beside
 from tests.testkit.fleet import catalogue, make_running, plugged
 from tests.testkit.instances import make_instance
 from tests.testkit.waiting import eventually
@@ -42,8 +42,8 @@ def refused_beside(first: Callable[[], object], second: Callable[[], object]) ->
     """Starts the second request before the first is committed; returns its refusal."""
     with transaction.atomic():
         first()
-        thread, failed = beside(second)
-        eventually(lambda: waits() or not thread.is_alive(), what="the second to wait for the first")
+        thread, failed = start_beside(second)
+        eventually(lambda: is_any_session_waiting() or not thread.is_alive(), what="the second to wait for the first")
     thread.join(20)
     (refusal,) = failed
     assert isinstance(refusal, DomainError), repr(refusal)

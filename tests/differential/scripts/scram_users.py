@@ -13,7 +13,7 @@ from brokers.engine.protocol.messages.scram import (
     ScramUserName,
 )
 from tests.differential.play import Player
-from tests.testkit.scram import salted
+from tests.testkit.scram import salted_password
 
 SALT: Final = b"a salt of theirs"
 SHA_256, SHA_512 = 1, 2
@@ -33,7 +33,7 @@ class _Calls:
                     mechanism=mechanism,
                     iterations=iterations,
                     salt=SALT,
-                    salted_password=salted("secret", SALT, 4_096, 2 if mechanism == SHA_512 else 1),
+                    salted_password=salted_password("secret", SALT, 4_096, 2 if mechanism == SHA_512 else 1),
                 )
                 for name, mechanism, iterations in upserted
             ],
@@ -70,7 +70,7 @@ def make(player: Player, name: str, password: str) -> None:
                 mechanism=mechanism,
                 iterations=4_096,
                 salt=SALT,
-                salted_password=salted(password, SALT, 4_096, mechanism),
+                salted_password=salted_password(password, SALT, 4_096, mechanism),
             )
             for mechanism in (SHA_256, SHA_512)
         ]

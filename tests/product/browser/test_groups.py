@@ -40,7 +40,7 @@ def crowded(instance: Instance, groups: FakeGroups, transactions: FakeTransactio
     groups.add(instance.pk, "etl", {("clicks.raw", n): 240_000 - 900 * n for n in range(12)}, *workers)
     groups.add(instance.pk, "fraud-scores", {(TOPIC, 1): 990}, workers[0], state="PreparingRebalance")
     groups.add(instance.pk, "mirror-of-a-rather-long-name.to-the-warehouse.eu-central-1", {(TOPIC, 0): 1_000})
-    groups.mute.add("fraud-scores")
+    groups.unresponsive_groups.add("fraud-scores")
     lag = sum(250_000 + 7 * n - (240_000 - 900 * n) for n in range(12))
     for age_s in range(880, 0, -10):
         lag_history.record_lags(instance.pk, {"etl": lag - 40 * age_s}, now_ms - age_s * 1_000)

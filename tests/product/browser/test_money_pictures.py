@@ -24,7 +24,7 @@ from tenants.models import Tenant, User
 from tests.product.browser.accessibility import objections
 from tests.product.browser.conftest import OpenPage
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import invoice_of, ran, used
+from tests.testkit.billing import create_operations, create_usage, invoice_of
 from tests.testkit.depth import THEMES
 from tests.testkit.fleet import make_fleet, make_instance, place
 
@@ -49,8 +49,8 @@ def year_of_invoices(transactional_db: None, tmp_path: Path) -> None:
         Tenant.objects.filter(pk=tenant.pk).update(name=name)
         instance = make_instance(tenant, plan="brook", name=f"orders-{number}", bandwidth_mb_s=200, storage_gb=100)
         place(instance, cluster)
-        ran(instance, LAST.start)
-        used(instance.pk, NOW - timedelta(hours=3), produce=3_600 * 10**6 * 40)
+        create_operations(instance, LAST.start)
+        create_usage(instance.pk, NOW - timedelta(hours=3), produce=3_600 * 10**6 * 40)
         _a_year(tenant, number, instance.pk)
     margins.store_use(NOW)
 

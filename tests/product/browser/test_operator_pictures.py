@@ -26,7 +26,7 @@ from tenants.models import User
 from tests.product.browser.accessibility import objections
 from tests.product.browser.conftest import OpenPage
 from tests.testkit.depth import THEMES
-from tests.testkit.fake_cluster import FakeCluster, brokers_confirm, complete_on, lose
+from tests.testkit.fake_cluster import FakeCluster, confirm_generations, create_instance_on, mark_lost
 from tests.testkit.fake_transactions import FakeClusterTransactions
 from tests.testkit.fleet import make_fleet, plugged
 
@@ -93,7 +93,7 @@ def lines() -> list[dict[str, Any]]:
 @pytest.fixture
 def admin_clients(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """The partitions of one instance on brokers 1 to 3."""
-    instance = complete_on(cluster, 1, 2, 3)
+    instance = create_instance_on(cluster, 1, 2, 3)
     admin_client = FakeCluster(brokers={1, 2, 3, 4})
     admin_client.add(f"{instance.pk}.orders.created", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(60)))
     admin_client.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
@@ -111,7 +111,7 @@ def draining(cluster: Cluster, admin_clients: FakeCluster) -> str:
     services.start(acting=acting, rebalance=row)
     for _ in range(4):
         job_runner.reconcile_once()
-        brokers_confirm()
+        confirm_generations()
         admin_clients.catch_up(3)
     job_runner.reconcile_once()
     return str(row.pk)
@@ -251,7 +251,7 @@ def test_the_consequences_of_a_lost_broker_are_shown_before_it_is_given_up(
     admin_clients.add(f"{owner}.payments.settled.by-day", *((4,) for _ in range(12)))
     admin_clients.add(f"{owner}.audit", (4, 1), (1, 2))
     admin_clients.isr[f"{owner}.audit", 0] = (4,)
-    lose(admin_clients, cluster, 4)
+    mark_lost(admin_clients, cluster, 4)
     page = open_page(theme=theme)
     signed_in(page, live_server)
     page.goto(f"{live_server.url}/operator/brokers/cluster/{cluster.pk}/map/")

@@ -85,7 +85,7 @@ def test_a_user_is_disabled_and_comes_back_by_undo(
     page.goto(f"{live_server.url}/instances/{crowded.pk}/users/one/?user=etl")
     page.get_by_role("button", name="Disable").click()
     expect(page.locator(".pill", has_text="Disabled")).to_be_visible()
-    assert users.found[crowded.pk, "etl"].disabled
+    assert users.users_by_key[crowded.pk, "etl"].disabled
     page.get_by_role("button", name=re.compile("^Undo")).click()
     expect(page.locator(".pill", has_text="Active")).to_be_visible()
 
@@ -113,12 +113,12 @@ def test_access_is_given_tested_and_taken_back(
     expect(test.get_by_role("status")).to_contain_text("Allowed.")
     picture(page, f"access-tested-{theme}-1280")
     assert objections(page) == []
-    before = set(acls.found[crowded.pk])
+    before = set(acls.rules_by_instance[crowded.pk])
     page.locator("tr", has_text="Topic payments").get_by_role("button", name="Delete").click()
     expect(page.locator("tr", has_text="Topic payments")).to_have_count(0)
     page.get_by_role("button", name=re.compile("^Undo")).click()
     expect(page.locator("tr", has_text="Topic payments")).to_have_count(1)
-    assert acls.found[crowded.pk] == before
+    assert acls.rules_by_instance[crowded.pk] == before
 
 
 def test_pages_of_users_scroll_sideways_at_no_width(

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from config.environment import BASE_DIR
-from tests.chaos.verdict import judge
+from tests.chaos.verdict import judge_records
 from tests.chaos.workload import Workload
 from tests.interop.groups import Group, ends_of
 from tests.testkit.older_version import older_tree
@@ -120,10 +120,10 @@ class Load:
 
     def faults(self) -> list[str]:
         """Returns everything that was promised and does not hold, once the producers have ended."""
-        faults = sorted(set(self.workload.failed))
+        faults = sorted(set(self.workload.failures))
         read = self.workload.read()
         for partition, acknowledged in enumerate(self.workload.acknowledged):
-            verdict = judge(acknowledged.numbers(), read[partition])
+            verdict = judge_records(acknowledged.numbers(), read[partition])
             if not verdict.holds(idempotent=True):
                 faults.append(f"partition {partition}: {verdict}"[:500])
         ends = ends_of(self.bootstrap, "orders", PARTITIONS)

@@ -56,7 +56,7 @@ HAND_OVER_S: Final = 1.0
 FRAME_BYTES_MAX: Final = 1 << 20
 
 
-class FetcherContext:
+class SimulationContext:
     """Context that all brokers of a run share.
 
     With `coordination` they coordinate groups and transactions, and detect that they were paused.
@@ -136,15 +136,15 @@ class _Tasks(dict[asyncio.Task[None], None]):
 
 
 class Process:
-    """One process of a broker. `is_listening` is True from its registration to its stop, `is_over` after its end."""
+    """One process of a broker. `is_listening` is True from its registration to its stop, `has_ended` after its end."""
 
-    def __init__(self, host: Host, around: FetcherContext) -> None:
+    def __init__(self, host: Host, context: SimulationContext) -> None:
         self.id = host.id
         self.host = host
-        self.around = around
+        self.context = context
         self.is_listening = False
         self.is_silent = False
-        self.is_over = False
+        self.has_ended = False
         self.has_stopped = False
         # True after a request to stop, when it hands over its leaderships.
         self.is_leaving = False
@@ -152,24 +152,24 @@ class Process:
         self.connections: dict[Accepted, None] = {}
         self._tasks: list[asyncio.Task[Any]] = []
         self._controller_task: asyncio.Task[Any] | None = None
-        loop = self.loop = ProcessLoop(around.world, f"b{host.id}", host.disk, self._died)
+        loop = self.loop = ProcessLoop(context.world, f"b{host.id}", host.disk, self._on_disk_death)
         host.disk.process = loop
         self.clock = host.clock
-        self._hold(random.Random(around.dice.getrandbits(32)))
+        self._create_storage(random.Random(context.dice.getrandbits(32)))
         self._assemble()
-        self._join()
+        self._create_controller()
         loop.call_soon(self.spawn, self._run())
 
-    def _hold(self, dice: random.Random) -> None:
+    def _create_storage(self, dice: random.Random) -> None:
         """Makes its storage and its view of the cluster."""
         loop, clock = self.loop, self.clock
-        self.tree = SessionTree(self.around.ensemble, self.id, loop)
+        self.tree = SessionTree(self.context.ensemble, self.id, loop)
         self.table = PartitionTable(
             StorageSettings(
                 roots=(self.host.disk.top / "data",),
                 broker_id=self.id,
                 cluster_id=CLUSTER_ID,
-                defaults={topic_bounds.SEGMENT_BYTES.broker_key: str(self.around.segment_bytes_min)},
+                defaults={topic_bounds.SEGMENT_BYTES.broker_key: str(self.context.segment_bytes_min)},
                 # Retention with every maintenance.
                 retention_interval_ms=0,
             )
@@ -188,7 +188,7 @@ class Process:
             storage=StorageServices(self.table, FRAME_BYTES_MAX, readers=cast(Executor, None)),
             metadata=MetadataServices(self.current, self.store, topic_defaults={}),
             coordination=CoordinatorServices(
-                BlockProducerIds(self.store, self.id), self.around.coordination or from_overrides({})
+                BlockProducerIds(self.store, self.id), self.context.coordination or from_overrides({})
             ),
             access=AccessServices("a-secret"),
             accounting=AccountingServices(AccountingRegistry()),
@@ -197,7 +197,7 @@ class Process:
 
     def _assemble(self) -> None:
         """Assembles the parts in the order of `assembly.broker`."""
-        config = _config(self.id, self.host.disk.top / "data", notices_pauses=self.around.coordination is not None)
+        config = _config(self.id, self.host.disk.top / "data", notices_pauses=self.context.coordination is not None)
         self.replication = Replication(
             config,
             self.services,
@@ -207,10 +207,10 @@ class Process:
             self._forget_deleted,
         )
         self.coordination = None
-        if self.around.coordination is not None:
+        if self.context.coordination is not None:
             self.coordination = Coordination(self.services, self._connect)
 
-    def _join(self) -> None:
+    def _create_controller(self) -> None:
         """Makes the controller and the registration."""
         clock = self.clock
         self.controller = ControllerLoop(
@@ -231,13 +231,13 @@ class Process:
             on_fatal=self._fail,
         )
 
-    def _died(self) -> None:
-        if not self.is_over:
+    def _on_disk_death(self) -> None:
+        if not self.has_ended:
             self.host.kill("in the middle of a write")
 
     def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> Dialled:
-        around = self.around
-        return Dialled(around.network, self.id, self.loop, broker.port, around.find, owner, f"b{self.id}")
+        context = self.context
+        return Dialled(context.network, self.id, self.loop, broker.port, context.find, owner, f"b{self.id}")
 
     async def _forget_deleted(self) -> bool:
         """Writes checkpoints of deleted partitions like `assembly.log_maintenance`, yielding where a thread would
@@ -254,15 +254,15 @@ class Process:
 
     def _fail(self, reason: str) -> None:
         self.fatal = reason
-        self.around.world.after(0, self.host.kill, f"ended itself: {reason}")
+        self.context.world.after(0, self.host.kill, f"ended itself: {reason}")
 
     def spawn(self, work: Any) -> None:
         """Starts a task like `lifecycle.Periodic`."""
         task = self.loop.create_task(work)
         self._tasks.append(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.remove(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.loop.faults.append(f"b{self.id} {error!r}")
@@ -284,7 +284,7 @@ class Process:
             return
         self.is_listening = True
         self._controller_task = self.loop.create_task(self.controller.run())
-        self._controller_task.add_done_callback(self._ended_controller)
+        self._controller_task.add_done_callback(self._on_controller_end)
         self.replication.start_periodic(cast(Any, self))
         if self.coordination is not None:
             self.coordination.start_periodic(cast(Any, self))
@@ -292,17 +292,17 @@ class Process:
         self.every(FLUSH_S, self.flush)
         self.every(HIGH_WATERMARK_S, self.keep_high_watermarks)
 
-    def _ended_controller(self, task: asyncio.Task[Any]) -> None:
+    def _on_controller_end(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.loop.faults.append(f"b{self.id} controller: {error!r}")
 
     def every(self, interval_s: float, work: Callable[[], object]) -> None:
-        def again() -> None:
+        def run_and_repeat() -> None:
             if not self.has_stopped:
                 work()
-                self.loop.call_later(interval_s, again)
+                self.loop.call_later(interval_s, run_and_repeat)
 
-        self.loop.call_later(interval_s, again)
+        self.loop.call_later(interval_s, run_and_repeat)
 
     def _maintain(self) -> None:
         try:
@@ -351,20 +351,20 @@ class Process:
         await self.session.stop()
         self.table.close(broker_epoch=self.session.broker_epoch)
         self.tree.stop()
-        self.around.world.after(0, self.host.end, "stopped")
+        self.context.world.after(0, self.host.end, "stopped")
 
 
 class Host:
     """The machine of one broker id. `process` is None while none runs."""
 
-    def __init__(self, id: int, home: Path, around: FetcherContext, tell: Callable[[str], object]) -> None:
+    def __init__(self, id: int, home: Path, context: SimulationContext, note: Callable[[str], object]) -> None:
         self.id = id
         self.process: Process | None = None
-        self.clock = ProcessClock(around.world)
+        self.clock = ProcessClock(context.world)
         self.incarnations = 0
         self._home = home
-        self._around = around
-        self._tell = tell
+        self._context = context
+        self._note = note
         home.mkdir()
         (home / "0").mkdir()
         self.disk = ProcessDisk(home / "0")
@@ -381,30 +381,30 @@ class Host:
         self.disk.is_dead = False
         self.disk.dies_in = None
         self.disk.fails = False
-        self._tell(f"b{self.id} starts, life {self.incarnations}")
+        self._note(f"b{self.id} starts, life {self.incarnations}")
         for connection in self._unplugged:
             connection.reset()
         self._unplugged.clear()
-        self.process = Process(self, self._around)
+        self.process = Process(self, self._context)
 
-    def kill(self, how: str = "killed") -> None:
+    def kill(self, reason: str = "killed") -> None:
         """Kills the process like `kill -9`: written data stays, and connections of peers are reset."""
         if self.process is None:
             return
         for connection in tuple(self.process.connections):
             connection.reset()
-        self.end(how)
+        self.end(reason)
 
-    def end(self, how: str) -> None:
+    def end(self, reason: str) -> None:
         process = self.process
         if process is None:
             return
-        self._tell(f"b{self.id} is gone: {how}")
-        process.is_over = True
+        self._note(f"b{self.id} is gone: {reason}")
+        process.has_ended = True
         process.loop.end()
         self.process = None
         self.disk.end_process()
-        self._around.ensemble.review()
+        self._context.ensemble.review()
 
     def cut_power(self) -> None:
         """Cuts the power: data that was not on disk may be lost, and peers do not notice the end of connections."""
@@ -412,14 +412,14 @@ class Host:
         if process is not None:
             self._unplugged += list(process.connections)
             self.end("without power")
-        self.disk = after_power_cut(self.disk, self._around.dice, self._home / str(self.incarnations))
+        self.disk = after_power_cut(self.disk, self._context.dice, self._home / str(self.incarnations))
 
     def pause(self) -> None:
         if self.process is not None:
             self.process.loop.pause()
-            self._around.ensemble.review()
+            self._context.ensemble.review()
 
     def resume(self, *, messages_first: bool) -> None:
         if self.process is not None and self.process.loop.is_paused:
             self.process.loop.resume(messages_first=messages_first)
-            self._around.ensemble.review()
+            self._context.ensemble.review()

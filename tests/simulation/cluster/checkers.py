@@ -13,7 +13,7 @@ from tests.simulation.cluster.broker import Host, Process
 from tests.simulation.cluster.disks import Disks
 from tests.simulation.cluster.documents import state_of, topic_of
 from tests.simulation.cluster.promises import BrokenPromise, Promises
-from tests.simulation.cluster.records import ORDERS, Held, Topic, parse
+from tests.simulation.cluster.records import ORDERS, StoredBatch, Topic, parse
 from tests.simulation.cluster.zookeeper import Ensemble
 
 READ_BYTES: int = 1 << 16
@@ -44,8 +44,8 @@ class Checkers:
         self._ensemble = ensemble
         self._disks = disks
         self._leaders: dict[tuple[int, int], int] = {}
-        self._stated: dict[int, PartitionStateDocument] = {}
-        self._seen: dict[tuple[Process, int], Seen] = {}
+        self._states: dict[int, PartitionStateDocument] = {}
+        self._seen_replicas: dict[tuple[Process, int], Seen] = {}
         self.broken: BrokenPromise | None = None
         self._paths: dict[str, int] = {}
         self.partitions = 0
@@ -55,7 +55,7 @@ class Checkers:
         self.partitions = partitions
         self._paths = {paths.partition_state(self.topic.name, index): index for index in range(partitions)}
 
-    def held(self, process: Process, index: int) -> Partition | None:
+    def replica_of(self, process: Process, index: int) -> Partition | None:
         """Returns a broker's replica of a partition, None if it has none or its disk is offline."""
         partition = process.table.get(self.topic.name, index)
         if partition is None or partition.offline or self.topic.id not in (None, partition.topic_id):
@@ -74,10 +74,10 @@ class Checkers:
         except BrokenPromise as failure:
             # Raised by the next look, because this is called during a broker's request.
             self.broken = self.broken or failure
-        self._stated[index] = state
+        self._states[index] = state
 
     def _check_state(self, index: int, state: PartitionStateDocument) -> None:
-        before = self._stated.get(index)
+        before = self._states.get(index)
         node = self._ensemble.tree.read(paths.topic(self.topic.name))
         replicas = topic_of(node.data).assignment[index] if node is not None else ()
         if not state.isr or not set(state.isr) <= set(replicas) or len(set(state.isr)) < len(state.isr):
@@ -87,7 +87,7 @@ class Checkers:
                 f"the state of partition {index} has leader {state.leader}, which is not in the ISR {state.isr}"
             )
         if state.leader >= 0:
-            self._leads(index, state.leader_epoch, state.leader, "is written as leader")
+            self._check_leader(index, state.leader_epoch, state.leader, "is written as leader")
         if before is not None:
             if state.leader_epoch < before.leader_epoch:
                 raise BrokenPromise(
@@ -96,14 +96,14 @@ class Checkers:
             if state.controller_epoch < before.controller_epoch:
                 raise BrokenPromise(f"the state of partition {index} is written by a deposed controller")
 
-    def _leads(self, index: int, epoch: int, broker: int, how: str) -> None:
-        known = self._leaders.setdefault((index, epoch), broker)
-        if known != broker:
-            raise BrokenPromise(f"b{broker} {how} of partition {index} in epoch {epoch}, which b{known} leads")
+    def _check_leader(self, index: int, epoch: int, broker: int, claim: str) -> None:
+        first_leader = self._leaders.setdefault((index, epoch), broker)
+        if first_leader != broker:
+            raise BrokenPromise(f"b{broker} {claim} of partition {index} in epoch {epoch}, which b{first_leader} leads")
 
     # -- brokers -------------------------------------------------------------------------------------------------------
 
-    def look(self, hosts: dict[int, Host], others: Sequence[Checkers] = ()) -> None:
+    def check_invariants(self, hosts: dict[int, Host], others: Sequence[Checkers] = ()) -> None:
         """Checks all brokers that have run since the last look; `others` are checkers that check the same ones."""
         checkers = (self, *others)
         for checker in checkers:
@@ -126,80 +126,84 @@ class Checkers:
 
     def inspect(self, process: Process) -> None:
         for index in range(self.partitions):
-            partition = self.held(process, index)
+            partition = self.replica_of(process, index)
             if partition is not None:
                 self._inspect(process, index, partition)
 
     def _inspect(self, process: Process, index: int, partition: Partition) -> None:
-        seen = self._seen.get((process, index))
+        seen = self._seen_replicas.get((process, index))
         if seen is None or seen.partition is not partition:
-            seen = self._seen[process, index] = Seen(partition)
-        who = f"b{process.id}"
+            seen = self._seen_replicas[process, index] = Seen(partition)
+        broker_name = f"b{process.id}"
         high_watermark, end_offset = partition.high_watermark, partition.log_end_offset
         if high_watermark < seen.high_watermark:
             raise BrokenPromise(
-                f"{who} lowers the high watermark of partition {index} from {seen.high_watermark} to {high_watermark}"
+                f"{broker_name} lowers the high watermark of partition {index} from {seen.high_watermark} "
+                f"to {high_watermark}"
             )
         if high_watermark > end_offset:
             raise BrokenPromise(
-                f"{who} has a high watermark of partition {index} ({high_watermark}) beyond its end ({end_offset})"
+                f"{broker_name} has a high watermark of partition {index} ({high_watermark}) beyond its end "
+                f"({end_offset})"
             )
         start_offset = partition.log_start_offset
         if not start_offset <= min(high_watermark, self.promises.start_max(index)):
             raise BrokenPromise(
-                f"{who} has a log start of partition {index} ({start_offset}) beyond the deleted records "
+                f"{broker_name} has a log start of partition {index} ({start_offset}) beyond the deleted records "
                 f"({self.promises.start_max(index)}) or the high watermark ({high_watermark})"
             )
         starts_seen = self.promises.starts_seen
         starts_seen[index] = max(starts_seen[index], start_offset)
         isr, replicas = partition.isr, partition.replicas
         if isr != replicas and not set(isr) <= set(replicas):
-            raise BrokenPromise(f"{who} has ISR {isr} with replicas {replicas}")
+            raise BrokenPromise(f"{broker_name} has ISR {isr} with replicas {replicas}")
         seen.high_watermark = high_watermark
         if partition.is_leader:
-            self._leads(index, partition.leader_epoch, process.id, "acts as leader")
-            self._check_start(index, partition, start_offset, who)
+            self._check_leader(index, partition.leader_epoch, process.id, "acts as leader")
+            self._check_start(index, partition, start_offset, broker_name)
         seen.compared = max(seen.compared, start_offset)
         if seen.compared < high_watermark:
-            self._compare(process, index, partition, seen, high_watermark, who)
+            self._compare(process, index, partition, seen, high_watermark, broker_name)
 
-    def _check_start(self, index: int, partition: Partition, start_offset: int, who: str) -> None:
+    def _check_start(self, index: int, partition: Partition, start_offset: int, broker_name: str) -> None:
         """Checks that a leader, unless it was deposed without knowing it, has deleted the records whose deletion was
         acknowledged.
         """
-        least, sent = self.promises.starts_min[index]
-        if start_offset < least and partition.leader_epoch == self._stated[index].leader_epoch:
+        start_min, deleter_name = self.promises.starts_min[index]
+        if start_offset < start_min and partition.leader_epoch == self._states[index].leader_epoch:
             raise BrokenPromise(
-                f"{who} leads partition {index} in epoch {partition.leader_epoch} with log start {start_offset}, "
-                f"after {sent} was told {least}"
+                f"{broker_name} leads partition {index} in epoch {partition.leader_epoch} with log start "
+                f"{start_offset}, after {deleter_name} was told {start_min}"
             )
 
-    def _compare(self, process: Process, index: int, partition: Partition, seen: Seen, until: int, who: str) -> None:
+    def _compare(
+        self, process: Process, index: int, partition: Partition, seen: Seen, until: int, broker_name: str
+    ) -> None:
         promises = self.promises
-        for held in self.read(process, partition, seen.compared, until):
-            if held.last_offset < promises.end(index):
-                promises.confirm(index, held, who)
+        for batch in self.read_batches(process, partition, seen.compared, until):
+            if batch.last_offset < promises.end(index):
+                promises.confirm(index, batch, broker_name)
             elif partition.is_leader:
-                promises.commit(index, held, who)
+                promises.commit(index, batch, broker_name)
             else:
                 # The follower learned the high watermark before this look at its leader, or its leader is gone.
-                promises.commit(index, held, f"follower {who}")
-            seen.compared = held.last_offset + 1
+                promises.commit(index, batch, f"follower {broker_name}")
+            seen.compared = batch.last_offset + 1
 
-    def read(self, process: Process, partition: Partition, start: int, until: int) -> list[Held]:
+    def read_batches(self, process: Process, partition: Partition, start: int, until: int) -> list[StoredBatch]:
         """Returns the batches of a log from offset `start` to offset `until`."""
-        result: list[Held] = []
+        result: list[StoredBatch] = []
         self._disks.current = process.host.disk
         try:
             while start < until:
-                piece = partition.log.read(start, READ_BYTES, until, min_one_batch=True, may_wait=True)
-                if piece is None:
+                slice_ = partition.log.read(start, READ_BYTES, until, min_one_batch=True, may_wait=True)
+                if slice_ is None:
                     raise BrokenPromise(f"b{process.id} has no data at {partition.index}:{start}, below {until}")
-                batches = parse(os.pread(piece.fd, piece.length, piece.position))
-                piece.release()
+                batches = parse(os.pread(slice_.fd, slice_.length, slice_.position))
+                slice_.release()
                 if not batches:
                     raise BrokenPromise(f"b{process.id} has no batch at {partition.index}:{start}")
-                result += [held for held in batches if held.last_offset >= start]
+                result += [batch for batch in batches if batch.last_offset >= start]
                 start = batches[-1].last_offset + 1
         finally:
             self._disks.current = None
@@ -207,7 +211,7 @@ class Checkers:
 
     def inspect_isrs(self, hosts: dict[int, Host]) -> None:
         """Checks that every in-sync replica in the incarnation that the state names has all committed batches."""
-        for index, state in self._stated.items():
+        for index, state in self._states.items():
             end = self.promises.end(index)
             if len(state.isr_broker_epochs) != len(state.isr):
                 continue
@@ -215,7 +219,7 @@ class Checkers:
                 process = hosts[id].process
                 if process is None or process.session.broker_epoch != epoch or not process.is_listening:
                     continue
-                partition = self.held(process, index)
+                partition = self.replica_of(process, index)
                 if partition is None:
                     continue
                 if partition.log_end_offset < end:
@@ -226,20 +230,20 @@ class Checkers:
 
     # -- at the end ----------------------------------------------------------------------------------------------------
 
-    def equal_logs(self, hosts: dict[int, Host]) -> None:
+    def check_equal_logs(self, hosts: dict[int, Host]) -> None:
         """Checks that without writes and with all replicas in sync, all logs are equal and committed to the end."""
         for index in range(self.partitions):
-            state = self._stated[index]
+            state = self._states[index]
             starts = set()
             for id in state.isr:
                 process = hosts[id].process
                 assert process is not None
-                partition: Any = self.held(process, index)
+                partition: Any = self.replica_of(process, index)
                 start_offset = partition.log_start_offset
                 starts.add(start_offset)
-                held = self.read(process, partition, start_offset, partition.log_end_offset)
-                if held != [batch for batch in self.promises.committed[index] if batch.last_offset >= start_offset]:
+                batches = self.read_batches(process, partition, start_offset, partition.log_end_offset)
+                if batches != [batch for batch in self.promises.committed[index] if batch.last_offset >= start_offset]:
                     raise BrokenPromise(f"the log of partition {index} on b{id} differs from the committed batches")
             if len(starts) > 1 and self.promises.is_kept:
                 raise BrokenPromise(f"the logs of partition {index} have different starts: {sorted(starts)}")
-        self.promises.nothing_open()
+        self.promises.check_nothing_open()

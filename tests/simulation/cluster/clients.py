@@ -14,7 +14,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.headers import decode_response_header
-from tests.simulation.cluster.broker import FetcherContext
+from tests.simulation.cluster.broker import SimulationContext
 from tests.simulation.cluster.clock import BEGAN_MS, US_PER_MS
 from tests.simulation.cluster.connections import Dialled
 from tests.simulation.cluster.network import CLIENTS
@@ -23,10 +23,10 @@ from tests.simulation.cluster.records import (
     ORDERS,
     PRODUCE_VERSION,
     Topic,
+    build_numbered_batch,
     crc_of,
     fetch_frame,
     fetch_version,
-    made_batch,
     parse,
     produce_frame,
 )
@@ -62,12 +62,12 @@ class Client(ABC):
     """A client with one connection to the supposed leader of partition `index`, and one request at a time."""
 
     def __init__(
-        self, name: str, index: int, around: FetcherContext, tell: Callable[[str], object], topic: Topic = ORDERS
+        self, name: str, index: int, context: SimulationContext, note: Callable[[str], object], topic: Topic = ORDERS
     ) -> None:
         self.name = name
         self.index = index
-        self.around = around
-        self.tell = tell
+        self.context = context
+        self.note = note
         self.topic = topic
         self.leader_epoch = -1
         # Requests that were sent and not answered, which may still be processed later.
@@ -78,15 +78,15 @@ class Client(ABC):
         self._link: Dialled | None = None
         self._is_up = False
         self._correlation_id = 0
-        self._waits = False
+        self._is_waiting = False
         self._attempt = 0
         self._failures = 0
 
-    def ask(self) -> None:
+    def request_answer(self) -> None:
         """Sends the request that `frame` makes over the current connection or a new one."""
-        self._waits = True
+        self._is_waiting = True
         self._attempt += 1
-        self.around.world.after(ANSWER_MS_MAX * US_PER_MS, self._run_out, self._attempt)
+        self.context.world.after(ANSWER_MS_MAX * US_PER_MS, self._on_time_out, self._attempt)
         if self._link is None:
             self._dial()
         elif self._is_up:
@@ -95,18 +95,18 @@ class Client(ABC):
     def _dial(self) -> None:
         leader = self._leader()
         if leader < 0:
-            self._again_later()
+            self._retry_later()
             return
         self._is_up = False
         self._target = leader
-        around = self.around
-        self._link = Dialled(around.network, CLIENTS, None, leader, around.find, self, self.name)
+        context = self.context
+        self._link = Dialled(context.network, CLIENTS, None, leader, context.find, self, self.name)
 
     def _leader(self) -> int:
-        hosts = [host for host in self.around.hosts.values() if host.process and host.process.is_listening]
+        hosts = [host for host in self.context.hosts.values() if host.process and host.process.is_listening]
         if not hosts:
             return -1
-        process = self.around.dice.choice(hosts).process
+        process = self.context.dice.choice(hosts).process
         assert process is not None
         topic = process.current.image.topics.get(self.topic.name)
         if topic is None or self.index >= len(topic.partitions) or self.topic.id not in (None, topic.topic_id):
@@ -120,78 +120,78 @@ class Client(ABC):
 
     def on_up(self) -> None:
         self._is_up = True
-        if self._waits and self._link is not None:
+        if self._is_waiting and self._link is not None:
             self._correlation_id += 1
-            self.is_known = self.topic.id is None or self._holds()
+            self.is_known = self.topic.id is None or self._is_topic_on_target()
             self._link.send(self.frame(self._correlation_id))
             self.unanswered += 1
-            self.sent()
+            self.on_sent()
 
-    def _holds(self) -> bool:
-        process = self.around.find(self._target)
+    def _is_topic_on_target(self) -> bool:
+        process = self.context.find(self._target)
         held = None if process is None else process.table.get(self.topic.name, self.index)
         return held is not None and held.topic_id == self.topic.id
 
     def stop(self) -> None:
         """Sends no more requests."""
-        self._waits = False
+        self._is_waiting = False
         self._attempt += 1
-        self.hang_up()
+        self.disconnect()
 
     def on_down(self, reason: str) -> None:
         self._link = None
-        if self._waits:
-            self._again_later()
+        if self._is_waiting:
+            self._retry_later()
 
-    def _run_out(self, attempt: int) -> None:
-        if self._waits and attempt == self._attempt:
-            self.hang_up()
-            self._again_later()
+    def _on_time_out(self, attempt: int) -> None:
+        if self._is_waiting and attempt == self._attempt:
+            self.disconnect()
+            self._retry_later()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
 
-    def _again_later(self) -> None:
+    def _retry_later(self) -> None:
         self._attempt += 1
         delay_ms = BACK_OFF_MS[min(self._failures, len(BACK_OFF_MS) - 1)]
         self._failures += 1
-        self.around.world.after(delay_ms * US_PER_MS, self._again, self._attempt)
+        self.context.world.after(delay_ms * US_PER_MS, self._retry, self._attempt)
 
-    def _again(self, attempt: int) -> None:
-        if self._waits and attempt == self._attempt:
-            self.ask()
+    def _retry(self, attempt: int) -> None:
+        if self._is_waiting and attempt == self._attempt:
+            self.request_answer()
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         correlation_id = int.from_bytes(buffer[start : start + 4], "big")
-        if self._waits and correlation_id == self._correlation_id:
+        if self._is_waiting and correlation_id == self._correlation_id:
             self.unanswered -= 1
-            self.answered(buffer, start, end)
+            self.on_answer(buffer, start, end)
 
-    def refused(self, code: int) -> None:
+    def on_error(self, code: int) -> None:
         assert code in RETRIED, f"{self.name} is answered {ErrorCode(code).name}"
         if code not in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS):
-            self.hang_up()
-        self._again_later()
+            self.disconnect()
+        self._retry_later()
 
-    def done(self) -> None:
-        self._waits = False
+    def finish_request(self) -> None:
+        self._is_waiting = False
         self._failures = 0
 
     @property
     def is_busy(self) -> bool:
-        return self._waits
+        return self._is_waiting
 
     @abstractmethod
-    def sent(self) -> None:
+    def on_sent(self) -> None:
         """Called when the request is sent."""
 
     @abstractmethod
     def frame(self, correlation_id: int) -> bytes: ...
 
     @abstractmethod
-    def answered(self, buffer: memoryview, start: int, end: int) -> None: ...
+    def on_answer(self, buffer: memoryview, start: int, end: int) -> None: ...
 
 
 class Producer(Client):
@@ -203,16 +203,16 @@ class Producer(Client):
         index: int,
         acks: int,
         is_idempotent: bool,
-        around: FetcherContext,
+        context: SimulationContext,
         promises: Promises,
-        tell: Callable[[str], object],
+        note: Callable[[str], object],
         topic: Topic = ORDERS,
     ) -> None:
-        super().__init__(f"p{number}", index, around, tell, topic)
+        super().__init__(f"p{number}", index, context, note, topic)
         self.acks = acks
         self.producer_id = 1_000 + number if is_idempotent else -1
         self._promises = promises
-        self._made = 0
+        self._value_count = 0
         self._batch = b""
         self._crc = 0
         self._count = 0
@@ -223,35 +223,35 @@ class Producer(Client):
         if self.is_busy:
             return
         count = dice.randint(1, 3)
-        values = [f"{self.name}:{number}".encode() for number in range(self._made, self._made + count)]
-        now_ms = BEGAN_MS + self.around.world.now_ms
-        self._batch = made_batch(values, now_ms, self.producer_id, self._made)
+        values = [f"{self.name}:{number}".encode() for number in range(self._value_count, self._value_count + count)]
+        now_ms = BEGAN_MS + self.context.world.now_ms
+        self._batch = build_numbered_batch(values, now_ms, self.producer_id, self._value_count)
         self._crc = crc_of(self._batch)
-        self._promises.sent(self.index, self._crc)
-        self._made += count
+        self._promises.note_sent(self.index, self._crc)
+        self._value_count += count
         self._count = count
         self.unanswered = 0
-        self.ask()
+        self.request_answer()
 
     def frame(self, correlation_id: int) -> bytes:
         return produce_frame(correlation_id, self.topic.name, self.index, self._batch, self.acks, SETTLE_MS_MAX)
 
-    def sent(self) -> None:
+    def on_sent(self) -> None:
         if not self.acks:
-            self.done()
+            self.finish_request()
 
-    def answered(self, buffer: memoryview, start: int, end: int) -> None:
+    def on_answer(self, buffer: memoryview, start: int, end: int) -> None:
         _, body = decode_response_header(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, start, end)
         answer: Any = decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, body, end)
         partition = answer.responses[0].partition_responses[0]
         if partition.error_code:
-            self.refused(partition.error_code)
+            self.on_error(partition.error_code)
             return
-        self.done()
+        self.finish_request()
         self._look_for_strays()
         if self.acks == ACKS_ALL and self.is_known:
-            self.tell(f"{self.name} has {self._count} records acknowledged at {self.index}:{partition.base_offset}")
-            self._promises.acknowledged(self.index, partition.base_offset, self._crc, self.name)
+            self.note(f"{self.name} has {self._count} records acknowledged at {self.index}:{partition.base_offset}")
+            self._promises.note_acknowledgement(self.index, partition.base_offset, self._crc, self.name)
 
     def stop(self) -> None:
         if self.is_busy:
@@ -269,27 +269,27 @@ class Consumer(Client):
     def __init__(
         self,
         index: int,
-        around: FetcherContext,
+        context: SimulationContext,
         promises: Promises,
-        tell: Callable[[str], object],
+        note: Callable[[str], object],
         topic: Topic = ORDERS,
     ) -> None:
-        super().__init__(f"c{index}", index, around, tell, topic)
+        super().__init__(f"c{index}", index, context, note, topic)
         self.position = 0
         self._promises = promises
         self._asked_epoch = -1
 
-    def sent(self) -> None:
+    def on_sent(self) -> None:
         """Does nothing: only the response matters."""
 
     def consume(self) -> None:
         if not self.is_busy:
-            self.ask()
+            self.request_answer()
 
     def frame(self, correlation_id: int) -> bytes:
         return fetch_frame(correlation_id, self.topic, self.index, self.position, self.leader_epoch)
 
-    def answered(self, buffer: memoryview, start: int, end: int) -> None:
+    def on_answer(self, buffer: memoryview, start: int, end: int) -> None:
         version = fetch_version(self.topic)
         _, body = decode_response_header(ApiKey.FETCH, version, buffer, start, end)
         answer: Any = decode_response(ApiKey.FETCH, version, buffer, body, end)
@@ -297,14 +297,14 @@ class Consumer(Client):
         if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.start_max(
             self.index
         ):
-            self.tell(f"{self.name} does not find {self.index}:{self.position}")
+            self.note(f"{self.name} does not find {self.index}:{self.position}")
             self.position = self._promises.start_max(self.index)
         if partition.error_code:
-            self.hang_up()
-            self.refused(partition.error_code)
+            self.disconnect()
+            self.on_error(partition.error_code)
             return
-        self.done()
-        for held in parse(partition.records or b""):
-            if held.last_offset >= self.position:
-                self._promises.read(self.index, self.position, held, self.name)
-                self.position = held.last_offset + 1
+        self.finish_request()
+        for batch in parse(partition.records or b""):
+            if batch.last_offset >= self.position:
+                self._promises.note_read(self.index, self.position, batch, self.name)
+                self.position = batch.last_offset + 1

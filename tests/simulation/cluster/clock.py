@@ -106,7 +106,8 @@ class World:
                 calls += 1
                 if calls > CALLS_AT_ONCE_MAX:
                     raise Livelock(
-                        f"{calls} calls at {self.now_ms} ms, the next ones {[_sent(waiting) for waiting in ready]}"
+                        f"{calls} calls at {self.now_ms} ms, "
+                        f"the next ones {[_handle_text(waiting) for waiting in ready]}"
                     )
                 handle = ready.popleft()
                 call = handle.call
@@ -143,12 +144,12 @@ class World:
                     loop.on_death()
 
 
-def _sent(handle: Handle) -> str:
+def _handle_text(handle: Handle) -> str:
     task = getattr(handle.call, "__self__", None)
     return repr(task.get_coro() if isinstance(task, asyncio.Task) else handle.call)
 
 
-def _never_begun(handle: Handle) -> None:
+def _close_unstarted(handle: Handle) -> None:
     """Closes the coroutine of a task that will never start, so that no warning is given for it."""
     task = getattr(handle.call, "__self__", None)
     work = task.get_coro() if isinstance(task, asyncio.Task) else None
@@ -156,7 +157,7 @@ def _never_begun(handle: Handle) -> None:
         work.close()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Does nothing; the `on_death` of processes whose disk does not kill them."""
 
 
@@ -167,7 +168,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     and `on_death` ends it. `has_run` is set by its turns and reset by checkers.
     """
 
-    def __init__(self, world: World, name: str, disk: Any = None, on_death: Callable[[], object] = _nothing) -> None:
+    def __init__(self, world: World, name: str, disk: Any = None, on_death: Callable[[], object] = _do_nothing) -> None:
         self._world = world
         self._soon = world.soon
         self._at = world.at
@@ -201,7 +202,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def hold(self, handle: Handle) -> None:
         """Keeps a call that became due while the process is paused."""
         if self.is_over:
-            _never_begun(handle)
+            _close_unstarted(handle)
         else:
             self.held.append(handle)
 
@@ -209,7 +210,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.is_over = self.is_still = True
         for handle in (*self._world.waiting(), *self.held):
             if handle.loop is self:
-                _never_begun(handle)
+                _close_unstarted(handle)
         self.held.clear()
 
     def message_at(self, due_us: int, call: Callable[..., object], *arguments: Any) -> Handle:

@@ -34,7 +34,7 @@ SIZE_BYTES: Final = 4
 FindProcess = Callable[[Place], "Process | None"]
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     """Does nothing; the `on_closed` of responses that were complete at once."""
 
 
@@ -65,20 +65,20 @@ class Dialled:
         self._owner: Owner | None = owner
         self._client = client
         self._accepted: Accepted | None = None
-        self._later(2 * network.delay_us(source, target), self._try)
+        self._later(2 * network.delay_us(source, target), self._open_connection)
 
     def _later(self, delay_us: int, call: Callable[..., object], *arguments: Any) -> None:
         world = self._network.world
         world.at(world.now_us + delay_us, Handle(self._loop, call, arguments))
 
-    def _try(self) -> None:
+    def _open_connection(self) -> None:
         if self._owner is None:
             return
         process = self._find(self._target)
         if not self._network.joins(self._source, self._target) or (process is not None and process.is_silent):
-            self._later(CONNECT_MS_MAX * US_PER_MS, self._down, "no answer")
+            self._later(CONNECT_MS_MAX * US_PER_MS, self._end_connection, "no answer")
         elif process is None or not process.is_listening:
-            self._down("refused")
+            self._end_connection("refused")
         else:
             accepted = self._accepted = Accepted(self._network, process, self._source, self._loop, self._arrive)
             accepted.client = self._client
@@ -91,12 +91,12 @@ class Dialled:
         if message == HELLO:
             owner.on_up()
         elif message == BYE:
-            self._down("closed by the peer")
+            self._end_connection("closed by the peer")
         else:
             view = memoryview(bytearray(message))
             owner.on_frame(view, SIZE_BYTES, len(view))
 
-    def _down(self, reason: str) -> None:
+    def _end_connection(self, reason: str) -> None:
         owner, self._owner = self._owner, None
         if owner is not None:
             if self._accepted is not None:
@@ -152,11 +152,11 @@ class Accepted:
         # Turns of the cluster's own identity, which never queues.
         self.turns = InstanceTurns(None)
         self._busy = False
-        self._is_going = False
+        self._is_processing = False
         self._waiting: deque[bytes] = deque()
         self._pending: deque[PendingResponse] = deque()
-        self.to_server = network.way(peer, process.id, process.loop, self._arrive)
-        self.to_client = network.way(process.id, peer, peer_loop, deliver)
+        self.to_server = network.connect(peer, process.id, process.loop, self._arrive)
+        self.to_client = network.connect(process.id, peer, peer_loop, deliver)
         process.connections[self] = None
 
     def _arrive(self, message: Any) -> None:
@@ -175,10 +175,10 @@ class Accepted:
                 assert self.session is not None
                 self.session.on_more_bytes()
             else:
-                self._go_on()
+                self._process_waiting()
 
-    def _go_on(self) -> None:
-        self._is_going = True
+    def _process_waiting(self) -> None:
+        self._is_processing = True
         try:
             while self._waiting and not self._busy and not self.is_closed:
                 frame = bytearray(self._waiting.popleft())
@@ -189,12 +189,12 @@ class Accepted:
                 except MalformedRequest as error:
                     self.fail(error)
         finally:
-            self._is_going = False
+            self._is_processing = False
 
-    def _answered(self) -> None:
+    def _on_answered(self) -> None:
         self._busy = False
-        if self._waiting and not self._is_going:
-            self._process.loop.call_soon(self._go_on)
+        if self._waiting and not self._is_processing:
+            self._process.loop.call_soon(self._process_waiting)
 
     # -- Channel -------------------------------------------------------------------------------------------------------
 
@@ -202,24 +202,24 @@ class Accepted:
         if self.is_closed:
             return
         if self._pending:
-            self._pending.append(PendingResponse(self, bytes(frame), _nobody))
+            self._pending.append(PendingResponse(self, bytes(frame), _do_nothing))
         else:
             self.to_client.send(bytes(frame))
-        self._answered()
+        self._on_answered()
 
     def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
         """Lets the next requests be processed, and answered after this one."""
         pending = PendingResponse(self, None, on_closed)
         self._pending.append(pending)
-        self._answered()
+        self._on_answered()
         return pending
 
     def complete_soon(self) -> None:
         # Not during the append or the response that completed it.
         if not self.is_closed:
-            self._process.loop.call_soon(self._apply)
+            self._process.loop.call_soon(self._send_complete)
 
-    def _apply(self) -> None:
+    def _send_complete(self) -> None:
         while self._pending and self._pending[0].frame is not None and not self.is_closed:
             self.to_client.send(self._pending.popleft().frame)
 
@@ -245,7 +245,7 @@ class Accepted:
 
     def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None:
         if not self.is_closed:
-            self._answered()
+            self._on_answered()
 
     def charge_request_copy(self, count: int) -> None:
         """Does nothing: memory is not simulated."""

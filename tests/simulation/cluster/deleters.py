@@ -9,7 +9,7 @@ from typing import Any, Final
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response
 from brokers.engine.protocol.headers import decode_response_header
-from tests.simulation.cluster.broker import FetcherContext
+from tests.simulation.cluster.broker import SimulationContext
 from tests.simulation.cluster.clients import Client
 from tests.simulation.cluster.promises import Promises
 from tests.simulation.cluster.records import DELETE_RECORDS_VERSION, ORDERS, Topic, delete_records_frame
@@ -26,12 +26,12 @@ class Deleter(Client):
     def __init__(
         self,
         index: int,
-        around: FetcherContext,
+        context: SimulationContext,
         promises: Promises,
-        tell: Callable[[str], object],
+        note: Callable[[str], object],
         topic: Topic = ORDERS,
     ) -> None:
-        super().__init__(f"d{index}", index, around, tell, topic)
+        super().__init__(f"d{index}", index, context, note, topic)
         self.offset = 0
         self._promises = promises
 
@@ -40,23 +40,23 @@ class Deleter(Client):
             return
         end = self._promises.end(self.index)
         self.offset = min(end, self.offset + dice.randint(0, RECORDS_MAX))
-        self._promises.given_up(self.index, self.offset)
-        self.ask()
+        self._promises.note_deletion_request(self.index, self.offset)
+        self.request_answer()
 
-    def sent(self) -> None:
+    def on_sent(self) -> None:
         """Does nothing: only the response matters."""
 
     def frame(self, correlation_id: int) -> bytes:
         return delete_records_frame(correlation_id, self.topic.name, self.index, self.offset, FOLLOWERS_MS_MAX)
 
-    def answered(self, buffer: memoryview, start: int, end: int) -> None:
+    def on_answer(self, buffer: memoryview, start: int, end: int) -> None:
         _, body = decode_response_header(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, buffer, start, end)
         answer: Any = decode_response(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, buffer, body, end)
         partition = answer.topics[0].partitions[0]
         if partition.error_code:
-            self.refused(partition.error_code)
+            self.on_error(partition.error_code)
             return
-        self.done()
-        self.tell(f"{self.name} is told that {self.index} starts at {partition.low_watermark}")
+        self.finish_request()
+        self.note(f"{self.name} is told that {self.index} starts at {partition.low_watermark}")
         if self.is_known:
-            self._promises.gone(self.index, partition.low_watermark, self.name)
+            self._promises.note_deletion(self.index, partition.low_watermark, self.name)

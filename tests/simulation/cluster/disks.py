@@ -43,14 +43,14 @@ class ProcessDisk(Disk):
     def _name_of(self, node: int) -> str:
         return f"inode {node}"
 
-    def _do(self, op: Op, act: Callable[[], Any]) -> Any:
-        self._may(op)
+    def _perform(self, op: Op, act: Callable[[], Any]) -> Any:
+        self._check_alive(op)
         answer = act()
         self.tree.apply(op)
         self.ops.append(op)
         return answer
 
-    def _may(self, op: Op) -> None:
+    def _check_alive(self, op: Op) -> None:
         """Raises the error or death that replaces an operation, if any."""
         if self.is_dead:
             raise Killed
@@ -120,7 +120,7 @@ def after_power_cut(disk: ProcessDisk, dice: random.Random, home: Path) -> Proce
             if lost and lost[0].kind == WRITE and dice.random() < 0.5:
                 torn = lost[0]
                 data[node] = [*kept, torn._replace(data=torn.data[: dice.randint(0, len(torn.data))])]
-    listing = unsynced.left(names, data)
+    listing = unsynced.listing(names, data)
     shutil.rmtree(disk.top)
     materialise(listing, home)
     return ProcessDisk(home)

@@ -43,9 +43,9 @@ class Faults:
 
     # -- targets -------------------------------------------------------------------------------------------------------
 
-    def _draw_host(self, fits: Callable[[Host], bool]) -> Host | None:
-        fitting = [host for host in self._run.hosts.values() if fits(host)]
-        return self._dice.choice(fitting) if fitting else None
+    def _draw_host(self, is_suitable: Callable[[Host], bool]) -> Host | None:
+        suitable_hosts = [host for host in self._run.hosts.values() if is_suitable(host)]
+        return self._dice.choice(suitable_hosts) if suitable_hosts else None
 
     def _may_die(self, host: Host) -> bool:
         """True if a host may be killed; while one has lost data, the others must stay alive."""
@@ -65,7 +65,7 @@ class Faults:
         self._lossy = None
         return False
 
-    def _may_lose(self) -> Host | None:
+    def _draw_losable_host(self) -> Host | None:
         """Returns a host that may lose unflushed data: others are in sync with all of it, and there is no fault."""
         run = self._run
         if (
@@ -109,7 +109,7 @@ class Faults:
         return f"b{host.id}"
 
     def power_cut(self) -> str:
-        host = self._may_lose()
+        host = self._draw_losable_host()
         if host is None:
             return ""
         self._lossy = (host.id, host.incarnations)
@@ -118,17 +118,17 @@ class Faults:
 
     def fsync_error(self) -> str:
         """Fails one fsync; the process ends, and unflushed data is lost."""
-        host = self._may_lose()
+        host = self._draw_losable_host()
         if host is None or host.process is None:
             return ""
         self._lossy = (host.id, host.incarnations)
         host.disk.fails = True
         process = host.process
         process.loop.call_soon(process.flush)
-        self._run.world.after(self._dice.randint(1, 200) * US_PER_MS, self._gone, host, process)
+        self._run.world.after(self._dice.randint(1, 200) * US_PER_MS, self._end_process, host, process)
         return f"b{host.id}"
 
-    def _gone(self, host: Host, process: Process) -> None:
+    def _end_process(self, host: Host, process: Process) -> None:
         if host.process is process:
             host.cut_power()
 

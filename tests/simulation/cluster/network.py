@@ -29,7 +29,7 @@ class Network:
         self._random = dice.random
         self.cut: set[tuple[Place, Place]] = set()
         self.slow_ms: dict[tuple[Place, Place], int] = {}
-        self._ways: list[Way] = []
+        self._directions: list[Direction] = []
         self._on_change: list[Callable[[], object]] = []
 
     def on_change(self, call: Callable[[], object]) -> None:
@@ -47,7 +47,7 @@ class Network:
 
     def sever(self, source: Place, target: Place) -> None:
         self.cut.add((source, target))
-        self._changed()
+        self._on_links_changed()
 
     def mend(self, source: Place | None = None, target: Place | None = None) -> None:
         """Repairs one direction, or all."""
@@ -55,22 +55,24 @@ class Network:
             self.cut.clear()
         else:
             self.cut.discard((source, target))
-        self._changed()
+        self._on_links_changed()
 
-    def _changed(self) -> None:
-        self._ways = [way for way in self._ways if not way.is_closed]
-        for way in self._ways:
-            way.go_on()
+    def _on_links_changed(self) -> None:
+        self._directions = [direction for direction in self._directions if not direction.is_closed]
+        for direction in self._directions:
+            direction.send_waiting()
         for call in self._on_change:
             call()
 
-    def way(self, source: Place, target: Place, loop: ProcessLoop | None, deliver: Callable[[Any], object]) -> Way:
-        way = Way(self, source, target, loop, deliver)
-        self._ways.append(way)
-        return way
+    def connect(
+        self, source: Place, target: Place, loop: ProcessLoop | None, deliver: Callable[[Any], object]
+    ) -> Direction:
+        direction = Direction(self, source, target, loop, deliver)
+        self._directions.append(direction)
+        return direction
 
 
-class Way:
+class Direction:
     """One direction of a connection; `loop` is the receiver's."""
 
     __slots__ = ("_deliver", "_last_us", "_loop", "_network", "_waiting", "ends", "is_closed")
@@ -113,7 +115,7 @@ class Way:
         if not self.is_closed:
             self._deliver(message)
 
-    def go_on(self) -> None:
+    def send_waiting(self) -> None:
         if self._waiting and self.ends not in self._network.cut:
             waiting, self._waiting = self._waiting, []
             for message in waiting:

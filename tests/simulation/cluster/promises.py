@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tests.simulation.cluster.records import Held
+from tests.simulation.cluster.records import StoredBatch
 
 # An offset above all others.
 NOWHERE: Final = 1 << 62
@@ -20,15 +20,15 @@ class BrokenPromise(AssertionError):
 
 class Expected(NamedTuple):
     crc: int
-    who: str
+    client: str
 
 
 class Promises:
     """Promises by partition: committed batches without a hole from offset 0, and batches that must become committed."""
 
     def __init__(self, partitions: int) -> None:
-        self.committed: list[list[Held]] = [[] for _ in range(partitions)]
-        self._at: list[dict[int, Held]] = [{} for _ in range(partitions)]
+        self.committed: list[list[StoredBatch]] = [[] for _ in range(partitions)]
+        self._batches_by_offset: list[dict[int, StoredBatch]] = [{} for _ in range(partitions)]
         self._expected: list[dict[int, Expected]] = [{} for _ in range(partitions)]
         self._sent: list[set[int]] = [set() for _ in range(partitions)]
         self._next_sequence: dict[tuple[int, int], int] = {}
@@ -46,89 +46,93 @@ class Promises:
         committed = self.committed[index]
         return committed[-1].last_offset + 1 if committed else 0
 
-    def sent(self, index: int, crc: int) -> None:
+    def note_sent(self, index: int, crc: int) -> None:
         self._sent[index].add(crc)
 
     def start_max(self, index: int) -> int:
         """Returns the maximum start of a log."""
         return self._starts_max[index] if self.is_kept else self.end(index)
 
-    def given_up(self, index: int, offset: int) -> None:
+    def note_deletion_request(self, index: int, offset: int) -> None:
         """Notes a request to delete everything below an offset, which may or may not be carried out."""
         self._starts_max[index] = max(self._starts_max[index], offset)
 
-    def gone(self, index: int, offset: int, who: str) -> None:
+    def note_deletion(self, index: int, offset: int, client: str) -> None:
         """Notes an acknowledged deletion of all records below an offset."""
         if offset > self.start_max(index):
             raise BrokenPromise(
-                f"{who} is told that partition {index} starts at {offset}, beyond all requested deletions"
+                f"{client} is told that partition {index} starts at {offset}, beyond all requested deletions"
             )
-        self.starts_min[index] = max(self.starts_min[index], (offset, who))
+        self.starts_min[index] = max(self.starts_min[index], (offset, client))
 
-    def acknowledged(self, index: int, base_offset: int, crc: int, who: str) -> None:
+    def note_acknowledgement(self, index: int, base_offset: int, crc: int, client: str) -> None:
         """Notes an acknowledgement to a producer with acks=all."""
         self.acknowledgements += 1
-        self._expect(index, base_offset, crc, f"{who} was told")
+        self._expect_batch(index, base_offset, crc, f"{client} was told")
 
-    def read(self, index: int, position: int, held: Held, who: str) -> None:
+    def note_read(self, index: int, position: int, batch: StoredBatch, client: str) -> None:
         """Notes a batch that a consumer at `position` read."""
-        if held.base_offset > position:
-            raise BrokenPromise(f"{who} at {index}:{position} gets {held}, after a gap")
-        self._expect(index, held.base_offset, held.crc, f"{who} read")
+        if batch.base_offset > position:
+            raise BrokenPromise(f"{client} at {index}:{position} gets {batch}, after a gap")
+        self._expect_batch(index, batch.base_offset, batch.crc, f"{client} read")
 
-    def _expect(self, index: int, base_offset: int, crc: int, who: str) -> None:
-        held = self._at[index].get(base_offset)
-        if held is not None:
-            self._compare(index, held, Expected(crc, who))
+    def _expect_batch(self, index: int, base_offset: int, crc: int, client: str) -> None:
+        batch = self._batches_by_offset[index].get(base_offset)
+        if batch is not None:
+            self._compare(index, batch, Expected(crc, client))
         elif base_offset < self.end(index):
-            raise BrokenPromise(f"{who} {crc:08x} at {index}:{base_offset}, which is within another batch")
+            raise BrokenPromise(f"{client} {crc:08x} at {index}:{base_offset}, which is within another batch")
         else:
-            known = self._expected[index].setdefault(base_offset, Expected(crc, who))
-            if known.crc != crc:
-                raise BrokenPromise(f"{who} {crc:08x} at {index}:{base_offset}, but {known.who} {known.crc:08x}")
+            earlier = self._expected[index].setdefault(base_offset, Expected(crc, client))
+            if earlier.crc != crc:
+                raise BrokenPromise(
+                    f"{client} {crc:08x} at {index}:{base_offset}, but {earlier.client} {earlier.crc:08x}"
+                )
 
-    def _compare(self, index: int, held: Held, expected: Expected) -> None:
-        if held.crc != expected.crc:
-            raise BrokenPromise(f"{expected.who} {expected.crc:08x} at {index}:{held.base_offset}, which holds {held}")
+    def _compare(self, index: int, batch: StoredBatch, expected: Expected) -> None:
+        if batch.crc != expected.crc:
+            raise BrokenPromise(
+                f"{expected.client} {expected.crc:08x} at {index}:{batch.base_offset}, which holds {batch}"
+            )
 
-    def commit(self, index: int, held: Held, who: str) -> None:
+    def commit(self, index: int, batch: StoredBatch, client: str) -> None:
         """Notes the next batch below a leader's high watermark."""
         end = self.end(index)
-        if held.base_offset != end:
+        if batch.base_offset != end:
             raise BrokenPromise(
-                f"{who} holds {held} in partition {index}, where offset {end} comes next: offsets are not dense"
+                f"{client} holds {batch} in partition {index}, where offset {end} comes next: offsets are not dense"
             )
-        if held.crc not in self._sent[index]:
-            raise BrokenPromise(f"{who} holds {held} in partition {index}, which was never sent")
+        if batch.crc not in self._sent[index]:
+            raise BrokenPromise(f"{client} holds {batch} in partition {index}, which was never sent")
         expected = self._expected[index].pop(end, None)
         if expected is not None:
-            self._compare(index, held, expected)
-        if held.producer_id >= 0:
-            key = (index, held.producer_id)
+            self._compare(index, batch, expected)
+        if batch.producer_id >= 0:
+            key = (index, batch.producer_id)
             following = self._next_sequence.get(key, 0)
-            if held.base_sequence != following and not self._is_forgotten(key):
+            if batch.base_sequence != following and not self._is_forgotten(key):
                 raise BrokenPromise(
-                    f"{who} holds {held} in partition {index}, where sequence number {following} comes next"
+                    f"{client} holds {batch} in partition {index}, where sequence number {following} comes next"
                 )
-            self._next_sequence[key] = held.base_sequence + held.last_offset - held.base_offset + 1
-            self._last_offset[key] = held.last_offset
-        self.committed[index].append(held)
-        self._at[index][held.base_offset] = held
+            self._next_sequence[key] = batch.base_sequence + batch.last_offset - batch.base_offset + 1
+            self._last_offset[key] = batch.last_offset
+        self.committed[index].append(batch)
+        self._batches_by_offset[index][batch.base_offset] = batch
 
     def _is_forgotten(self, key: tuple[int, int]) -> bool:
         """True if no record of a producer is left, so that any sequence number is accepted next (KIP-360)."""
         return self._last_offset.get(key, NOWHERE) < self.starts_seen[key[0]]
 
-    def confirm(self, index: int, held: Held, who: str) -> None:
+    def confirm(self, index: int, batch: StoredBatch, client: str) -> None:
         """Checks a batch below a replica's high watermark against the committed ones."""
-        known = self._at[index].get(held.base_offset)
-        if known is None or known != held:
-            raise BrokenPromise(f"{who} holds {held} in partition {index}, but {known} is committed")
+        committed = self._batches_by_offset[index].get(batch.base_offset)
+        if committed is None or committed != batch:
+            raise BrokenPromise(f"{client} holds {batch} in partition {index}, but {committed} is committed")
 
-    def nothing_open(self) -> None:
+    def check_nothing_open(self) -> None:
         """Checks at the end that everything acknowledged or read is committed."""
         for index, expected in enumerate(self._expected):
-            for base_offset, (crc, who) in expected.items():
+            for base_offset, (crc, client) in expected.items():
                 raise BrokenPromise(
-                    f"{who} {crc:08x} at {index}:{base_offset}, which is lost: the log ends at {self.end(index)}"
+                    f"{client} {crc:08x} at {index}:{base_offset}, which is lost: the log ends at {self.end(index)}"
                 )

@@ -29,7 +29,7 @@ class Topic(NamedTuple):
 ORDERS = Topic(TOPIC)
 
 
-class Held(NamedTuple):
+class StoredBatch(NamedTuple):
     """A batch in a log; `crc` covers everything except its offsets and its leader epoch."""
 
     base_offset: int
@@ -44,7 +44,7 @@ class Held(NamedTuple):
         return f"{self.base_offset}-{self.last_offset} of epoch {self.leader_epoch} crc {self.crc:08x}{whose}"
 
 
-def parse(data: bytes | memoryview) -> list[Held]:
+def parse(data: bytes | memoryview) -> list[StoredBatch]:
     """Parses the complete batches at the start of `data`."""
     result, position = [], 0
     while position + layout.HEADER_BYTES <= len(data):
@@ -55,11 +55,11 @@ def parse(data: bytes | memoryview) -> list[Held]:
         position += length + layout.LOG_OVERHEAD_BYTES
         if position > len(data):
             break
-        result.append(Held(base_offset, base_offset + last_delta, epoch, crc, producer_id, sequence))
+        result.append(StoredBatch(base_offset, base_offset + last_delta, epoch, crc, producer_id, sequence))
     return result
 
 
-def made_batch(values: Sequence[bytes], now_ms: int, producer_id: int, sequence: int) -> bytes:
+def build_numbered_batch(values: Sequence[bytes], now_ms: int, producer_id: int, sequence: int) -> bytes:
     records = [Record(now_ms, None, value) for value in values]
     return bytes(
         build_batch(

@@ -50,25 +50,25 @@ class ClusterRun(Stage):
         self.promises = Promises(PARTITIONS)
         self.checkers = Checkers(self.promises, self.ensemble, self.disks, PARTITIONS)
         dice = random.Random(f"topics of {seed}")
-        self.churn = TopicChurn(dice, self.around, self.tell) if dice.random() < CHURN_SHARE else None
+        self.churn = TopicChurn(dice, self.context, self.note) if dice.random() < CHURN_SHARE else None
         self.power_may_be_cut = self.churn is None or not self.churn.may_be_alone
         self.ensemble.tree.on_write = self._on_write
         self.faults = faults.Faults(self)
         self.open()
         try:
             count = self.dice.choice(BROKERS)
-            self.come_up(count, home)
+            self.start_brokers(count, home)
             self._boot()
         except BaseException:
             self.close()
             raise
         self.producers = [
-            Producer(PARTITIONS * number + index, index, acks, idempotent, self.around, self.promises, self.tell)
+            Producer(PARTITIONS * number + index, index, acks, idempotent, self.context, self.promises, self.note)
             for number, (acks, idempotent) in enumerate(PRODUCERS)
             for index in range(PARTITIONS)
         ]
-        self.consumers = [Consumer(index, self.around, self.promises, self.tell) for index in range(PARTITIONS)]
-        self.deleters = [Deleter(index, self.around, self.promises, self.tell) for index in range(PARTITIONS)]
+        self.consumers = [Consumer(index, self.context, self.promises, self.note) for index in range(PARTITIONS)]
+        self.deleters = [Deleter(index, self.context, self.promises, self.note) for index in range(PARTITIONS)]
         self._deleters_share = self.dice.choice(DELETERS_SHARES)
         self._verbs, self._weights = list(faults.WEIGHTS), list(faults.WEIGHTS.values())
 
@@ -99,15 +99,17 @@ class ClusterRun(Stage):
             else:
                 dice.choice(self.consumers).consume()
         else:
-            self.harm(self.faults.do, dice.choices(self._verbs, self._weights)[0])
-        self.go_on()
+            self.cause_fault(self.faults.do, dice.choices(self._verbs, self._weights)[0])
+        self.pass_time()
 
-    def look(self) -> None:
+    def check_invariants(self) -> None:
         if self.churn is None:
-            self.checkers.look(self.hosts)
+            self.checkers.check_invariants(self.hosts)
         else:
             self.churn.check()
-            self.checkers.look(self.hosts, [incarnation.checkers for incarnation in self.churn.incarnations.values()])
+            self.checkers.check_invariants(
+                self.hosts, [incarnation.checkers for incarnation in self.churn.incarnations.values()]
+            )
 
     def _on_write(self, path: str, data: bytes | None, session: int) -> None:
         self.checkers.on_write(path, data, session)
@@ -119,15 +121,15 @@ class ClusterRun(Stage):
 
     def finish(self) -> None:
         """Ends all faults and starts all brokers; the cluster must recover in bounded time."""
-        self.tell("** all faults end")
+        self.note("** all faults end")
         self.faults.heal()
         if self.churn is not None:
             self.churn.close()
         self.complete(self._pending)
-        self.checkers.equal_logs(self.hosts)
+        self.checkers.check_equal_logs(self.hosts)
         if self.churn is not None:
             for incarnation in self.churn.incarnations.values():
-                incarnation.checkers.equal_logs(self.hosts)
+                incarnation.checkers.check_equal_logs(self.hosts)
             self._stay_quiet()
 
     def _stay_quiet(self) -> None:
@@ -146,7 +148,7 @@ class ClusterRun(Stage):
         disks = {host.id: host.disk for host in self.hosts.values()}
         transactions, operations = self.ensemble.tree.zxid, {id: len(disk.ops) for id, disk in disks.items()}
         self.world.run_for(QUIET_MS * US_PER_MS)
-        self.look()
+        self.check_invariants()
         if pending := self._pending():
             raise BrokenPromise(f"an idle cluster has pending work: {pending}")
         transactions = self.ensemble.tree.zxid - transactions

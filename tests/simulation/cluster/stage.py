@@ -16,7 +16,7 @@ from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.coordinators.settings import CoordinatorSettings
-from tests.simulation.cluster.broker import FetcherContext, Host, Process
+from tests.simulation.cluster.broker import Host, Process, SimulationContext
 from tests.simulation.cluster.clock import US_PER_MS, World
 from tests.simulation.cluster.disks import Disks
 from tests.simulation.cluster.documents import registration_of, state_of
@@ -55,12 +55,12 @@ class Stage(ABC):
         self.ensemble = Ensemble(self.world, self.network, dice)
         self.disks = Disks(self.world)
         self._logging = structlog.get_config()
-        self.around = FetcherContext(self.world, self.network, self.ensemble, self.disks, dice, coordination)
-        self.around.segment_bytes_min = SMALL_SEGMENT_BYTES_MIN if self.segments_are_small else SEGMENT_BYTES_MIN
-        self.hosts = self.around.hosts
+        self.context = SimulationContext(self.world, self.network, self.ensemble, self.disks, dice, coordination)
+        self.context.segment_bytes_min = SMALL_SEGMENT_BYTES_MIN if self.segments_are_small else SEGMENT_BYTES_MIN
+        self.hosts = self.context.hosts
 
     @abstractmethod
-    def look(self) -> None:
+    def check_invariants(self) -> None:
         """Checks the invariants. Raises BrokenPromise."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Stage(ABC):
         # Objects of a dead process must be freed when it dies, and not at a random time in another run.
         gc.disable()
         structlog.configure(
-            processors=[self._hear], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False
+            processors=[self._note_event], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False
         )
         # Coroutines of a killed process are never awaited.
         self._warnings = warnings.catch_warnings()
@@ -107,67 +107,69 @@ class Stage(ABC):
         if self._collects:
             gc.enable()
 
-    def tell(self, text: str) -> None:
+    def note(self, text: str) -> None:
         self.history.append(f"{self.world.now_us / 1_000_000:9.4f} {text}")
 
-    def _hear(self, _logger: Any, level: str, event: dict[str, Any]) -> Any:
+    def _note_event(self, _logger: Any, level: str, event: dict[str, Any]) -> Any:
         """Adds log events of the engine to the history."""
         if level != "debug":
             turn = self.world.turn
-            who = "" if turn is None else f"{turn.name} "
+            process_name = "" if turn is None else f"{turn.name} "
             name = event.pop("event", "")
-            self.tell(f"  {who}{name} {' '.join(f'{key}={value}' for key, value in event.items())}")
+            self.note(f"  {process_name}{name} {' '.join(f'{key}={value}' for key, value in event.items())}")
             if name == "committed_records_truncated" and event["topic"] not in self.compacted:
-                raise BrokenPromise(f"{who}truncates committed records: {event}")
+                raise BrokenPromise(f"{process_name}truncates committed records: {event}")
         raise structlog.DropEvent
 
     # -- the beginning -------------------------------------------------------------------------------------------------
 
-    def come_up(self, count: int, home: Path) -> None:
+    def start_brokers(self, count: int, home: Path) -> None:
         """Starts `count` brokers and waits until all are registered."""
         for id in range(1, count + 1):
-            self.hosts[id] = Host(id, home / f"b{id}", self.around, self.tell)
+            self.hosts[id] = Host(id, home / f"b{id}", self.context, self.note)
         for host in self.hosts.values():
             host.start()
         self.until(self.all_registered, BOOT_MS_MAX, "the brokers come up")
 
-    def first(self) -> Process:
+    def first_process(self) -> Process:
         process = next(iter(self.hosts.values())).process
         assert process is not None
         return process
 
     def create(self, name: str, assignment: dict[int, tuple[int, ...]], config: dict[str, str]) -> None:
         """Requests the creation of a topic, which exists later."""
-        creator = self.first()
-        self.tell(f"{name} is {assignment} with {config}")
+        creator = self.first_process()
+        self.note(f"{name} is {assignment} with {config}")
         work = creator.store.create_topic(
             creator.current.image, TopicSpec(None, name, assignment=assignment, config=config)
         )
         creator.loop.call_soon(creator.loop.create_task, work)
 
-    def until(self, holds: Callable[[], bool], ms_max: int, what: str) -> None:
+    def until(self, is_met: Callable[[], bool], ms_max: int, condition: str) -> None:
         for _ in range(0, ms_max, 20):
-            if holds():
+            if is_met():
                 return
             self.world.run_for(20 * US_PER_MS)
-            self.look()
-        raise BrokenPromise(f"within {ms_max} ms this did not happen: {what}")
+            self.check_invariants()
+        raise BrokenPromise(f"within {ms_max} ms this did not happen: {condition}")
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def harm(self, do: Callable[[str], str], verb: str) -> None:
+    def cause_fault(self, do: Callable[[str], str], verb: str) -> None:
         """Performs a verb; the history has its description before its consequences."""
-        at = len(self.history)
-        done = do(verb)
-        if done:
-            self.history.insert(at, f"{self.world.now_us / 1_000_000:9.4f} ** {verb.replace('_', ' ')}: {done}")
+        position = len(self.history)
+        description = do(verb)
+        if description:
+            self.history.insert(
+                position, f"{self.world.now_us / 1_000_000:9.4f} ** {verb.replace('_', ' ')}: {description}"
+            )
 
-    def go_on(self) -> None:
+    def pass_time(self) -> None:
         """Lets the time of one step pass."""
         dice = self.dice
         ms = dice.choice(LONG_MS) if dice.random() < LONG_CHANCE else dice.choice(STEP_MS)
         self.world.run_for(ms * US_PER_MS + dice.randrange(US_PER_MS))
-        self.look()
+        self.check_invariants()
 
     def complete(self, pending: Callable[[], str], ms_max: int = SETTLE_MS_MAX) -> None:
         """Starts all brokers and lets time pass until `pending` returns ""."""
@@ -175,7 +177,7 @@ class Stage(ABC):
             for host in self.hosts.values():
                 host.start()
             self.world.run_for(SETTLE_STEP_MS * US_PER_MS)
-            self.look()
+            self.check_invariants()
             if not pending():
                 return
         raise BrokenPromise(f"{ms_max} ms after the end of all faults, work is still pending: {pending()}")

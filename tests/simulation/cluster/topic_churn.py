@@ -16,7 +16,7 @@ from brokers.engine.cluster.errors import ClusterError, Refused, StoreUnavailabl
 from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Create
 from instances.naming import internal_topic
-from tests.simulation.cluster.broker import FetcherContext, Process
+from tests.simulation.cluster.broker import Process, SimulationContext
 from tests.simulation.cluster.documents import state_of, topic_of
 from tests.simulation.cluster.promises import BrokenPromise
 from tests.simulation.cluster.topic_incarnations import PARTITIONS_MAX, Strays, TopicIncarnation
@@ -47,12 +47,12 @@ class TopicChurn:
     It has its own random numbers, so that runs without such topics take the same steps as before.
     """
 
-    def __init__(self, dice: random.Random, around: FetcherContext, tell: Callable[[str], object]) -> None:
+    def __init__(self, dice: random.Random, context: SimulationContext, note: Callable[[str], object]) -> None:
         self.dice = dice
         self.may_be_alone = self.dice.random() < 0.5
         self.incarnations: dict[str, TopicIncarnation] = {}
-        self._around = around
-        self._tell = tell
+        self._context = context
+        self._note = note
         self._strays: dict[str, Strays] = {}
         self._count = 0
         self._is_over = False
@@ -68,7 +68,7 @@ class TopicChurn:
             generation=1, produce_bps=1 << 40, consume_bps=1 << 40, capacity_bytes=1 << 40, ports=ports
         )
         change = Create(paths.CHANGE_PREFIX, change_to_json([f"instances/{INSTANCE}"]), sequence=True)
-        self._around.ensemble.write([Create(paths.instance(INSTANCE), document.to_json()), change])
+        self._context.ensemble.write([Create(paths.instance(INSTANCE), document.to_json()), change])
 
     # -- what lives ----------------------------------------------------------------------------------------------------
 
@@ -90,18 +90,18 @@ class TopicChurn:
             return
         if incarnation is not None:
             incarnation.grow(topic_of(data))
-        elif self._around.ensemble.tree.read(paths.topic_deletion(name)) is None:
+        elif self._context.ensemble.tree.read(paths.topic_deletion(name)) is None:
             self._count += 1
             strays = self._strays.get(name, Strays())
             incarnation = self.incarnations[name] = TopicIncarnation(
-                self._count, name, topic_of(data), self._around, strays, self._tell
+                self._count, name, topic_of(data), self._context, strays, self._note
             )
-            self._tell(f"{name} lives, #{self._count}: {dict(topic_of(data).assignment)}")
+            self._note(f"{name} lives, #{self._count}: {dict(topic_of(data).assignment)}")
 
     def _end(self, name: str) -> None:
         incarnation = self.incarnations.pop(name, None)
         if incarnation is not None:
-            self._tell(f"{name} #{incarnation.number} is marked for deletion")
+            self._note(f"{name} #{incarnation.number} is marked for deletion")
             self._strays[name] = incarnation.end()
 
     def check(self) -> None:
@@ -109,7 +109,7 @@ class TopicChurn:
             raise self._broken
 
     def states(self) -> dict[tuple[str, int], PartitionStateDocument]:
-        read = self._around.ensemble.tree.read
+        read = self._context.ensemble.tree.read
         result = {}
         for name, incarnation in self.incarnations.items():
             for index in range(incarnation.checkers.partitions):
@@ -137,39 +137,39 @@ class TopicChurn:
 
     def _process(self) -> Process | None:
         """Returns the process of a broker that serves an operator, None without one."""
-        hosts = self._around.hosts.values()
+        hosts = self._context.hosts.values()
         ready = [host.process for host in hosts if host.process and host.is_running and host.process.is_listening]
         return self.dice.choice(ready) if ready else None
 
-    def _request(self, what: str, work: Callable[[Process], Coroutine[Any, Any, object]]) -> None:
+    def _request(self, description: str, work: Callable[[Process], Coroutine[Any, Any, object]]) -> None:
         process = self._process()
         if process is None:
             return
-        self._tell(f"** {what} through b{process.id}")
+        self._note(f"** {description} through b{process.id}")
         process.loop.call_soon(lambda: process.loop.create_task(self._carry_out(process, work(process))))
 
     async def _carry_out(self, process: Process, work: Coroutine[Any, Any, object]) -> None:
         try:
             await work
         except ClusterError as error:
-            self._tell(f"  b{process.id} says {error}")
+            self._note(f"  b{process.id} says {error}")
 
     def _create(self, name: str) -> None:
         shape = self._shape()
-        self._request(f"create {name} {shape}", lambda process: self._created(process, name, shape))
+        self._request(f"create {name} {shape}", lambda process: self._create_topic(process, name, shape))
 
     def _delete(self, name: str) -> None:
-        self._request(f"delete {name}", lambda process: self._deleted(process, name))
+        self._request(f"delete {name}", lambda process: self._delete_topic(process, name))
 
     def _recreate(self, name: str) -> None:
         shape = self._shape()
 
         async def work(process: Process) -> None:
             try:
-                await self._deleted(process, name)
+                await self._delete_topic(process, name)
             except Refused as error:
-                self._tell(f"  b{process.id} says {error}")
-            await self._created(process, name, shape, ATTEMPTS_MAX)
+                self._note(f"  b{process.id} says {error}")
+            await self._create_topic(process, name, shape, ATTEMPTS_MAX)
 
         self._request(f"recreate {name} {shape}", work)
 
@@ -194,19 +194,19 @@ class TopicChurn:
         replicas = dice.choice(REPLICAS if self.may_be_alone else REPLICAS_OF_WHICH_ONE_MAY_GO)
         return {"partitions": dice.choice(PARTITIONS), "replication_factor": replicas, "config": config}
 
-    async def _created(self, process: Process, name: str, shape: dict[str, Any], attempts: int = 1) -> None:
-        for left in reversed(range(attempts)):
+    async def _create_topic(self, process: Process, name: str, shape: dict[str, Any], attempts: int = 1) -> None:
+        for attempts_left in reversed(range(attempts)):
             try:
                 await process.store.create_topic(process.current.image, TopicSpec(INSTANCE, name, **shape))
             except (Refused, StoreUnavailable):
-                if not left or self._is_over:
+                if not attempts_left or self._is_over:
                     raise
                 await asyncio.sleep(ATTEMPT_S)
             else:
                 return
 
     @staticmethod
-    async def _deleted(process: Process, name: str) -> None:
+    async def _delete_topic(process: Process, name: str) -> None:
         await process.store.delete_topic(process.current.image, instance_id=INSTANCE, name=name)
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class TopicChurn:
         return next(self._left_in_zookeeper(), "") or next(self._left_on_brokers(), "")
 
     def _left_in_zookeeper(self) -> Iterator[str]:
-        tree = self._around.ensemble.tree
+        tree = self._context.ensemble.tree
         for name in self._names:
             if name not in self.incarnations:
                 yield from (f"{path} is left" for path in tree.nodes if name in path.split("/"))
@@ -242,11 +242,11 @@ class TopicChurn:
                     yield f"{name}-{index} has {state_of(state.data).isr} in sync of {replicas}"
 
     def _left_on_brokers(self) -> Iterator[str]:
-        for host in self._around.hosts.values():
+        for host in self._context.hosts.values():
             assert host.process is not None
-            held = set()
+            held_names = set()
             for partition in host.process.table:
-                held.add(f"{partition.topic}-{partition.index}")
+                held_names.add(f"{partition.topic}-{partition.index}")
                 if partition.topic in self._names and not self._belongs(host.id, partition.topic, partition.index):
                     yield f"b{host.id} holds {partition.topic}-{partition.index}, which is gone or elsewhere"
                 incarnation = self.incarnations.get(partition.topic)
@@ -254,11 +254,11 @@ class TopicChurn:
                     yield f"b{host.id} holds {partition.topic}-{partition.index} of another life"
             for directory in sorted((host.disk.top / "data").iterdir()):
                 is_log = directory.is_dir() and directory.name.rpartition("-")[2].isdigit()
-                if is_log and directory.name not in held:
+                if is_log and directory.name not in held_names:
                     yield f"b{host.id} has a directory {directory.name} of nothing that it holds"
 
     def _belongs(self, id: int, name: str, index: int) -> bool:
         if name not in self.incarnations:
             return False
-        node = self._around.ensemble.tree.read(paths.topic(name))
+        node = self._context.ensemble.tree.read(paths.topic(name))
         return node is not None and id in topic_of(node.data).assignment.get(index, ())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from brokers.contract.documents import TopicDocument
-from tests.simulation.cluster.broker import FetcherContext
+from tests.simulation.cluster.broker import SimulationContext
 from tests.simulation.cluster.checkers import Checkers
 from tests.simulation.cluster.clients import Consumer, Producer
 from tests.simulation.cluster.deleters import Deleter
@@ -37,36 +37,36 @@ class TopicIncarnation:
         number: int,
         name: str,
         document: TopicDocument,
-        around: FetcherContext,
+        context: SimulationContext,
         strays: Strays,
-        tell: Callable[[str], object],
+        note: Callable[[str], object],
     ) -> None:
         self.number = number
         self.topic = Topic(name, urlsafe_b64decode(document.topic_id + "=="))
         self.promises = Promises(PARTITIONS_MAX)
-        self.checkers = Checkers(self.promises, around.ensemble, around.disks, 0, self.topic)
+        self.checkers = Checkers(self.promises, context.ensemble, context.disks, 0, self.topic)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.deleters: list[Deleter] = []
-        self._around = around
-        self._tell = tell
+        self._context = context
+        self._note = note
         self._earlier = strays
         for index in range(PARTITIONS_MAX):
             for crc in strays.batches:
-                self.promises.sent(index, crc)
+                self.promises.note_sent(index, crc)
         for index, offset in strays.deletions:
-            self.promises.given_up(index, offset)
+            self.promises.note_deletion_request(index, offset)
         self.grow(document)
 
     def grow(self, document: TopicDocument) -> None:
         """Adds clients for new partitions."""
-        around, promises, tell, topic = self._around, self.promises, self._tell, self.topic
+        context, promises, note, topic = self._context, self.promises, self._note, self.topic
         for index in range(self.checkers.partitions, len(document.assignment)):
             for acks in ACKS:
                 number = 100 * self.number + len(self.producers)
-                self.producers.append(Producer(number, index, acks, False, around, promises, tell, topic))
-            self.consumers.append(Consumer(index, around, promises, tell, topic))
-            self.deleters.append(Deleter(index, around, promises, tell, topic))
+                self.producers.append(Producer(number, index, acks, False, context, promises, note, topic))
+            self.consumers.append(Consumer(index, context, promises, note, topic))
+            self.deleters.append(Deleter(index, context, promises, note, topic))
         self.checkers.grow(len(document.assignment))
 
     def end(self) -> Strays:

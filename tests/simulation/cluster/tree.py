@@ -11,10 +11,10 @@ from brokers.engine.cluster.tree import Create, Delete, Node, Operation, Set
 Undo = Callable[[], object]
 
 
-class Stored:
+class StoredNode:
     """One node. `sent` is its form for readers, made at the first read after a change."""
 
-    __slots__ = ("children", "created_ms", "czxid", "data", "made", "mzxid", "owner", "sent", "version")
+    __slots__ = ("children", "created_count", "created_ms", "czxid", "data", "mzxid", "node_read", "owner", "version")
 
     def __init__(self, data: bytes, zxid: int, owner: int, created_ms: int) -> None:
         self.data = data
@@ -24,11 +24,11 @@ class Stored:
         self.created_ms = created_ms
         self.children: dict[str, None] = {}
         # Number of children ever created, the number of the next sequential one.
-        self.made = 0
-        self.sent: Node | None = None
+        self.created_count = 0
+        self.node_read: Node | None = None
 
 
-class Written(NamedTuple):
+class CommittedChanges(NamedTuple):
     """A committed transaction: `touched` are written or removed paths, `listed` paths whose children have changed."""
 
     paths: list[str]
@@ -40,7 +40,7 @@ class StoredTree:
     """The tree that all sessions see. `on_write(path, data)` is called for every write, with None for a removal."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Stored] = {"/": Stored(b"", 0, 0, 0)}
+        self.nodes: dict[str, StoredNode] = {"/": StoredNode(b"", 0, 0, 0)}
         self.zxid = 0
         self.on_write: Callable[[str, bytes | None, int], object] = lambda path, data, session: None
 
@@ -48,11 +48,11 @@ class StoredTree:
         node = self.nodes.get(path)
         if node is None:
             return None
-        sent = node.sent
-        if sent is None:
-            sent = Node(node.data, node.version, node.czxid, node.mzxid, node.owner, node.created_ms)
-            node.sent = sent
-        return sent
+        result = node.node_read
+        if result is None:
+            result = Node(node.data, node.version, node.czxid, node.mzxid, node.owner, node.created_ms)
+            node.node_read = result
+        return result
 
     def children(self, path: str) -> list[str] | None:
         node = self.nodes.get(path)
@@ -61,11 +61,11 @@ class StoredTree:
     def of_session(self, session: int) -> list[str]:
         return [path for path, node in self.nodes.items() if node.owner == session]
 
-    def commit(self, operations: Sequence[Operation], session: int, now_ms: int) -> Written:
+    def commit(self, operations: Sequence[Operation], session: int, now_ms: int) -> CommittedChanges:
         """Commits operations atomically. Raises the TreeError of the first operation that fails."""
         self.zxid += 1
         undo: list[Undo] = []
-        written = Written([], [], [])
+        written = CommittedChanges([], [], [])
         changed: list[tuple[str, bytes | None]] = []
         try:
             for index, operation in enumerate(operations):
@@ -85,7 +85,7 @@ class StoredTree:
         session: int,
         now_ms: int,
         undo: list[Undo],
-        written: Written,
+        written: CommittedChanges,
         changed: list[tuple[str, bytes | None]],
     ) -> None:
         if isinstance(operation, Create):
@@ -105,13 +105,13 @@ class StoredTree:
         if isinstance(operation, Set):
             before = (node.data, node.version, node.mzxid)
 
-            def restore(node: Stored = node, before: tuple[bytes, int, int] = before) -> None:
+            def restore(node: StoredNode = node, before: tuple[bytes, int, int] = before) -> None:
                 node.data, node.version, node.mzxid = before
-                node.sent = None
+                node.node_read = None
 
             undo.append(restore)
             node.data, node.version, node.mzxid = operation.data, node.version + 1, self.zxid
-            node.sent = None
+            node.node_read = None
             written.touched.append(path)
             changed.append((path, operation.data))
         elif isinstance(operation, Delete):
@@ -121,7 +121,9 @@ class StoredTree:
             del self.nodes[path]
             del parent.children[name]
 
-            def put_back(path: str = path, node: Stored = node, parent: Stored = parent, name: str = name) -> None:
+            def put_back(
+                path: str = path, node: StoredNode = node, parent: StoredNode = parent, name: str = name
+            ) -> None:
                 self.nodes[path] = node
                 parent.children[name] = None
 
@@ -134,18 +136,18 @@ class StoredTree:
         parent = self.nodes.get(_parent(operation.path))
         if parent is None:
             raise tree.NoNode(operation.path, index)
-        path = f"{operation.path}{parent.made:010d}" if operation.sequence else operation.path
+        path = f"{operation.path}{parent.created_count:010d}" if operation.sequence else operation.path
         if path in self.nodes:
             raise tree.NodeExists(path, index)
         name = path.rpartition("/")[2]
-        self.nodes[path] = Stored(operation.data, self.zxid, session if operation.ephemeral else 0, now_ms)
+        self.nodes[path] = StoredNode(operation.data, self.zxid, session if operation.ephemeral else 0, now_ms)
         parent.children[name] = None
-        parent.made += 1
+        parent.created_count += 1
 
         def remove() -> None:
             del self.nodes[path]
             del parent.children[name]
-            parent.made -= 1
+            parent.created_count -= 1
 
         undo.append(remove)
         return path

@@ -27,7 +27,7 @@ SPLIT_CHANCE: Final = 0.3
 
 CONNECT, CONNECTED, EXPIRED, REQUEST, ANSWER, FIRED, CLOSE = range(7)
 NO_SESSION: Final = 0
-_NOT_ASKED: Final = (None, Handle(None, list, ()))
+_UNKNOWN_REQUEST: Final = (None, Handle(None, list, ()))
 
 
 class Connection:
@@ -37,12 +37,12 @@ class Connection:
         network = ensemble.network
         self.client = client
         self.session_id = NO_SESSION
-        self.up = network.way(client.place, ZOOKEEPER, None, partial(ensemble.receive, self))
-        self.down = network.way(ZOOKEEPER, client.place, client.loop, partial(client.receive, self))
+        self.to_server = network.connect(client.place, ZOOKEEPER, None, partial(ensemble.receive, self))
+        self.to_client = network.connect(ZOOKEEPER, client.place, client.loop, partial(client.receive, self))
 
     def close(self) -> None:
-        self.up.close()
-        self.down.close()
+        self.to_server.close()
+        self.to_client.close()
 
 
 class Ensemble:
@@ -67,12 +67,12 @@ class Ensemble:
     def review(self) -> None:
         """Starts or cancels the time-outs of sessions; to be called after changes of processes or the network."""
         for session_id, client in tuple(self._clients.items()):
-            heard = self.is_down or (session_id in self._connections and client.can_be_heard)
+            is_heard = self.is_down or (session_id in self._connections and client.can_be_heard)
             expiry = self._expiries.get(session_id)
-            if heard and expiry is not None:
+            if is_heard and expiry is not None:
                 expiry.cancel()
                 del self._expiries[session_id]
-            elif not heard and expiry is None:
+            elif not is_heard and expiry is None:
                 self._expiries[session_id] = self.world.after(SESSION_TIMEOUT_MS * US_PER_MS, self.expire, session_id)
             if session_id in self._connections and not client.can_be_heard:
                 client.expect_silence()
@@ -86,12 +86,12 @@ class Ensemble:
         connection = self._connections.pop(session_id, None)
         if connection is not None:
             self._forget_watches(connection)
-            self.world.after(notified_after_ms * US_PER_MS, connection.down.send, (EXPIRED,))
+            self.world.after(notified_after_ms * US_PER_MS, connection.to_client.send, (EXPIRED,))
         self._commit([], session_id, ends=True)
 
     def session_of(self, client: SessionTree) -> int:
         """Returns a client's session id in the servers."""
-        return next((id for id, known in self._clients.items() if known is client), NO_SESSION)
+        return next((id for id, other in self._clients.items() if other is client), NO_SESSION)
 
     def write(self, operations: Sequence[Operation]) -> None:
         """Writes operations of a client that is no broker."""
@@ -127,10 +127,10 @@ class Ensemble:
             self._connect(connection, message[1])
         elif connection.session_id not in self._clients:
             if kind == REQUEST:
-                connection.down.send((EXPIRED,))
+                connection.to_client.send((EXPIRED,))
         elif kind == REQUEST:
-            _, number, what, argument, token = message
-            connection.down.send((ANSWER, number, self._serve(connection, what, argument, token)))
+            _, number, operation, argument, token = message
+            connection.to_client.send((ANSWER, number, self._serve(connection, operation, argument, token)))
         elif kind == CLOSE:
             session_id = connection.session_id
             del self._clients[session_id]
@@ -141,7 +141,7 @@ class Ensemble:
 
     def _connect(self, connection: Connection, session_id: int) -> None:
         if session_id and session_id not in self._clients:
-            connection.down.send((EXPIRED,))
+            connection.to_client.send((EXPIRED,))
             return
         if not session_id:
             self._last_session += 1
@@ -153,19 +153,19 @@ class Ensemble:
             before.close()
         connection.session_id = session_id
         self._connections[session_id] = connection
-        connection.down.send((CONNECTED, session_id))
+        connection.to_client.send((CONNECTED, session_id))
         self.review()
 
-    def _serve(self, connection: Connection, what: str, argument: Any, token: int | None) -> Any:
+    def _serve(self, connection: Connection, operation: str, argument: Any, token: int | None) -> Any:
         tree = self.tree
-        if what == "get_many":
+        if operation == "get_many":
             return [tree.read(path) for path in argument]
-        if what == "commit":
+        if operation == "commit":
             try:
                 return self._commit(argument, connection.session_id)
             except TreeError as error:
                 return error
-        if what == "get":
+        if operation == "get":
             if token is not None:
                 self._watches.setdefault((argument, False), []).append((connection, token))
             return tree.read(argument)
@@ -189,11 +189,11 @@ class Ensemble:
 
     def _fire(self, key: tuple[str, bool]) -> None:
         for connection, token in self._watches.pop(key, ()):
-            connection.down.send((FIRED, token))
+            connection.to_client.send((FIRED, token))
 
-    def _forget_watches(self, gone: Connection) -> None:
+    def _forget_watches(self, connection: Connection) -> None:
         for key, watching in tuple(self._watches.items()):
-            self._watches[key] = [pair for pair in watching if pair[0] is not gone]
+            self._watches[key] = [pair for pair in watching if pair[0] is not connection]
 
 
 class SessionTree:
@@ -208,7 +208,7 @@ class SessionTree:
         self._is_up = False
         self._numbers = 0
         # Open requests by number, with their time-outs.
-        self._asked: dict[int, tuple[asyncio.Future[Any], Handle]] = {}
+        self._open_requests: dict[int, tuple[asyncio.Future[Any], Handle]] = {}
         self._unsent: list[tuple[Any, ...]] = []
         self._watches: dict[int, Watch] = {}
         self._subscribers: list[Callable[[SessionState], None]] = []
@@ -236,7 +236,7 @@ class SessionTree:
 
     def stop(self) -> None:
         if self._connection is not None:
-            self._connection.up.send((CLOSE,))
+            self._connection.to_server.send((CLOSE,))
         self._fail_all("stopped", sent_only=False)
 
     def _connect(self) -> None:
@@ -249,7 +249,7 @@ class SessionTree:
         if self._connection is not None:
             self._connection.close()
         self._connection = Connection(self, ensemble)
-        self._connection.up.send((CONNECT, self.session_id))
+        self._connection.to_server.send((CONNECT, self.session_id))
         self.loop.call_later(SILENCE_MS / 1_000, self._connect)
 
     def receive(self, connection: Connection, message: tuple[Any, ...]) -> None:
@@ -257,7 +257,7 @@ class SessionTree:
             return
         kind = message[0]
         if kind == ANSWER:
-            future, timer = self._asked.pop(message[1], _NOT_ASKED)
+            future, timer = self._open_requests.pop(message[1], _UNKNOWN_REQUEST)
             timer.cancel()
             if future is not None and not future.done():
                 answer = message[2]
@@ -276,14 +276,14 @@ class SessionTree:
             unsent, self._unsent = self._unsent, []
             for request in unsent:
                 self._send(request)
-            self._tell(SessionState.CONNECTED)
+            self._notify_subscribers(SessionState.CONNECTED)
         elif kind == EXPIRED:
             self._is_up = False
             self.session_id = NO_SESSION
             connection.close()
             self._connection = None
             self._fail_all("the session ended", sent_only=False)
-            self._tell(SessionState.LOST)
+            self._notify_subscribers(SessionState.LOST)
             self._fire_all()
             self._connect()
 
@@ -306,11 +306,11 @@ class SessionTree:
         self._ensemble.detach(connection)
         if was_up:
             self._fail_all("connection lost", sent_only=True)
-            self._tell(SessionState.SUSPENDED)
+            self._notify_subscribers(SessionState.SUSPENDED)
             self._fire_all()
         self.loop.call_later(RECONNECT_MS / 1_000, self._connect)
 
-    def _tell(self, state: SessionState) -> None:
+    def _notify_subscribers(self, state: SessionState) -> None:
         for subscriber in self._subscribers:
             subscriber(state)
 
@@ -320,19 +320,19 @@ class SessionTree:
             watch()
 
     def _fail_all(self, reason: str, *, sent_only: bool) -> None:
-        kept = {request[1] for request in self._unsent} if sent_only else set()
+        unsent_numbers = {request[1] for request in self._unsent} if sent_only else set()
         if not sent_only:
             self._unsent.clear()
-        for number, (future, timer) in tuple(self._asked.items()):
-            if number not in kept:
-                del self._asked[number]
+        for number, (future, timer) in tuple(self._open_requests.items()):
+            if number not in unsent_numbers:
+                del self._open_requests[number]
                 timer.cancel()
                 if not future.done():
                     future.set_exception(StoreUnavailable(reason))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, what: str, argument: Any, watch: Watch | None = None) -> asyncio.Future[Any]:
+    def _call(self, operation: str, argument: Any, watch: Watch | None = None) -> asyncio.Future[Any]:
         self._numbers += 1
         number = self._numbers
         token = None
@@ -340,24 +340,24 @@ class SessionTree:
             token = number
             self._watches[token] = watch
         future = self.loop.create_future()
-        timer = self.loop.call_later(SESSION_TIMEOUT_MS / 1_000, _run_out, future)
-        self._asked[number] = (future, timer)
-        request = (REQUEST, number, what, argument, token)
+        timer = self.loop.call_later(SESSION_TIMEOUT_MS / 1_000, _time_out, future)
+        self._open_requests[number] = (future, timer)
+        request = (REQUEST, number, operation, argument, token)
         if self._is_up:
             self._send(request)
         else:
             self._unsent.append(request)
         return future
 
-    async def _ask_later(self, what: str, argument: Any) -> Any:
-        return await self._ask(what, argument)
+    async def _call_later(self, operation: str, argument: Any) -> Any:
+        return await self._call(operation, argument)
 
     def _send(self, request: tuple[Any, ...]) -> None:
         assert self._connection is not None
-        self._connection.up.send(request)
+        self._connection.to_server.send(request)
 
     async def get(self, path: str, watch: Watch | None = None) -> Node | None:
-        result: Node | None = await self._ask("get", path, watch)
+        result: Node | None = await self._call("get", path, watch)
         return result
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
@@ -366,32 +366,32 @@ class SessionTree:
             return []
         dice = self._ensemble.dice
         if len(paths) > 1 and dice.random() < SPLIT_CHANCE:
-            at = dice.randrange(1, len(paths))
-            first = self.loop.create_task(self._ask_later("get_many", paths[:at]))
+            split = dice.randrange(1, len(paths))
+            first = self.loop.create_task(self._call_later("get_many", paths[:split]))
             # If the rest fails, the result of the first is not retrieved.
-            first.add_done_callback(_seen)
-            rest: list[Node | None] = await self._ask("get_many", paths[at:])
+            first.add_done_callback(_retrieve_exception)
+            rest: list[Node | None] = await self._call("get_many", paths[split:])
             return [*await first, *rest]
-        result: list[Node | None] = await self._ask("get_many", paths)
+        result: list[Node | None] = await self._call("get_many", paths)
         return result
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        result: list[str] | None = await self._ask("children", path, watch)
+        result: list[str] | None = await self._call("children", path, watch)
         return result
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         return [await self.children(path) for path in paths]
 
     async def commit(self, operations: Sequence[Operation]) -> list[str]:
-        written: list[str] = await self._ask("commit", tuple(operations))
+        written: list[str] = await self._call("commit", tuple(operations))
         return written
 
 
-def _seen(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()
 
 
-def _run_out(future: asyncio.Future[Any]) -> None:
+def _time_out(future: asyncio.Future[Any]) -> None:
     if not future.done():
         future.set_exception(StoreUnavailable("ZooKeeper does not answer"))

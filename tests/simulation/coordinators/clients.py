@@ -13,7 +13,7 @@ from typing import Any, Final
 from brokers.engine.handlers.groups.find_coordinator import coordinator_of
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
-from tests.simulation.cluster.broker import FetcherContext, Process
+from tests.simulation.cluster.broker import Process, SimulationContext
 from tests.simulation.cluster.clock import US_PER_MS, Handle, ProcessLoop
 from tests.simulation.cluster.connections import Dialled
 from tests.simulation.cluster.network import CLIENTS
@@ -24,26 +24,26 @@ ANSWER_MS_MAX: Final = 3_000
 NOBODY: Final = -1
 
 
-class Gone(Exception):
+class NoAnswer(Exception):
     """There is no response, so that the outcome is unknown."""
 
 
-class Setting:
+class ClientContext:
     """Context that all clients of a run share. `disturbed_us` is the time of the last fault in the cluster."""
 
-    def __init__(self, around: FetcherContext, tell: Callable[[str], object]) -> None:
-        self.around = around
-        self.tell = tell
-        self.dice = around.dice
+    def __init__(self, context: SimulationContext, note: Callable[[str], object]) -> None:
+        self.context = context
+        self.note = note
+        self.dice = context.dice
         self.disturbed_us = 0
 
     @property
     def now_us(self) -> int:
-        return self.around.world.now_us
+        return self.context.world.now_us
 
     def any_broker(self) -> Process | None:
         """Returns a broker whose image is used, None without one."""
-        living = [host.process for host in self.around.hosts.values() if host.process and host.process.is_listening]
+        living = [host.process for host in self.context.hosts.values() if host.process and host.process.is_listening]
         return self.dice.choice(living) if living else None
 
 
@@ -68,8 +68,8 @@ class _Connection:
         self._broker = broker
         self._pending: deque[_Request] = deque()
         self._is_up = False
-        around = machine.setting.around
-        self.link = Dialled(around.network, CLIENTS, machine.loop, broker, around.find, self, machine.name)
+        context = machine.client_context.context
+        self.link = Dialled(context.network, CLIENTS, machine.loop, broker, context.find, self, machine.name)
 
     def request(self, request: _Request) -> None:
         self._pending.append(request)
@@ -83,8 +83,8 @@ class _Connection:
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         request = self._pending.popleft()
-        answered, body = decode_response_header(request.api_key, request.version, buffer, start, end)
-        assert answered == request.correlation_id, "answers come in order"
+        correlation_id, body = decode_response_header(request.api_key, request.version, buffer, start, end)
+        assert correlation_id == request.correlation_id, "answers come in order"
         if request.deadline is not None:
             request.deadline.cancel()
         if not request.answer.done():
@@ -96,10 +96,10 @@ class _Connection:
             if request.deadline is not None:
                 request.deadline.cancel()
             if not request.answer.done():
-                request.answer.set_exception(Gone(reason))
+                request.answer.set_exception(NoAnswer(reason))
         self._pending.clear()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self.link.close()
         self.on_down("no answer")
 
@@ -107,11 +107,11 @@ class _Connection:
 class Machine:
     """A client process; `is_over` is True after it was killed or has finished."""
 
-    def __init__(self, name: str, setting: Setting) -> None:
+    def __init__(self, name: str, client_context: ClientContext) -> None:
         self.name = name
-        self.setting = setting
-        self.dice = setting.dice
-        self.loop = ProcessLoop(setting.around.world, name)
+        self.client_context = client_context
+        self.dice = client_context.dice
+        self.loop = ProcessLoop(client_context.context.world, name)
         self.is_over = False
         self._connections: dict[int, _Connection] = {}
         self._correlation_id = 0
@@ -122,17 +122,17 @@ class Machine:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self.loop.create_task(work)
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._on_task_end)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self.is_over = True
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
-        self.tell("has nothing more to do")
+        self.note("has nothing more to do")
         self.end()
 
-    def tell(self, text: str) -> None:
-        self.setting.tell(f"{self.name} {text}")
+    def note(self, text: str) -> None:
+        self.client_context.note(f"{self.name} {text}")
 
     # -- the verbs of its incarnation
     # -----------------------------------------------------------------------------------------
@@ -168,45 +168,45 @@ class Machine:
     async def sleep(self, ms: int) -> None:
         await asyncio.sleep(ms / 1_000)
 
-    async def rest(self) -> None:
+    async def wait_before_retry(self) -> None:
         """Waits before a retry."""
         await self.sleep(self.dice.choice((10, 20, 40, 80)))
 
     def coordinator(self, kind: int, id: str) -> int:
-        process = self.setting.any_broker()
+        process = self.client_context.any_broker()
         return NOBODY if process is None else coordinator_of(process.services, kind, id)
 
     def leader(self, topic: str, index: int) -> int:
-        process = self.setting.any_broker()
+        process = self.client_context.any_broker()
         image = None if process is None else process.current.image.topics.get(topic)
         return NOBODY if image is None else image.partitions[index].leader
 
-    async def ask(self, broker: int, api_key: int, version: int, message: Any) -> Any:
+    async def call(self, broker: int, api_key: int, version: int, message: Any) -> Any:
         """Sends a request and returns the response. Raises Gone."""
         if broker < 0:
-            await self.rest()
-            raise Gone("nobody to ask")
+            await self.wait_before_retry()
+            raise NoAnswer("nobody to ask")
         connection = self._connections.get(broker)
         if connection is None:
             connection = self._connections[broker] = _Connection(self, broker)
         self._correlation_id += 1
         body = encode_request(api_key, version, message)
         frame = encode_request_frame(api_key, version, self._correlation_id, self.name, body)
-        request = _Request(api_key, version, self._correlation_id, frame, self.setting.now_us)
-        request.deadline = self.loop.call_later(ANSWER_MS_MAX / 1_000, self._run_out, broker, connection, request)
+        request = _Request(api_key, version, self._correlation_id, frame, self.client_context.now_us)
+        request.deadline = self.loop.call_later(ANSWER_MS_MAX / 1_000, self._on_time_out, broker, connection, request)
         connection.request(request)
         return await request.answer
 
-    def _run_out(self, broker: int, connection: _Connection, request: _Request) -> None:
-        setting = self.setting
-        waited_us = setting.now_us - request.sent_us
+    def _on_time_out(self, broker: int, connection: _Connection, request: _Request) -> None:
+        client_context = self.client_context
+        waited_us = client_context.now_us - request.sent_us
         # After a longer wait the client itself was paused, and the response may be in its socket.
-        if request.sent_us > setting.disturbed_us and waited_us < (ANSWER_MS_MAX + 5) * US_PER_MS:
+        if request.sent_us > client_context.disturbed_us and waited_us < (ANSWER_MS_MAX + 5) * US_PER_MS:
             raise BrokenPromise(
                 f"{self.name} got no answer from b{broker} to {type_of(request)} of {request.sent_us / 1e6:.4f}; "
-                f"the last fault was at {setting.disturbed_us / 1e6:.4f}"
+                f"the last fault was at {client_context.disturbed_us / 1e6:.4f}"
             )
-        connection.hang_up()
+        connection.disconnect()
 
     def forget(self, broker: int, connection: _Connection) -> None:
         if self._connections.get(broker) is connection:

@@ -30,6 +30,7 @@ class Commit:
     __slots__ = (
         "asked_us",
         "behind",
+        "client",
         "decided_us",
         "generation",
         "key",
@@ -39,15 +40,14 @@ class Commit:
         "refused",
         "seat",
         "transaction",
-        "who",
     )
 
     def __init__(
-        self, key: Key, position: int, who: str, generation: int, member_id: str, seat: str, asked_us: int
+        self, key: Key, position: int, client: str, generation: int, member_id: str, seat: str, asked_us: int
     ) -> None:
         self.key = key
         self.position = position
-        self.who = who
+        self.client = client
         self.generation = generation
         self.member_id = member_id
         self.seat = seat
@@ -59,7 +59,7 @@ class Commit:
         self.transaction: object | None = None
 
     def __str__(self) -> str:
-        return f"{self.position} of {self.key} by {self.who} in generation {self.generation}"
+        return f"{self.position} of {self.key} by {self.client} in generation {self.generation}"
 
 
 class Synced(NamedTuple):
@@ -102,10 +102,10 @@ class GroupPromises:
 
     # -- generations ---------------------------------------------------------------------------------------------------
 
-    def joined(self, group: str, generation: int, who: str, asked_us: int) -> None:
+    def joined(self, group: str, generation: int, client: str, asked_us: int) -> None:
         written = self._group(group).written_before(asked_us)
         if generation < written:
-            raise BrokenPromise(f"{who} joins {group} in generation {generation}, after {written} was recorded")
+            raise BrokenPromise(f"{client} joins {group} in generation {generation}, after {written} was recorded")
 
     def submitted(self, group: str, generation: int, shares: Shares) -> None:
         """Notes the assignments that a generation's leader sends."""
@@ -115,7 +115,7 @@ class GroupPromises:
         self,
         group: str,
         generation: int,
-        who: str,
+        client: str,
         member_id: str,
         seat: str,
         share: Sequence[int],
@@ -126,12 +126,12 @@ class GroupPromises:
         state = self._group(group)
         written = state.written_before(asked_us)
         if generation < written:
-            raise BrokenPromise(f"{who} is in generation {generation} of {group}, after {written} was recorded")
+            raise BrokenPromise(f"{client} is in generation {generation} of {group}, after {written} was recorded")
         fitting = [
             shares for shares in state.submitted.get(generation, ()) if list(shares.get(seat, ())) == list(share)
         ]
         if not fitting:
-            raise BrokenPromise(f"{who} got {share} of {group} in generation {generation}, which no leader assigned")
+            raise BrokenPromise(f"{client} got {share} of {group} in generation {generation}, which no leader assigned")
         state.submitted[generation] = fitting
         owners = state.owners.setdefault(generation, {})
         for index in share:
@@ -178,7 +178,7 @@ class GroupPromises:
         if before is not commit:
             raise BrokenPromise(f"the work from {commit.behind} on was done twice: {before} and {commit}")
 
-    def fetched(self, key: Key, position: int, who: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
+    def fetched(self, key: Key, position: int, client: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
         """Checks a fetched position."""
         self.fetches += 1
         commits = self._commits.get(key, ())
@@ -187,14 +187,14 @@ class GroupPromises:
         ]
         if position == NOTHING:
             if known:
-                raise BrokenPromise(f"{who} fetches no offset of {key}; {known[-1]} is lost")
+                raise BrokenPromise(f"{client} fetches no offset of {key}; {known[-1]} is lost")
             return
         result = next((commit for commit in commits if commit.position == position), None)
         if result is None or result.refused:
-            raise BrokenPromise(f"{who} fetches {position} of {key}, which was never committed")
+            raise BrokenPromise(f"{client} fetches {position} of {key}, which was never committed")
         for later in known:
             if later is not result and (result.known_us < later.asked_us or result.generation < later.generation):
-                raise BrokenPromise(f"{who} fetches {result}; the later {later} is lost")
+                raise BrokenPromise(f"{client} fetches {result}; the later {later} is lost")
         result.known_us = min(result.known_us, at_us)
         if result.transaction is not None:
-            self.on_shown(result.transaction, f"for {who}, who fetches its offsets")
+            self.on_shown(result.transaction, f"for {client}, who fetches its offsets")

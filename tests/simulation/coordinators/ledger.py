@@ -77,7 +77,7 @@ class Ledger:
         entries = self.entries[index]
         return entries[-1].last_offset + 1 if entries else 0
 
-    def look(self, hosts: Iterable[Host]) -> None:
+    def check_invariants(self, hosts: Iterable[Host]) -> None:
         for host in hosts:
             process = host.process
             if process is None or process.loop.is_paused:

@@ -25,7 +25,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequestTopic,
 )
 from tests.simulation.cluster.records import TOPIC
-from tests.simulation.coordinators.clients import NOBODY, Gone, Machine, Setting
+from tests.simulation.coordinators.clients import NOBODY, ClientContext, Machine, NoAnswer
 from tests.simulation.coordinators.group_promises import Commit, GroupPromises
 from tests.simulation.coordinators.offsets import committed
 
@@ -59,9 +59,15 @@ class Member(Machine):
     needs_stable = False
 
     def __init__(
-        self, name: str, group: str, seat: str | None, partitions: int, setting: Setting, promises: GroupPromises
+        self,
+        name: str,
+        group: str,
+        seat: str | None,
+        partitions: int,
+        client_context: ClientContext,
+        promises: GroupPromises,
     ) -> None:
-        super().__init__(name, setting)
+        super().__init__(name, client_context)
         self.group = group
         self.instance_id = seat
         self.member_id = ""
@@ -83,19 +89,19 @@ class Member(Machine):
                 try:
                     if await self._join():
                         await self._own()
-                except Gone:
+                except NoAnswer:
                     self._broker = NOBODY
                 self.owns = None
-                await self.rest()
+                await self.wait_before_retry()
             await self._leave()
         except Fenced:
-            self.tell("is fenced")
+            self.note("is fenced")
         self.owns = None
 
-    async def _ask(self, api_key: int, version: int, message: Any) -> Any:
+    async def _call_coordinator(self, api_key: int, version: int, message: Any) -> Any:
         if self._broker < 0:
             self._broker = self.coordinator(GROUP, self.group)
-        return await self.ask(self._broker, api_key, version, message)
+        return await self.call(self._broker, api_key, version, message)
 
     def _is_well(self, code: int) -> bool:
         """Handles an error code; returns True if there is none."""
@@ -111,8 +117,8 @@ class Member(Machine):
 
     async def _join(self) -> bool:
         """Joins the group; returns True if it got an assignment, which may be empty."""
-        asked_us = self.setting.now_us
-        joined: JoinGroupResponse = await self._ask(
+        asked_us = self.client_context.now_us
+        joined: JoinGroupResponse = await self._call_coordinator(
             ApiKey.JOIN_GROUP,
             9,
             JoinGroupRequest(
@@ -142,7 +148,8 @@ class Member(Machine):
         members = list(joined.members)
         self.dice.shuffle(members)
         shares = {
-            member.member_id: list(range(at, self._partitions, len(members))) for at, member in enumerate(members)
+            member.member_id: list(range(number, self._partitions, len(members)))
+            for number, member in enumerate(members)
         }
         self._promises.submitted(
             self.group,
@@ -153,8 +160,8 @@ class Member(Machine):
 
     async def _sync(self, joined: JoinGroupResponse) -> bool:
         leads = joined.leader == joined.member_id and not joined.skip_assignment
-        asked_us = self.setting.now_us
-        synced = await self._ask(
+        asked_us = self.client_context.now_us
+        synced = await self._call_coordinator(
             ApiKey.SYNC_GROUP,
             5,
             SyncGroupRequest(
@@ -172,9 +179,9 @@ class Member(Machine):
             assert code in ELSEWHERE | OUT | {ErrorCode.REQUEST_TIMED_OUT}, f"{self.name} syncs: {ErrorCode(code).name}"
             return False
         share = json.loads(synced.assignment) if synced.assignment else []
-        at = (asked_us, self.setting.now_us)
-        self._promises.synced(self.group, self.generation, self.name, self.member_id, self.seat, share, at)
-        self.tell(f"owns {share} of {self.group} in generation {self.generation}{' and leads' if leads else ''}")
+        times_us = (asked_us, self.client_context.now_us)
+        self._promises.synced(self.group, self.generation, self.name, self.member_id, self.seat, share, times_us)
+        self.note(f"owns {share} of {self.group} in generation {self.generation}{' and leads' if leads else ''}")
         self.owns = share
         return True
 
@@ -186,7 +193,7 @@ class Member(Machine):
         while not self.leaves:
             await self.sleep(self.dice.choice(HEARTBEAT_MS))
             try:
-                heartbeat_answer = await self._ask(
+                heartbeat_answer = await self._call_coordinator(
                     ApiKey.HEARTBEAT,
                     4,
                     HeartbeatRequest(
@@ -208,7 +215,7 @@ class Member(Machine):
                     continue
                 if not await self._work(positions):
                     return
-            except Gone:
+            except NoAnswer:
                 self._broker = NOBODY
 
     async def _work(self, positions: dict[int, int]) -> bool:
@@ -243,18 +250,18 @@ class Member(Machine):
             group_instance_id=self.instance_id,
             topics=[OffsetCommitRequestTopic(TOPIC, partitions)],
         )
-        response = await self._ask(ApiKey.OFFSET_COMMIT, 8, request)
+        response = await self._call_coordinator(ApiKey.OFFSET_COMMIT, 8, request)
         worst = 0
         for partition in response.topics[0].partitions:
             commit = commits[partition.partition_index]
             if not partition.error_code:
-                self._promises.acknowledged(commit, self.setting.now_us)
+                self._promises.acknowledged(commit, self.client_context.now_us)
             else:
                 commit.refused = partition.error_code in NOT_DONE
                 worst = partition.error_code
         if worst:
-            sent = ", ".join(f"{index}:{commit.position}" for index, commit in commits.items())
-            self.tell(f"commits {sent} of {self.group}: {ErrorCode(worst).name}")
+            positions_text = ", ".join(f"{index}:{commit.position}" for index, commit in commits.items())
+            self.note(f"commits {positions_text} of {self.group}: {ErrorCode(worst).name}")
         self._is_well(worst)
         return worst
 
@@ -265,7 +272,7 @@ class Member(Machine):
             key = (self.group, index)
             position = positions[index] = self._promises.next_position(key, behind)
             commit = commits[index] = Commit(
-                key, position, self.name, self.generation, self.member_id, self.seat, self.setting.now_us
+                key, position, self.name, self.generation, self.member_id, self.seat, self.client_context.now_us
             )
             commit.behind = behind
             self._promises.committing(commit)
@@ -274,6 +281,8 @@ class Member(Machine):
     async def _leave(self) -> None:
         try:
             leaver = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
-            await self._ask(ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest(group_id=self.group, members=[leaver]))
-        except Gone:
-            self.tell("left without a word")
+            await self._call_coordinator(
+                ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest(group_id=self.group, members=[leaver])
+            )
+        except NoAnswer:
+            self.note("left without a word")

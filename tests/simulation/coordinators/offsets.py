@@ -15,7 +15,7 @@ async def fetch(machine: Machine, broker: int, group: str, index: int, *, is_sta
     request = OffsetFetchRequest(
         group_id=group, topics=[OffsetFetchRequestTopic(TOPIC, [index])], require_stable=is_stable, groups=[]
     )
-    response = await machine.ask(broker, ApiKey.OFFSET_FETCH, 7, request)
+    response = await machine.call(broker, ApiKey.OFFSET_FETCH, 7, request)
     if response.error_code:
         return response.error_code, -1
     partition = response.topics[0].partitions[0]
@@ -26,7 +26,7 @@ async def committed(
     machine: Machine, broker: int, group: str, index: int, promises: GroupPromises, *, is_stable: bool
 ) -> int | None:
     """Fetches and checks a committed position; returns None if the broker refuses. Raises Gone."""
-    asked_us = machine.setting.now_us
+    asked_us = machine.client_context.now_us
     code, position = await fetch(machine, broker, group, index, is_stable=is_stable)
     if code:
         assert code in (
@@ -37,6 +37,6 @@ async def committed(
             ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ), f"{machine.name} asks what is committed: {ErrorCode(code).name}"
         return None
-    now_us = machine.setting.now_us
+    now_us = machine.client_context.now_us
     promises.fetched((group, index), position, machine.name, asked_us, now_us, is_stable=is_stable)
     return position

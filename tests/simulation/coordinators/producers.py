@@ -23,7 +23,7 @@ from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.builder import Record, build_batch
 from tests.simulation.cluster.clock import BEGAN_MS, US_PER_MS
 from tests.simulation.cluster.records import TOPIC
-from tests.simulation.coordinators.clients import Gone, Machine, Setting
+from tests.simulation.coordinators.clients import ClientContext, Machine, NoAnswer
 from tests.simulation.coordinators.transaction_promises import Initialised, Transaction, TransactionPromises
 
 TRANSACTION_MS_MAX: Final = 1_500
@@ -81,45 +81,49 @@ class Transactional(Machine):
         self.rests = False
         self._topic_partitions = partitions
         self._transactions = promises
-        self._given: Initialised | None = None
+        self._initialised: Initialised | None = None
         self._sequences: dict[int, int] = {}
-        self._made = 0
+        self._value_count = 0
         # True if a request may still be on the way, so that the epoch must not be used again.
         self._is_doubtful = False
 
     # -- one call ------------------------------------------------------------------------------------------------------
 
-    async def _until_answered(self, kind: int, key: str, api_key: int, version: int, message: Any, what: str) -> int:
+    async def _call_until_answered(
+        self, kind: int, key: str, api_key: int, version: int, message: Any, step: str
+    ) -> int:
         """Retries a request and returns its final error code. Raises Over, and GivenUp after ATTEMPTS."""
         for _ in range(ATTEMPTS):
             try:
-                answered = await self.ask(self.coordinator(kind, key), api_key, version, message)
-            except Gone:
+                answer = await self.call(self.coordinator(kind, key), api_key, version, message)
+            except NoAnswer:
                 self._is_doubtful = True
-                await self.rest()
+                await self.wait_before_retry()
                 continue
-            code = code_of(answered)
+            code = code_of(answer)
             if code in FENCED:
-                raise Over(what)
+                raise Over(step)
             if code not in PASSING:
                 return code
             if code == ErrorCode.REQUEST_TIMED_OUT:
                 self._is_doubtful = True
-            await self.rest()
-        raise GivenUp(what)
+            await self.wait_before_retry()
+        raise GivenUp(step)
 
-    async def _done(self, kind: int, key: str, api_key: int, version: int, message: Any, what: str) -> None:
-        code = await self._until_answered(kind, key, api_key, version, message, what)
+    async def _call_until_success(
+        self, kind: int, key: str, api_key: int, version: int, message: Any, step: str
+    ) -> None:
+        code = await self._call_until_answered(kind, key, api_key, version, message, step)
         if code in LOST:
-            raise GivenUp(what)
-        assert not code, f"{self.name} is answered {ErrorCode(code).name} to {what}"
+            raise GivenUp(step)
+        assert not code, f"{self.name} is answered {ErrorCode(code).name} to {step}"
 
     async def _initialise(self) -> Initialised:
         """Retries InitProducerId until it succeeds."""
         while True:
-            given = self._given
-            expected = (-1, -1) if given is None else (given.producer_id, given.producer_epoch)
-            asked_us = self.setting.now_us
+            previous = self._initialised
+            expected = (-1, -1) if previous is None else (previous.producer_id, previous.producer_epoch)
+            asked_us = self.client_context.now_us
             request = InitProducerIdRequest(
                 transactional_id=self.id,
                 transaction_timeout_ms=TRANSACTION_MS_MAX,
@@ -127,24 +131,24 @@ class Transactional(Machine):
                 producer_epoch=expected[1],
             )
             try:
-                answered = await self.ask(self.coordinator(TRANSACTION, self.id), ApiKey.INIT_PRODUCER_ID, 4, request)
-            except Gone:
-                await self.rest()
+                answer = await self.call(self.coordinator(TRANSACTION, self.id), ApiKey.INIT_PRODUCER_ID, 4, request)
+            except NoAnswer:
+                await self.wait_before_retry()
                 continue
-            code = answered.error_code
+            code = answer.error_code
             if code in FENCED:
                 raise Over("initialise")
             if code:
                 assert code in PASSING, f"{self.name} is answered {ErrorCode(code).name}"
-                await self.rest()
+                await self.wait_before_retry()
                 continue
-            made = Initialised(self.name, answered.producer_id, answered.producer_epoch, self.setting.now_us)
-            self._transactions.initialised(self.id, made, asked_us)
-            self.tell(f"is producer {made.producer_id} epoch {made.producer_epoch} of {self.id}")
-            self._given = made
+            initialised = Initialised(self.name, answer.producer_id, answer.producer_epoch, self.client_context.now_us)
+            self._transactions.initialised(self.id, initialised, asked_us)
+            self.note(f"is producer {initialised.producer_id} epoch {initialised.producer_epoch} of {self.id}")
+            self._initialised = initialised
             self._sequences.clear()
             self._is_doubtful = False
-            return made
+            return initialised
 
     # -- steps of a transaction ---------------------------------------------------------------------------------------
 
@@ -156,17 +160,19 @@ class Transactional(Machine):
             v3_and_below_producer_epoch=by.producer_epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(TOPIC, list(indexes))],
         )
-        await self._done(TRANSACTION, self.id, ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, f"adding {indexes}")
+        await self._call_until_success(
+            TRANSACTION, self.id, ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, f"adding {indexes}"
+        )
 
     async def _produce(self, transaction: Transaction, index: int) -> None:
         by = transaction.by
         values = []
         for _ in range(self.dice.randint(1, 2)):
-            self._made += 1
-            values.append(f"{transaction.number}:{self.name}:{self._made}".encode())
+            self._value_count += 1
+            values.append(f"{transaction.number}:{self.name}:{self._value_count}".encode())
         self._transactions.writes(transaction, values)
         sequence = self._sequences.get(index, 0)
-        now_ms = BEGAN_MS + self.setting.now_us // US_PER_MS
+        now_ms = BEGAN_MS + self.client_context.now_us // US_PER_MS
         batch = build_batch(
             [Record(now_ms, None, value) for value in values],
             attributes=TRANSACTIONAL,
@@ -182,10 +188,10 @@ class Transactional(Machine):
         )
         for _ in range(ATTEMPTS):
             try:
-                response = await self.ask(self.leader(TOPIC, index), ApiKey.PRODUCE, 9, request)
-            except Gone:
+                response = await self.call(self.leader(TOPIC, index), ApiKey.PRODUCE, 9, request)
+            except NoAnswer:
                 self._is_doubtful = True
-                await self.rest()
+                await self.wait_before_retry()
                 continue
             partition = response.responses[0].partition_responses[0]
             code = partition.error_code
@@ -199,14 +205,14 @@ class Transactional(Machine):
                 raise GivenUp(f"a batch at {index}: {ErrorCode(code).name}")
             assert code in PASSING, f"{self.name} is answered {ErrorCode(code).name} to a batch"
             self._is_doubtful = True
-            await self.rest()
+            await self.wait_before_retry()
         raise GivenUp(f"a batch at {index}")
 
     async def _end(self, transaction: Transaction, committed: bool) -> None:
         """Ends a transaction, with retries until the outcome is known. Raises Over."""
         by = transaction.by
         if committed:
-            transaction.asked_us = self.setting.now_us
+            transaction.asked_us = self.client_context.now_us
         request = EndTxnRequest(
             transactional_id=self.id,
             producer_id=by.producer_id,
@@ -215,25 +221,27 @@ class Transactional(Machine):
         )
         while True:
             try:
-                code = await self._until_answered(TRANSACTION, self.id, ApiKey.END_TXN, 3, request, "the end")
+                code = await self._call_until_answered(TRANSACTION, self.id, ApiKey.END_TXN, 3, request, "the end")
             except GivenUp:
                 continue
             if code == ErrorCode.INVALID_TXN_STATE:
                 # Nothing was added, or the transaction has ended with the other outcome.
-                self.tell(f"cannot {'commit' if committed else 'abort'} {transaction.number}")
+                self.note(f"cannot {'commit' if committed else 'abort'} {transaction.number}")
                 self._is_doubtful = True
                 return
             assert not code, f"{self.name} is answered {ErrorCode(code).name} to the end"
             break
-        self._transactions.sent(transaction, committed, self.setting.now_us)
-        self.tell(f"has {transaction.number} {'committed' if committed else 'aborted'}")
+        self._transactions.sent(transaction, committed, self.client_context.now_us)
+        self.note(f"has {transaction.number} {'committed' if committed else 'aborted'}")
 
 
 class Producer(Transactional):
     """A producer that writes records, and commits offsets of a group without members."""
 
-    def __init__(self, name: str, id: str, partitions: int, setting: Setting, promises: TransactionPromises) -> None:
-        super().__init__(name, setting)
+    def __init__(
+        self, name: str, id: str, partitions: int, client_context: ClientContext, promises: TransactionPromises
+    ) -> None:
+        super().__init__(name, client_context)
         self.use(id, partitions, promises)
         self.group = f"x-{id}"
         self.start(self._live())
@@ -241,29 +249,29 @@ class Producer(Transactional):
     async def _live(self) -> None:
         while True:
             try:
-                given = await self._initialise()
+                initialised = await self._initialise()
                 while not self._is_doubtful:
                     await self.sleep(self.dice.choice((10, 40, 120)))
                     if not self.rests:
                         self.is_idle = False
-                        await self._run(given)
+                        await self._run(initialised)
                         self.is_idle = True
             except Over:
-                self.tell("is over")
+                self.note("is over")
                 # Like an application that was restarted.
-                self._given = None
+                self._initialised = None
                 self.is_idle = True
                 await self.sleep(self.dice.choice((50, 200, 600)))
 
     # -- one transaction -----------------------------------------------------------------------------------------------
 
-    async def _run(self, given: Initialised) -> None:
-        transaction = self._transactions.begin(self.id, given, self.setting.now_us)
+    async def _run(self, initialised: Initialised) -> None:
+        transaction = self._transactions.begin(self.id, initialised, self.client_context.now_us)
         committed = self.dice.random() > ABORTS
         try:
             await self._fill(transaction)
         except GivenUp as reason:
-            self.tell(f"gives {transaction.number} up: {reason}")
+            self.note(f"gives {transaction.number} up: {reason}")
             self._is_doubtful = True
             committed = False
         await self._end(transaction, committed)
@@ -292,7 +300,7 @@ class Producer(Transactional):
             producer_epoch=by.producer_epoch,
             group_id=self.group,
         )
-        await self._done(TRANSACTION, self.id, ApiKey.ADD_OFFSETS_TO_TXN, 3, added, "adding offsets")
+        await self._call_until_success(TRANSACTION, self.id, ApiKey.ADD_OFFSETS_TO_TXN, 3, added, "adding offsets")
         lines = [TxnOffsetCommitRequestPartition(0, transaction.number, -1, None)]
         request = TxnOffsetCommitRequest(
             transactional_id=self.id,
@@ -301,14 +309,14 @@ class Producer(Transactional):
             producer_epoch=by.producer_epoch,
             topics=[TxnOffsetCommitRequestTopic(TOPIC, lines)],
         )
-        await self._done(GROUP, self.group, ApiKey.TXN_OFFSET_COMMIT, 3, request, "its offsets")
+        await self._call_until_success(GROUP, self.group, ApiKey.TXN_OFFSET_COMMIT, 3, request, "its offsets")
         transaction.offsets_acknowledged = True
 
 
-def code_of(answered: Any) -> int:
+def code_of(answer: Any) -> int:
     """Returns the error code of a response with a single result."""
-    if hasattr(answered, "results_by_topic_v3_and_below"):
-        return int(answered.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
-    if hasattr(answered, "topics"):
-        return int(answered.topics[0].partitions[0].error_code)
-    return int(answered.error_code)
+    if hasattr(answer, "results_by_topic_v3_and_below"):
+        return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+    if hasattr(answer, "topics"):
+        return int(answer.topics[0].partitions[0].error_code)
+    return int(answer.error_code)

@@ -11,7 +11,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.simulation.cluster.records import TOPIC
-from tests.simulation.coordinators.clients import Gone, Machine, Setting
+from tests.simulation.coordinators.clients import ClientContext, Machine, NoAnswer
 from tests.simulation.coordinators.group_promises import GroupPromises
 from tests.simulation.coordinators.ledger import parse
 from tests.simulation.coordinators.offsets import committed, fetch
@@ -24,8 +24,8 @@ BYTES_MAX: Final = 1 << 20
 class Reader(Machine):
     """Reads a partition from its start like a `read_committed` consumer."""
 
-    def __init__(self, name: str, index: int, setting: Setting, promises: TransactionPromises) -> None:
-        super().__init__(name, setting)
+    def __init__(self, name: str, index: int, client_context: ClientContext, promises: TransactionPromises) -> None:
+        super().__init__(name, client_context)
         self.index = index
         self.position = 0
         self._promises = promises
@@ -36,7 +36,7 @@ class Reader(Machine):
             await self.sleep(self.dice.choice((30, 80, 200)))
             try:
                 await self._read()
-            except Gone:
+            except NoAnswer:
                 continue
 
     async def _read(self) -> None:
@@ -49,7 +49,7 @@ class Reader(Machine):
             isolation_level=READ_COMMITTED,
             topics=[FetchTopic(topic=TOPIC, partitions=[wanted])],
         )
-        response = await self.ask(self.leader(TOPIC, self.index), ApiKey.FETCH, 12, request)
+        response = await self.call(self.leader(TOPIC, self.index), ApiKey.FETCH, 12, request)
         partition = response.responses[0].partitions[0]
         if partition.error_code:
             # The broker lacks records that were read: it is no longer the leader, or not yet.
@@ -88,10 +88,10 @@ class Observer(Machine):
         groups: Sequence[str],
         ids: Sequence[str],
         partitions: int,
-        setting: Setting,
+        client_context: ClientContext,
         promised: tuple[GroupPromises, TransactionPromises],
     ) -> None:
-        super().__init__(name, setting)
+        super().__init__(name, client_context)
         self._groups = groups
         self._ids = ids
         self._partitions = partitions
@@ -107,7 +107,7 @@ class Observer(Machine):
                     await self.of_group(self.dice.choice(self._groups), self.dice.randrange(self._partitions))
                 else:
                     await self.of_transactions(self.dice.choice(self._ids))
-            except Gone:
+            except NoAnswer:
                 continue
         await self._ask_for_all(self.sent)
 
@@ -117,7 +117,7 @@ class Observer(Machine):
     async def of_transactions(self, id: str) -> bool:
         """Fetches the offset of a transactional id; returns True if it was answered."""
         is_stable = self.dice.random() < 0.6
-        asked_us = self.setting.now_us
+        asked_us = self.client_context.now_us
         group = f"x-{id}"
         code, number = await fetch(self, self.coordinator(GROUP, group), group, 0, is_stable=is_stable)
         if code:
@@ -129,7 +129,7 @@ class Observer(Machine):
                 ErrorCode.UNSTABLE_OFFSET_COMMIT,
             ), f"{self.name} asks for offsets: {ErrorCode(code).name}"
             return False
-        now_us = self.setting.now_us
+        now_us = self.client_context.now_us
         self._of_transactions.offsets_found(id, number, self.name, asked_us, now_us, is_stable=is_stable)
         return True
 
@@ -144,5 +144,5 @@ class Observer(Machine):
             if isinstance(what, str):
                 return await self.of_transactions(what)
             return await self.of_group(*what) is not None
-        except Gone:
+        except NoAnswer:
             return False

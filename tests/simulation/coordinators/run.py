@@ -13,7 +13,7 @@ from brokers.engine.handlers.groups import find_coordinator
 from tests.simulation.cluster.faults import WEIGHTS
 from tests.simulation.cluster.records import TOPIC
 from tests.simulation.cluster.stage import BOOT_MS_MAX, Stage
-from tests.simulation.coordinators.clients import Machine, Setting
+from tests.simulation.coordinators.clients import ClientContext, Machine
 from tests.simulation.coordinators.faults import CLIENT_WEIGHTS, CoordinatorFaults
 from tests.simulation.coordinators.group_promises import GroupPromises
 from tests.simulation.coordinators.ledger import Ledger
@@ -37,7 +37,7 @@ IDS: Final = ("t0", "t1")
 # Time to recover after all faults have ended, longer than transactions and sessions even after jumps of clocks.
 SETTLE_MS_MAX: Final = 25_000
 # Share of steps with a fault; in the others only time passes.
-HARM_SHARE: Final = 0.16
+FAULT_SHARE: Final = 0.16
 
 SETTINGS: Final = {
     "offsets.topic.num.partitions": str(STATE_PARTITIONS),
@@ -65,7 +65,7 @@ class CoordinatorsRun(Stage):
         self.groups = GroupPromises()
         self.transactions = TransactionPromises(PARTITIONS, self.groups)
         self.ledger = Ledger(TOPIC, PARTITIONS, self.disks, self.transactions.on_entry)
-        self.setting = Setting(self.around, self.tell)
+        self.client_context = ClientContext(self.context, self.note)
         self.group_names = sorted(self.dice.sample(GROUPS, GROUPS_PER_RUN))
         self.members: list[Member] = []
         self.producers: list[Producer] = []
@@ -73,10 +73,10 @@ class CoordinatorsRun(Stage):
         self.observers: list[Observer] = []
         self.faults = CoordinatorFaults(self)
         self._topics = {TOPIC: PARTITIONS, GROUPS_TOPIC: STATE_PARTITIONS, TRANSACTIONS_TOPIC: STATE_PARTITIONS}
-        self._made = 0
+        self._client_count = 0
         self.open()
         try:
-            self.come_up(BROKERS, home)
+            self.start_brokers(BROKERS, home)
             self._boot()
         except BaseException:
             self.close()
@@ -100,7 +100,7 @@ class CoordinatorsRun(Stage):
         ids = list(self.hosts)
         assignment = {index: tuple(self.dice.sample(ids, 3)) for index in range(PARTITIONS)}
         self.create(TOPIC, assignment, {"min.insync.replicas": "2", "segment.bytes": "3000"})
-        services = self.first().services
+        services = self.first_process().services
         for kind in (find_coordinator.GROUP, find_coordinator.TRANSACTION):
             services.loop.call_soon(find_coordinator.ensure_state_topic, services, kind)
         self.until(lambda: len(self.states()) == sum(self._topics.values()), BOOT_MS_MAX, "the topics are led")
@@ -110,28 +110,28 @@ class CoordinatorsRun(Stage):
         for id in IDS:
             self.add_producer(id)
         for index in range(PARTITIONS):
-            self.readers.append(Reader(f"r{index}", index, self.setting, self.transactions))
+            self.readers.append(Reader(f"r{index}", index, self.client_context, self.transactions))
         promised = (self.groups, self.transactions)
-        self.observers.append(Observer("o0", self.group_names, IDS, PARTITIONS, self.setting, promised))
+        self.observers.append(Observer("o0", self.group_names, IDS, PARTITIONS, self.client_context, promised))
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
     def _name(self, kind: str) -> str:
-        self._made += 1
-        return f"{kind}{self._made}"
+        self._client_count += 1
+        return f"{kind}{self._client_count}"
 
     def add_member(self, group: str, seat: str | None) -> Member:
         if group in EXACTLY_ONCE:
             member: Member = Worker(
-                self._name("w"), group, seat, PARTITIONS, self.setting, self.groups, self.transactions
+                self._name("w"), group, seat, PARTITIONS, self.client_context, self.groups, self.transactions
             )
         else:
-            member = Member(self._name("m"), group, seat, PARTITIONS, self.setting, self.groups)
+            member = Member(self._name("m"), group, seat, PARTITIONS, self.client_context, self.groups)
         self.members.append(member)
         return member
 
     def add_producer(self, id: str) -> Producer:
-        producer = Producer(self._name("p"), id, PARTITIONS, self.setting, self.transactions)
+        producer = Producer(self._name("p"), id, PARTITIONS, self.client_context, self.transactions)
         self.producers.append(producer)
         return producer
 
@@ -142,18 +142,18 @@ class CoordinatorsRun(Stage):
 
     def step(self) -> None:
         self.steps += 1
-        if self.dice.random() < HARM_SHARE:
-            self.harm(self.faults.do, self.dice.choices(self._verbs, self._weights)[0])
-        self.go_on()
+        if self.dice.random() < FAULT_SHARE:
+            self.cause_fault(self.faults.do, self.dice.choices(self._verbs, self._weights)[0])
+        self.pass_time()
 
-    def look(self) -> None:
+    def check_invariants(self) -> None:
         for host in self.hosts.values():
             process = host.process
             if process is not None and process.loop.faults:
                 raise AssertionError(process.loop.faults[0])
-        self.ledger.look(self.hosts.values())
+        self.ledger.check_invariants(self.hosts.values())
         if not self._is_calm():
-            self.setting.disturbed_us = self.world.now_us
+            self.client_context.disturbed_us = self.world.now_us
 
     def _is_calm(self) -> bool:
         """True if there is no fault in brokers and network, and all replicas are in sync."""
@@ -169,7 +169,7 @@ class CoordinatorsRun(Stage):
 
     def finish(self) -> None:
         """Ends all faults: transactions must end, groups become stable, and nothing may be lost."""
-        self.tell("** all faults end")
+        self.note("** all faults end")
         self.faults.heal()
         for machine in self.machines():
             if isinstance(machine, Transactional):

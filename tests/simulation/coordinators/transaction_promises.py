@@ -19,7 +19,7 @@ NOTHING: Final = -1
 class Initialised(NamedTuple):
     """Producer id and epoch that a producer got for a transactional id."""
 
-    who: str
+    client: str
     producer_id: int
     producer_epoch: int
     at_us: int
@@ -50,7 +50,7 @@ class Transaction:
         self.commits: list[Commit] = []
 
     def __str__(self) -> str:
-        return f"transaction {self.number} of {self.id} by {self.by.who} (epoch {self.by.producer_epoch})"
+        return f"transaction {self.number} of {self.id} by {self.by.client} (epoch {self.by.producer_epoch})"
 
 
 class TransactionPromises:
@@ -179,20 +179,20 @@ class TransactionPromises:
 
     # -- readers of committed data -------------------------------------------------------------------------------------
 
-    def read(self, index: int, first: int, last: int, shown: dict[int, bytes], who: str) -> None:
+    def read(self, index: int, first: int, last: int, shown: dict[int, bytes], client: str) -> None:
         """Checks what a reader got from `first` to `last`; `shown` are the values that an application sees."""
         for offset in range(first, last + 1):
             value = shown.get(offset)
-            known = self._read[index].setdefault(offset, (value, who))
+            known = self._read[index].setdefault(offset, (value, client))
             if known[0] != value:
-                raise BrokenPromise(f"{who} reads {value!r} at {index}:{offset}, but {known[1]} read {known[0]!r}")
+                raise BrokenPromise(f"{client} reads {value!r} at {index}:{offset}, but {known[1]} read {known[0]!r}")
             if value is not None:
                 self.records_read += 1
                 transaction = self._values.get(value)
                 if transaction is not None:
-                    self.show(transaction, True, f"for {who}, who reads {index}:{offset}")
+                    self.show(transaction, True, f"for {client}, who reads {index}:{offset}")
 
-    def offsets_found(self, id: str, number: int, who: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
+    def offsets_found(self, id: str, number: int, client: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
         """Checks that the committed offsets are those of transaction `number`, -1 for none.
 
         With `is_stable` the reader refuses offsets while a transaction is open.
@@ -200,20 +200,20 @@ class TransactionPromises:
         seen, seen_us = self._seen.get(id, (NOTHING, 0))
         if number < seen and seen_us < asked_us:
             raise BrokenPromise(
-                f"{who} fetches the offsets of transaction {number} of {id}, after those of {seen} were fetched"
+                f"{client} fetches the offsets of transaction {number} of {id}, after those of {seen} were fetched"
             )
         if number > seen:
             self._seen[id] = (number, at_us)
         if number != NOTHING:
             if not 0 <= number < len(self.transactions) or self.transactions[number].id != id:
                 raise BrokenPromise(
-                    f"{who} fetches offsets of transaction {number} of {id}, which were never committed"
+                    f"{client} fetches offsets of transaction {number} of {id}, which were never committed"
                 )
-            self.show(self.transactions[number], True, f"for {who}, who fetches its offsets")
+            self.show(self.transactions[number], True, f"for {client}, who fetches its offsets")
         for later in self.transactions[number + 1 :] if is_stable else ():
             if later.id == id and later.offsets_acknowledged and later.sent and later.answered_us < asked_us:
                 raise BrokenPromise(
-                    f"{who} fetches the offsets of transaction {number} of {id}; those of {later} are lost"
+                    f"{client} fetches the offsets of transaction {number} of {id}; those of {later} are lost"
                 )
 
     # -- at the end ----------------------------------------------------------------------------------------------------
@@ -237,11 +237,11 @@ class TransactionPromises:
                     raise BrokenPromise(f"{transaction} was acknowledged as committed, but has no outcome")
         lying = {place: value for value, place in self._found.items()}
         for index, reads in enumerate(self._read):
-            for offset, (given, who) in reads.items():
+            for offset, (given, client) in reads.items():
                 value = lying.get((index, offset))
                 if given is None and value is not None and self._values[value].outcome:
                     transaction = self._values[value]
-                    raise BrokenPromise(f"{who} missed {value!r} at {index}:{offset} of {transaction}")
+                    raise BrokenPromise(f"{client} missed {value!r} at {index}:{offset} of {transaction}")
 
 
 def _word(committed: bool) -> str:

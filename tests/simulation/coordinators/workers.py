@@ -14,7 +14,7 @@ from brokers.engine.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.simulation.cluster.records import TOPIC
-from tests.simulation.coordinators.clients import Setting
+from tests.simulation.coordinators.clients import ClientContext
 from tests.simulation.coordinators.group_promises import Commit, GroupPromises
 from tests.simulation.coordinators.members import NOT_DONE, Member
 from tests.simulation.coordinators.producers import LOST, GivenUp, Over, Transactional
@@ -34,12 +34,12 @@ class Worker(Member, Transactional):
         group: str,
         seat: str | None,
         partitions: int,
-        setting: Setting,
+        client_context: ClientContext,
         groups: GroupPromises,
         transactions: TransactionPromises,
     ) -> None:
         self.use(f"w-{name}", partitions, transactions)
-        super().__init__(name, group, seat, partitions, setting, groups)
+        super().__init__(name, group, seat, partitions, client_context, groups)
 
     async def _work(self, positions: dict[int, int]) -> bool:
         if self.rests:
@@ -48,17 +48,17 @@ class Worker(Member, Transactional):
         try:
             return await self._transact(positions)
         except Over:
-            self.tell("is over")
-            self._given = None
+            self.note("is over")
+            self._initialised = None
             return False
         finally:
             self.is_idle = True
 
     async def _transact(self, positions: dict[int, int]) -> bool:
-        given = self._given
-        if given is None or self._is_doubtful:
-            given = await self._initialise()
-        transaction = self._transactions.begin(self.id, given, self.setting.now_us)
+        initialised = self._initialised
+        if initialised is None or self._is_doubtful:
+            initialised = await self._initialise()
+        transaction = self._transactions.begin(self.id, initialised, self.client_context.now_us)
         commits = self._next(positions)
         transaction.commits = list(commits.values())
         for commit in transaction.commits:
@@ -70,7 +70,7 @@ class Worker(Member, Transactional):
             await self._produce(transaction, index)
             await self._send_offsets(transaction, commits)
         except GivenUp as reason:
-            self.tell(f"gives {transaction.number} up: {reason}")
+            self.note(f"gives {transaction.number} up: {reason}")
             self._is_doubtful = True
             committed = False
         await self._end(transaction, committed)
@@ -84,7 +84,7 @@ class Worker(Member, Transactional):
             producer_epoch=by.producer_epoch,
             group_id=self.group,
         )
-        await self._done(TRANSACTION, self.id, ApiKey.ADD_OFFSETS_TO_TXN, 3, added, "adding offsets")
+        await self._call_until_success(TRANSACTION, self.id, ApiKey.ADD_OFFSETS_TO_TXN, 3, added, "adding offsets")
         lines = [
             TxnOffsetCommitRequestPartition(index, commit.position, -1, self.name) for index, commit in commits.items()
         ]
@@ -98,7 +98,7 @@ class Worker(Member, Transactional):
             group_instance_id=self.instance_id,
             topics=[TxnOffsetCommitRequestTopic(TOPIC, lines)],
         )
-        code = await self._until_answered(GROUP, self.group, ApiKey.TXN_OFFSET_COMMIT, 3, request, "its offsets")
+        code = await self._call_until_answered(GROUP, self.group, ApiKey.TXN_OFFSET_COMMIT, 3, request, "its offsets")
         if code in LOST or code in NOT_DONE:
             raise GivenUp(f"its offsets: {ErrorCode(code).name}")
         assert not code, f"{self.name} is answered {ErrorCode(code).name} to its offsets"

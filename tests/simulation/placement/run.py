@@ -66,8 +66,8 @@ class PlacementRun:
     """Random steps on the fleet; a refused instance is given up."""
 
     def __init__(self, seed: int, _home: Path | None = None) -> None:
-        self._rolls = random.Random(seed)
-        self._placer = Placer(self._rolls.randrange)
+        self._random = random.Random(seed)
+        self._placer = Placer(self._random.randrange)
         self._clusters = {
             f"cl-{number:02}": [
                 SimulatedBroker(f"cl-{number:02}/{index}", index, ZONES[index % len(ZONES)])
@@ -77,7 +77,7 @@ class PlacementRun:
         }
         self._brokers = {broker.id: broker for brokers in self._clusters.values() for broker in brokers}
         # Rooms of the brokers of each cluster, until one of them changes.
-        self._kept: dict[str, tuple[BrokerHeadroom, ...]] = {}
+        self._headroom_by_cluster: dict[str, tuple[BrokerHeadroom, ...]] = {}
         self._placed: list[PlacedInstance] = []
         self.history: list[str] = []
 
@@ -93,7 +93,7 @@ class PlacementRun:
             self._change_health(is_healthy=name == "answer")
 
     def _draw(self, weights: Mapping[T, int]) -> T:
-        return self._rolls.choices(list(weights), weights=list(weights.values()))[0]
+        return self._random.choices(list(weights), weights=list(weights.values()))[0]
 
     def check(self) -> None:
         """Compares what brokers have sold with the sizes of the instances on them."""
@@ -114,7 +114,7 @@ class PlacementRun:
         """Has nothing to release."""
 
     def _create(self) -> None:
-        tenant, mb_s, gb = self._rolls.randrange(TENANTS), self._draw(SIZES_MB_S), self._draw(SIZES_GB)
+        tenant, mb_s, gb = self._random.randrange(TENANTS), self._draw(SIZES_MB_S), self._draw(SIZES_GB)
         rooms = self._rooms(tenant)
         choice = placement.choose(rooms, bandwidth_mb_s=mb_s, storage_gb=gb)
         self.history.append(f"create {mb_s} MB/s {gb} GB for {tenant}: {choice and choice.broker_ids}")
@@ -131,13 +131,13 @@ class PlacementRun:
 
     def _delete(self) -> None:
         if self._placed:
-            placed = self._placed.pop(self._rolls.randrange(len(self._placed)))
+            placed = self._placed.pop(self._random.randrange(len(self._placed)))
             self.history.append(f"delete from {placed.brokers}")
             self._sell(placed, -1)
 
     def _sell(self, placed: PlacedInstance, sign: int) -> None:
         count = len(placed.brokers)
-        self._kept.pop(placed.cluster, None)
+        self._headroom_by_cluster.pop(placed.cluster, None)
         for id in placed.brokers:
             self._brokers[id].sell(Fraction(sign * placed.mb_s, count), Fraction(sign * placed.gb, count))
 
@@ -145,16 +145,16 @@ class PlacementRun:
         others = [broker for broker in self._brokers.values() if broker.is_healthy != is_healthy]
         silent = len(others) if is_healthy else len(self._brokers) - len(others)
         if others and (is_healthy or silent < SILENT_MAX):
-            broker = self._rolls.choice(others)
+            broker = self._random.choice(others)
             broker.is_healthy = is_healthy
-            self._kept.clear()
+            self._headroom_by_cluster.clear()
             self.history.append(f"{broker.id} {'answers' if is_healthy else 'is silent'}")
 
     def _make_topic(self) -> None:
         """Places a topic on the brokers of an instance, as the brokers of its cluster do."""
         if not self._placed:
             return
-        placed = self._rolls.choice(self._placed)
+        placed = self._random.choice(self._placed)
         zones: dict[int, str | None] = {self._brokers[id].number: self._brokers[id].zone for id in placed.brokers}
         self.history.append(f"topic on {placed.brokers}")
         factor = min(FACTOR, len(zones))
@@ -171,8 +171,8 @@ class PlacementRun:
         ]
 
     def _brokers_of(self, cluster: str) -> tuple[BrokerHeadroom, ...]:
-        if cluster not in self._kept:
-            self._kept[cluster] = tuple(
+        if cluster not in self._headroom_by_cluster:
+            self._headroom_by_cluster[cluster] = tuple(
                 BrokerHeadroom(
                     id=broker.id,
                     number=broker.number,
@@ -183,7 +183,7 @@ class PlacementRun:
                 )
                 for broker in self._clusters[cluster]
             )
-        return self._kept[cluster]
+        return self._headroom_by_cluster[cluster]
 
 
 def _with_room(room: ClusterHeadroom, count: int, mb_s: int, gb: int) -> list[BrokerHeadroom]:

@@ -1,4 +1,4 @@
-"""Tenants at one event loop at random, and what holds for each of them whatever the others do."""
+"""Random tenants at one event loop, and properties that hold for each of them independently of the others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class Tenant:
 
     @property
     def weight(self) -> float:
-        return min(sum(each.weight for each in self.instances), 2 * max(each.weight for each in self.instances))
+        return min(
+            sum(instance.weight for instance in self.instances), 2 * max(instance.weight for instance in self.instances)
+        )
 
     @property
     def used_s(self) -> float:
@@ -61,18 +63,18 @@ class SchedulingRun:
         self._add_sockets(self.probe, 1, PROBE_COST_S, PROBE_PAUSE_S)
 
     def step(self) -> None:
-        act = self.random.choice(
+        change = self.random.choice(
             (
                 self.add_tenant, self.add_instance, self.flood, self.flood, self.flood, self.calm, self.leave,
                 self.remove, self.move, self.reweigh,
             )
         )  # fmt: skip
-        self.history.append(act.__name__)
-        act()
+        self.history.append(change.__name__)
+        change()
         self._run_for(self.random.choice((0.005, 0.02, 0.05)))
 
     def check(self) -> None:
-        """Each tenant, and each instance of it, that always has work gets its part of the loop within 5 %."""
+        """Checks that each tenant and instance that always has work gets its part of the loop within 5 %."""
         self._run_for(WARM_UP_S)
         self.probe.sockets[0].longest_wait_s = 0.0
         before = {instance: instance.turns.line.used_s for tenant in self.tenants for instance in tenant.instances}
@@ -88,7 +90,7 @@ class SchedulingRun:
             self._compare({tenant.name: (parts[tenant], tenant.weight) for tenant in parts})
         for _, busy in flooding:
             if len(busy) > 1 and len(parts) > 1:
-                self._compare({each.turns.line.key: (used_s[each], each.weight) for each in busy})
+                self._compare({instance.turns.line.key: (used_s[instance], instance.weight) for instance in busy})
         self._check_waits(len(parts))
 
     def _compare(self, parts: dict[str, tuple[float, float]]) -> None:
@@ -101,13 +103,13 @@ class SchedulingRun:
             )
 
     def _check_waits(self, flooding: int) -> None:
-        """The light neighbour waits for what is served before it in one round of the loop, never for rounds."""
+        """Checks that the light neighbour waits at most for one round of the loop."""
         bound_s = (flooding + 2) * (TURN_S + max(COSTS_S))
         longest_s = self.probe.sockets[0].longest_wait_s
         assert longest_s <= bound_s, f"the light neighbour waited {longest_s * 1000:.1f} of {bound_s * 1000:.1f} ms"
 
     def finish(self) -> None:
-        """Nothing is kept of those that have gone, and every moment of the loop was charged once."""
+        """Checks that nothing is left of removed tenants, and that every moment of the loop was charged once."""
         for tenant in self.tenants:
             for instance in tenant.instances:
                 self._close_sockets(instance)
@@ -121,9 +123,9 @@ class SchedulingRun:
         assert not self.loop.fair_turns._tenants, "no account is left"
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Does nothing: the run has no resources."""
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------------
 
     def add_tenant(self) -> None:
         if len(self.tenants) < TENANTS_MAX:
@@ -136,14 +138,14 @@ class SchedulingRun:
             self._make_instance(tenant, self._weight())
 
     def flood(self) -> None:
-        """All sockets of an instance send without a pause."""
+        """Lets all sockets of an instance send without a pause."""
         instance = self._some_instance()
         if instance is not None:
             self._close_sockets(instance)
             self._add_sockets(instance, self.random.randint(SOCKETS, 3 * SOCKETS), self.random.choice(COSTS_S), 0.0)
 
     def calm(self) -> None:
-        """An instance has a few serial clients."""
+        """Gives an instance a few serial clients."""
         instance = self._some_instance()
         if instance is not None:
             self._close_sockets(instance)
@@ -151,19 +153,19 @@ class SchedulingRun:
             self._add_sockets(instance, self.random.randint(1, 2), self.random.choice(COSTS_S[:2]), pause_s)
 
     def leave(self) -> None:
-        """An instance's connections close, queued or not."""
+        """Closes an instance's connections, queued or not."""
         instance = self._some_instance()
         if instance is not None:
             self._close_sockets(instance)
 
     def remove(self) -> None:
-        """A tenant goes."""
+        """Removes a tenant."""
         others = [tenant for tenant in self.tenants if tenant is not self.probe.tenant]
         if len(others) > 1:
             self._remove(self.random.choice(others))
 
     def move(self) -> None:
-        """An instance becomes another tenant's."""
+        """Moves an instance to another tenant."""
         instance = self._some_instance()
         others = [tenant for tenant in self.tenants if tenant is not self.probe.tenant]
         if instance is None or len(instance.tenant.instances) == 1 or len(others) < 2:
@@ -181,13 +183,13 @@ class SchedulingRun:
         self._set_weights(target)
 
     def reweigh(self) -> None:
-        """An instance buys another bandwidth."""
+        """Gives an instance another weight, as after a purchase of bandwidth."""
         instance = self._some_instance()
         if instance is not None:
             instance.weight = self._weight()
             self._set_weights(instance.tenant)
 
-    # -- means --------------------------------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------------------
 
     def _run_for(self, seconds: float) -> None:
         end_s = self.loop.now_s + seconds
@@ -200,8 +202,8 @@ class SchedulingRun:
             for socket in ready:
                 socket.on_ready()
             if not ready and self.loop.is_idle:
-                coming_s = [socket.ready_s for socket in sockets if socket.ready_s is not None]
-                self.loop.now_s = max(self.loop.now_s, min([end_s, *coming_s]))
+                ready_times_s = [socket.ready_s for socket in sockets if socket.ready_s is not None]
+                self.loop.now_s = max(self.loop.now_s, min([end_s, *ready_times_s]))
         queued = [
             socket
             for tenant in self.tenants
@@ -209,14 +211,16 @@ class SchedulingRun:
             for socket in each.sockets
             if socket.is_queued
         ]
-        assert not queued or not self.loop.is_idle, "what queues has a turn to come"
+        assert not queued or not self.loop.is_idle, "a queued socket has a scheduled turn"
 
     def _weight(self) -> float:
         return self.random.choice((1 / 32, 0.1, 0.25, 0.5, 1.0))
 
     def _some_instance(self) -> Instance | None:
-        found = [each for tenant in self.tenants if tenant is not self.probe.tenant for each in tenant.instances]
-        return self.random.choice(found) if found else None
+        instances = [
+            instance for tenant in self.tenants if tenant is not self.probe.tenant for instance in tenant.instances
+        ]
+        return self.random.choice(instances) if instances else None
 
     def _make_tenant(self) -> Tenant:
         self._numbers += 1

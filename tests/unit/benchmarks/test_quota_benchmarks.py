@@ -63,7 +63,7 @@ def test_a_batch_weighs_about_what_is_wanted(batch_bytes: int) -> None:
 def test_a_tally_counts_in_tenths_of_a_second_since_the_first_answer() -> None:
     tally = flood.Tally()
     for now_s, weight, error, throttle_ms in ((5.0, 10, 0, 0), (5.05, 10, 0, 30), (5.31, 7, 0, 50), (5.4, 99, 3, 0)):
-        tally.note(now_s, weight, error, throttle_ms)
+        tally.record_response(now_s, weight, error, throttle_ms)
     summary = tally.summary()
     assert summary["slots"] == [20, 0, 0, 7]
     assert summary["errors"] == {"3": 1}
@@ -99,7 +99,7 @@ def test_cells_have_names_of_their_own_and_the_quick_ones_take_three_minutes_for
     assert len(FLOODS) == 96
     assert len({cell.name for cell in FULL_SIZE}) == len(FULL_SIZE) == len(FLOODS) + 8
     _, seconds = quota_accuracy.SIZES["quick"]
-    before_s = 2 * max(stock_client.SPELL_S, stock_client.IDLE_S)
+    before_s = 2 * max(stock_client.BURST_S, stock_client.IDLE_S)
     assert 2 * len(groups_of(QUICK_SIZE)) * (seconds + 2 + before_s) <= 180
 
 
@@ -175,7 +175,7 @@ def test_a_serial_client_waits_for_each_record_in_turn_after_a_spell_that_is_not
     serial, producer = client("serial")
     tally = serial.run()
     spell = producer.flushed_at[0]
-    assert spell == pytest.approx(stock_client.SPELL_S * 10, abs=1)
+    assert spell == pytest.approx(stock_client.BURST_S * 10, abs=1)
     assert set(producer.partitions[:spell]) == {0}
     after = producer.partitions[spell:]
     assert all(later == (sooner + 1) % 3 for sooner, later in pairwise(after))

@@ -6,11 +6,11 @@ import argparse
 
 import pytest
 
-from benchmarks.__main__ import SIMULATED, select, steps
+from benchmarks.__main__ import SIMULATED, benchmarks_by_name, select
 
 
 def test_each_step_can_be_named_and_without_names_all_of_them_run() -> None:
-    known = [SIMULATED, *steps(argparse.Namespace())]
+    known = [SIMULATED, *benchmarks_by_name(argparse.Namespace())]
 
     assert select(None, known) == set(known)
     assert all(select(each, known) == {each} for each in known)

@@ -176,7 +176,7 @@ def test_hostile_records_are_billed_as_by_a_naive_reader_of_each(seed: int) -> N
             [[stored.get(key, (None,) * 3)[place] for key in keys] for place in range(3)], schema=differences.LAST
         )
         rows = differences.increments(reports, before)
-        minutes, counters, increments = naive_usage.billed(ranges, start, SPAN, known, stored)
+        minutes, counters, increments = naive_usage.bill(ranges, start, SPAN, known, stored)
         assert as_rows(differences.minutes(rows)) == minutes
         assert as_rows(differences.last_counters(rows)) == counters
         assert as_rows(rows.drop_columns(["counter"])) == increments

@@ -107,14 +107,14 @@ def test_it_never_fires_before_every_reading_of_its_duration_was_at_the_threshol
 ) -> None:
     seen = walk(of, found)
     for at in fired_at([rule for _now, _reading, rule in seen]):
-        lately = [sample.value for now, sample, _rule in seen if at - of.lasts <= now <= at]
+        lately = [sample.value for now, sample, _rule in seen if at - of.fires_after <= now <= at]
         known_ones = [value for value in lately if value is not None]
         first = min(now for now, _reading, _rule in seen)
-        assert at - first >= of.lasts
+        assert at - first >= of.fires_after
         low = [
             value
             for now, sample, _rule in seen
-            if at - of.lasts <= now <= at and not sample.is_lower_bound and (value := sample.value) is not None
+            if at - of.fires_after <= now <= at and not sample.is_lower_bound and (value := sample.value) is not None
         ]
         assert known_ones and all(value >= threshold_of(of) for value in low)
 
@@ -168,10 +168,10 @@ def test_unknown_readings_move_no_state(of: AlertTerms, found: list[tuple[int, S
     before = AlertStatus()
     for _now, sample, after in walk(of, found):
         if sample.value is None:
-            assert (after.state, after.since, after.held, after.value) == (
+            assert (after.state, after.since, after.observed_for, after.value) == (
                 before.state,
                 before.since,
-                before.held,
+                before.observed_for,
                 before.value,
             )
         before = after

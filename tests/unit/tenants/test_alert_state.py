@@ -20,7 +20,7 @@ from tenants.alert_state import (
     Sample,
     Transition,
     advance,
-    pending_since,
+    pending_alert,
     transition,
 )
 
@@ -39,7 +39,7 @@ def all_terms(draw: st.DrawFn) -> AlertTerms:
     ]
     return AlertTerms(
         levels=levels,
-        lasts=draw(durations),
+        fires_after=draw(durations),
         resolves_after=draw(durations),
         fires_every=draw(durations),
         gap_max=draw(st.none() | durations),
@@ -105,8 +105,8 @@ def test_unknown_samples_change_no_state(terms: AlertTerms, walk: list[tuple[int
     after = before
     for number in range(1, count + 1):
         after = advance(after, terms, UNKNOWN, (before.evaluated_at or START) + number * SECOND)
-    assert (after.state, after.since, after.level, after.held, after.value) == (
-        before.state, before.since, before.level, before.held, before.value,
+    assert (after.state, after.since, after.level, after.observed_for, after.value) == (
+        before.state, before.since, before.level, before.observed_for, before.value,
     )  # fmt: skip
 
 
@@ -120,8 +120,8 @@ def test_a_fact_fires_while_it_is_true_and_has_never_fired_before_it_was_true(se
 
 @given(durations, st.integers(-5, 40))
 def test_a_value_at_its_level_since_an_instant_fires_once_its_duration_is_over(lasts: timedelta, passed_s: int) -> None:
-    terms = AlertTerms(levels=FACT_TERMS.levels, lasts=lasts)
-    fires = advance(pending_since(START), terms, fact(True), START + passed_s * SECOND).fires
+    terms = AlertTerms(levels=FACT_TERMS.levels, fires_after=lasts)
+    fires = advance(pending_alert(START), terms, fact(True), START + passed_s * SECOND).fires
     assert fires is (passed_s > 0 and passed_s * SECOND >= lasts)
 
 

@@ -25,7 +25,7 @@ from brokers.contract.instance_limits import NODE_BYTES
 from brokers.engine.cluster import acl_writes, errors
 from brokers.engine.cluster.instance_documents import ACLS, change_entry
 from brokers.engine.cluster.tree import Create, Set
-from tests.testkit.cluster import Member, quiet
+from tests.testkit.cluster import Member, run_pending_callbacks
 from tests.testkit.fake_store import FakeEnsemble
 from tests.unit.brokers.engine.cluster.test_watcher import INSTANCES
 
@@ -111,7 +111,7 @@ async def test_concurrently_added_entries_are_all_kept(member: Member) -> None:
             await add(member, ORDERS, allowed(f"{member.broker_id}-{number}"))
 
     await asyncio.gather(each(member), each(other))
-    await quiet()
+    await run_pending_callbacks()
     assert len(shown(member)[ORDERS]) == await counted(member) == 12
     await other.stop()
 
@@ -125,7 +125,7 @@ async def test_the_number_of_entries_of_an_instance_is_limited_on_every_broker(
     with pytest.raises(errors.PolicyViolation, match="more than 3"):
         await member.store.add_acls(MINE, {ORDERS: [allowed("c")], ALL_ORDERS: [allowed("c")]})
 
-    await quiet()
+    await run_pending_callbacks()
     assert shown(member) == {ORDERS: {allowed("a"), allowed("b")}}
     await add(member, ALL_ORDERS, allowed("c"))
     # An instance with the maximum number of entries can replace and remove them.
@@ -158,7 +158,7 @@ async def test_a_thousand_entries_of_one_pattern_fit_into_its_node(member: Membe
 @pytest.mark.parametrize("data", [b"", b"{}", b"not json", b'{"resource_type": 2}'])
 async def test_an_unreadable_document_denies_everything_and_can_be_removed(member: Member, data: bytes) -> None:
     await add(member, ORDERS, allowed("a"))
-    await quiet()
+    await run_pending_callbacks()
     path, change = paths.instance_acl(MINE, ORDERS.node_name), change_entry(MINE, ACLS, ORDERS.node_name)
     await member.tree.commit(
         [Set(path, data, None), Create(paths.CHANGE_PREFIX, change_to_json([change]), sequence=True)]
@@ -170,10 +170,10 @@ async def test_an_unreadable_document_denies_everything_and_can_be_removed(membe
     assert (await member.watcher.load()).acls.of_instance(MINE)[ORDERS.node_name] == closed
     # Additions do not make it readable.
     await add(member, ORDERS, allowed("b"))
-    await quiet()
+    await run_pending_callbacks()
     assert shown(member) == {ORDERS: closed.entries | {allowed("b")}}
     await remove(member, ORDERS, allowed("b"), *closed.entries)
-    await quiet()
+    await run_pending_callbacks()
     assert shown(member) == {}
     assert await counted(member) == 0
 

@@ -14,7 +14,7 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.tree import Create, Delete, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher
-from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, quiet
+from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, run_pending_callbacks
 from tests.testkit.fake_store import FakeEnsemble
 
 INSTANCE, OTHER = "ins-aaaaaaaa", "ins-bbbbbbbb"
@@ -42,7 +42,7 @@ async def test_changes_are_not_lost_when_the_request_that_reads_them_is_cancelle
     for instance_id in (INSTANCE, OTHER):
         await writer.publish_instance(instance_id, [1])
     for turns in range(CANCELLED_AFTER_TURNS_MAX):
-        await quiet()
+        await run_pending_callbacks()
         limit_bps = 1_000 + turns
         announced = await change(writer.tree, INSTANCE, limit_bps)
         if has_gap:

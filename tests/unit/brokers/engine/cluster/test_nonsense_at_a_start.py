@@ -15,7 +15,7 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.tree import Create, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher
-from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, quiet
+from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, run_pending_callbacks
 from tests.testkit.fake_store import FakeEnsemble
 
 INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
@@ -69,7 +69,7 @@ async def test_unreadable_documents_at_start_are_listed_until_they_are_readable_
     named = ["topics/orders", "topics/bills", *(f"instances/{id}" for id in INSTANCES)]
     change = Create(paths.CHANGE_PREFIX, documents.change_to_json(named), sequence=True)
     await writer.tree.commit([change])
-    await quiet()
+    await run_pending_callbacks()
     assert (len(reader.image.unreadable_topics), len(reader.image.unreadable_instances)) == (2, 2), "still no sense"
 
     for path in (paths.topic("bills"), paths.instance(INSTANCES[1])):

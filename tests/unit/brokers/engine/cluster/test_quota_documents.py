@@ -10,7 +10,7 @@ from brokers.engine.cluster.quota_image import IpEntity, QuotaEntity
 from brokers.engine.cluster.tree import Create, Set
 from brokers.engine.cluster.watcher import Part
 from quotas.addresses import CONNECTION_CREATION_RATE
-from tests.testkit.cluster import Member, quiet
+from tests.testkit.cluster import Member, run_pending_callbacks
 from tests.testkit.fake_store import FakeEnsemble
 from tests.unit.brokers.engine.cluster.test_watcher import INSTANCES, publish
 
@@ -39,10 +39,10 @@ async def test_a_quota_stays_in_force_while_its_document_is_unreadable(
     await member.tree.commit([Create(f"/config/{path}", known), changes.config_changed(path)])
     await member.until(lambda image: image.quotas.limits(INSTANCES[0], entity) == {quota: 10.0})
     await member.tree.commit([Set(f"/config/{path}", body, None), changes.config_changed(path)])
-    await quiet()
+    await run_pending_callbacks()
     assert member.image.quotas.limits(INSTANCES[0], entity) == {quota: 10.0}
     member.watcher.mark(Part.EVERYTHING)
-    await quiet()
+    await run_pending_callbacks()
     assert member.image.quotas.limits(INSTANCES[0], entity) == {quota: 10.0}
     later = documents.config_to_json({quota: "20"})
     await member.tree.commit([Set(f"/config/{path}", later, None), changes.config_changed(path)])

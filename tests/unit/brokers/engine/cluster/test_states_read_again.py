@@ -10,7 +10,7 @@ from brokers.engine.cluster import changes
 from brokers.engine.cluster.changes import STATES_NAMED_MAX
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.tree import Node, Operation, Set
-from tests.testkit.cluster import Member, quiet
+from tests.testkit.cluster import Member, run_pending_callbacks
 from tests.testkit.fake_store import FakeEnsemble
 
 
@@ -28,7 +28,7 @@ async def test_states_written_while_a_topic_was_unreadable_are_read_later() -> N
         document = PartitionStateDocument(leader=1, leader_epoch=7, controller_epoch=1, isr=(1,))
         written = StateWrite("orders", index, document, topic.partitions[index].version)
         await member.tree.commit([*also, *written.operations(), changes.states_changed([written])])
-        await quiet()
+        await run_pending_callbacks()
 
     await write(0, Set(paths.topic_config("orders"), b"{", None))
     assert member.image.topics["orders"].partitions[0].leader_epoch == 0
@@ -51,10 +51,10 @@ async def test_an_invalid_topic_id_does_not_stop_a_read_of_states() -> None:
     await member.tree.commit(
         [Set(paths.topic("orders"), body, None), *written.operations(), changes.states_changed([written])]
     )
-    await quiet()
+    await run_pending_callbacks()
     assert member.image.topics["orders"] is before
     await member.tree.commit([Set(paths.topic("orders"), good.data, None), changes.states_changed([], ["orders"])])
-    await quiet()
+    await run_pending_callbacks()
     assert member.image.topics["orders"].partitions[0].leader_epoch == 7
     await member.stop()
 
@@ -79,7 +79,7 @@ async def test_only_written_states_of_a_large_topic_are_read() -> None:
         return StateWrite("orders", index, document, topic.partitions[index].version, identity=topic.identity)
 
     assert not await member.store.write_isrs([raised(3), raised(70)])
-    await quiet()
+    await run_pending_callbacks()
     shown = member.image.topics["orders"].partitions
     assert sorted(requested) == sorted(paths.partition_state("orders", index) for index in (3, 70))
     assert [partition.index for partition in shown if partition.leader_epoch == 7] == [3, 70]
@@ -88,7 +88,7 @@ async def test_only_written_states_of_a_large_topic_are_read() -> None:
     del requested[:]
     rest = [raised(index) for index in range(len(shown)) if index not in (3, 70)]
     assert not await member.store.write_isrs(rest)
-    await quiet()
+    await run_pending_callbacks()
     assert all(partition.leader_epoch == 7 for partition in member.image.topics["orders"].partitions)
     await member.stop()
 
@@ -98,7 +98,7 @@ async def test_a_config_change_reads_no_states() -> None:
     member = Member(FakeEnsemble().connect(), broker_id=1)
     await member.start()
     await member.create_topic(None, "orders", partitions=3)
-    await quiet()
+    await run_pending_callbacks()
     requested: list[str] = []
     get_many = member.tree.get_many
 
@@ -110,7 +110,7 @@ async def test_a_config_change_reads_no_states() -> None:
     await member.store.alter_topic_config(
         member.image, instance_id=None, name="orders", change=lambda config: {**config, "retention.ms": "7"}
     )
-    await quiet()
+    await run_pending_callbacks()
     assert member.image.topics["orders"].config["retention.ms"] == "7"
     assert len(member.image.topics["orders"].partitions) == 3
     assert requested == []

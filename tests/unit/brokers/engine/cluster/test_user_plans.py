@@ -12,7 +12,7 @@ from brokers.contract.users import RESERVED_NAMES, Secret, UserDocument
 from brokers.engine.cluster import errors, in_flight_users, user_plans
 from brokers.engine.cluster.in_flight_users import InFlightUsers
 from brokers.engine.cluster.user_plans import AddedSecret, SaltedPassword, UserAlteration, altered
-from tests.testkit.scram import salted, user, verifier
+from tests.testkit.scram import salted_password, user, verifier
 
 HERE = "ins-aaaaaaaa"
 NOW_MS = 5_000
@@ -26,7 +26,7 @@ def secret(id: str, password: str = "pw", salt: bytes = b"salt", mechanisms: tup
                 mechanism=mechanism,
                 iterations=4_096,
                 salt=salt,
-                salted_password=salted(password, salt, 4_096, mechanism),
+                salted_password=salted_password(password, salt, 4_096, mechanism),
             )
             for mechanism in mechanisms
         ),

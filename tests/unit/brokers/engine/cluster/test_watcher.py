@@ -34,7 +34,7 @@ from brokers.engine.cluster.topic_plans import TopicGrowth, TopicSpec
 from brokers.engine.cluster.tree import Create, Delete, Operation, Set, Tree
 from brokers.engine.cluster.watcher import INSTANCES_PER_IMAGE, READS_PER_S, ClusterWatcher, Part
 from quotas.addresses import CONNECTION_CREATION_RATE
-from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete, quiet
+from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete, run_pending_callbacks
 from tests.testkit.fake_store import FakeEnsemble
 
 INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
@@ -51,7 +51,7 @@ async def image_everywhere(ensemble: FakeEnsemble, *members: Member) -> ClusterI
     """Returns the image of a fresh load once all members show it, or the last one: their reads are rate-limited."""
     deadline_s = time.monotonic() + EVERYWHERE_WITHIN_S
     while True:
-        await quiet()
+        await run_pending_callbacks()
         expected = await fresh_load(ensemble)
         is_everywhere = is_complete(expected) and all(member.image == expected for member in members)
         if is_everywhere or time.monotonic() > deadline_s:
@@ -217,14 +217,14 @@ def test_any_sequence_of_writes_ends_in_the_image_of_a_fresh_load(plan: list[tup
         await reader.start()
         for instance_id in INSTANCES:
             await publish(member, instance_id)
-        await quiet()
+        await run_pending_callbacks()
         for step, let_it_apply in plan:
             try:
                 await step(member)
             except errors.Refused:
                 continue
             if let_it_apply:
-                await quiet()
+                await run_pending_callbacks()
         expected = await image_everywhere(ensemble, member, reader)
         assert member.image == expected
         assert reader.image == expected
@@ -241,7 +241,7 @@ async def test_a_burst_of_changes_becomes_few_images() -> None:
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
     await publish(member, INSTANCES[0])
-    await quiet()
+    await run_pending_callbacks()
     images = []
     member.current.subscribe(lambda _before, after: images.append(after))
     image = member.image
@@ -289,7 +289,7 @@ async def test_a_malformed_document_changes_nothing_and_stops_no_broker(path: st
     await publish(member, INSTANCES[0])
     await member.until(lambda image: INSTANCES[0] in image.instances)
     await member.store.create_topic(member.image, TopicSpec(INSTANCES[0], "orders", partitions=1))
-    await quiet()
+    await run_pending_callbacks()
     state = PartitionStateDocument(leader=1, leader_epoch=0, controller_epoch=1, isr=(1,)).to_json()
     parents = [f"/brokers/topics/ins-aaaaaaaa.orders/{part}" for part in ("partitions", "partitions/0")]
     await member.tree.commit(
@@ -299,7 +299,7 @@ async def test_a_malformed_document_changes_nothing_and_stops_no_broker(path: st
             changes.topics_changed(["ins-aaaaaaaa.orders"]),
         ]
     )
-    await quiet()
+    await run_pending_callbacks()
     before = member.image
     assert before.instances[INSTANCES[0]].topics[b"orders"].partitions[0].leader == 1
     if path.startswith("/config") and body == b"":
@@ -308,7 +308,7 @@ async def test_a_malformed_document_changes_nothing_and_stops_no_broker(path: st
     await member.tree.commit([Set(path, body, None), Create(paths.CHANGE_PREFIX, change, sequence=True)])
     await member.tree.commit([Create(paths.CHANGE_PREFIX, body, sequence=True)])
     await member.tree.commit([Create(paths.CONFIG_CHANGE_PREFIX, body, sequence=True)])
-    await quiet()
+    await run_pending_callbacks()
     after = member.image
     if not (path.startswith("/config") and body == b'{"partitions": 7}'):
         assert after.topics == before.topics
@@ -335,11 +335,11 @@ async def test_broker_settings_stay_in_force_while_their_document_is_unreadable(
             [Set(paths.broker_config(id), body, None), changes.config_changed(paths.broker_config_entity(id))]
         )
     await member.tree.commit([Create(f"{paths.BROKER_CONFIGS}/one", b"{}")])
-    await quiet()
+    await run_pending_callbacks()
     assert member.image.broker_configs == known
     assert member.image.brokers is registered, "the log of settings does not concern registrations"
     member.watcher.mark(Part.EVERYTHING)
-    await quiet()
+    await run_pending_callbacks()
     assert member.image.broker_configs == known
     await member.store.alter_broker_config(1, lambda config: {**config, "c": "3"})
     await member.until(lambda image: image.broker_configs.of_broker(1) == {"c": "3"})
@@ -353,7 +353,7 @@ async def test_broker_settings_stay_in_force_while_their_document_is_unreadable(
 async def overlook_both(ensemble: FakeEnsemble, writer: Member, reader: Member) -> None:
     """The reader is disconnected while both instances are written and the change nodes for them are deleted."""
     ensemble.suspend(reader.tree)
-    await quiet()
+    await run_pending_callbacks()
     for instance_id in INSTANCES:
         await publish(writer, instance_id)
     ensemble.now_ms += 1_000_000
@@ -412,7 +412,7 @@ async def test_a_complete_read_requested_during_another_one_follows_it(
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1, controls=False)
     await member.start()
-    await quiet()
+    await run_pending_callbacks()
     list_entities = loader.list_quota_entities
     asked_at: list[int] = []
 
@@ -424,7 +424,7 @@ async def test_a_complete_read_requested_during_another_one_follows_it(
 
     monkeypatch.setattr(loader, "list_quota_entities", stands_still)
     member.watcher.mark(Part.EVERYTHING)
-    await quiet()
+    await run_pending_callbacks()
 
     assert member.watcher.last_published_load > asked_at[0]
     await member.stop()
@@ -450,7 +450,7 @@ async def test_the_last_image_stays_while_zookeeper_is_unavailable() -> None:
     await member.until_complete()
     before = member.image
     ensemble.suspend(member.tree)
-    await quiet()
+    await run_pending_callbacks()
     assert member.image is before
     assert member.session.state.value == "suspended"
     with pytest.raises(errors.StoreUnavailable):

@@ -50,7 +50,7 @@ from brokers.engine.protocol.messages.topics import (
 )
 from tests.testkit.records import batch, produce
 from tests.testkit.rights import client_as
-from tests.testkit.scram import salted
+from tests.testkit.scram import salted_password
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.asking import alter, create, metadata_of, set_quota, wanted_topic
 from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House
@@ -252,7 +252,7 @@ async def test_users_are_audited_without_anything_of_their_passwords(house: Hous
             upsertions=[
                 ScramCredentialUpsertion(
                     name="alice", mechanism=each, iterations=4_096, salt=SALT,
-                    salted_password=salted("pw", SALT, 4_096, each),
+                    salted_password=salted_password("pw", SALT, 4_096, each),
                 )
                 for each in upserted
             ],
@@ -264,7 +264,7 @@ async def test_users_are_audited_without_anything_of_their_passwords(house: Hous
     await scram([2])
     await scram(deleted=[1, 2])
     raw = b"".join(recorder.raw)
-    assert SALT not in raw and salted("pw", SALT, 4_096, 1).hex().encode() not in raw
+    assert SALT not in raw and salted_password("pw", SALT, 4_096, 1).hex().encode() not in raw
     both = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
     assert [(item.action, item.name, item.before, item.after) for item in recorder.items()] == [
         ("user.created", "alice", None, {"mechanisms": both, "set": both}),

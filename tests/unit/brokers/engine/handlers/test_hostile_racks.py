@@ -20,7 +20,7 @@ from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest,
 from brokers.engine.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.testkit.records import batch, fetch, fetch_request, produce, values
 from tests.testkit.rights import acl, client_as, create_acls
-from tests.testkit.turns import counted_turns
+from tests.testkit.turns import count_turns
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.trio import running_trio
 from tests.unit.brokers.engine.handlers.zones import MINE, TOPIC, ZONES, Zones, with_instance
@@ -108,7 +108,7 @@ async def test_a_client_that_names_every_partition_is_sent_away_in_turns_and_lea
     await zones.trio.until(lambda: zones.replica(2, "a").high_watermark == 1)
     pushes = zones.services(1).storage.high_watermark_pushes
 
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         for _ in range(3):
             before = turns()
             answer = await zones.at[1].call(ApiKey.FETCH, 12, fetch_of_all(topics, "west"))

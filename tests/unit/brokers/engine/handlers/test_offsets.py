@@ -19,7 +19,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetFetchRequestTopics,
 )
 from brokers.engine.protocol.messages.topics import DeleteTopicsRequest
-from tests.testkit.turns import counted_turns
+from tests.testkit.turns import count_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 from tests.unit.brokers.engine.handlers.offsets_asking import (
     commit,
@@ -93,7 +93,7 @@ async def test_a_long_question_is_answered_in_turns_and_in_its_order(ready: Hous
     await commit(ready.mine, {ORDERS: 7})
     asked = {f"topic-{number}": [0] for number in range(1_000)}
     asked |= {"orders": [0]} | {f"topic-{number}": [0] for number in range(1_000, 2_000)}
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         error, lines = await fetch(ready.mine, asked, version=version)
     assert error == 0
     assert [name for name, _ in lines] == list(asked)
@@ -104,7 +104,7 @@ async def test_a_long_question_is_answered_in_turns_and_in_its_order(ready: Hous
 @pytest.mark.parametrize("version", [2, 7, 8, 9])
 async def test_a_topic_of_very_many_partitions_is_answered_in_turns_as_one(ready: House, version: int) -> None:
     await commit(ready.mine, {ORDERS: 7})
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         error, lines = await fetch(ready.mine, {"orders": list(range(2_000)), "other": [0]}, version=version)
     assert error == 0
     assert list(lines) == [*(("orders", index) for index in range(2_000)), ("other", 0)]

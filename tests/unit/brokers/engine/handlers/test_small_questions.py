@@ -56,7 +56,7 @@ from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopics
 from brokers.engine.protocol.messages.transactions import AddPartitionsToTxnResponse, AddPartitionsToTxnTopic
 from brokers.engine.scheduling.time_slice import free_incrementally
 from tests.testkit.records import batch, fetch_request, produce
-from tests.testkit.turns import counted_turns
+from tests.testkit.turns import count_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 TOPIC, BROKER = 2, 4
@@ -211,7 +211,7 @@ async def test_producers_of_very_many_topics_without_partitions_are_described_in
 
 
 async def test_offsets_of_very_many_topics_without_partitions_are_looked_through_in_turns() -> None:
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         assert not await DuplicateLimit().exceeded_by_many([(name, []) for name in HOLLOW])
     assert turns() > 1
     found = [OffsetFetchResponseTopics(name=name, partitions=[]) for name in HOLLOW]
@@ -220,7 +220,7 @@ async def test_offsets_of_very_many_topics_without_partitions_are_looked_through
 
 
 async def test_topics_without_partitions_are_assembled_in_turns() -> None:
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         (group,) = await offsets._fetched_groups([("g", (0, [(name, []) for name in HOLLOW]))])
         assert len(group.topics) == len(HOLLOW)
         assert turns() > 1
@@ -231,7 +231,7 @@ async def test_offsets_in_zookeeper_of_very_many_partitions_are_looked_up_in_tur
     view = TenantMetadataView(object(), services.metadata.current.image, of_tenant_port(MINE))
     call = RequestContext(services, view, API_TABLE[ApiKey.OFFSET_FETCH], 0, "", peer_address("127.0.0.1"))
     for wanted in ([("orders", list(range(20_000)))], [(name, []) for name in HOLLOW], [("orders", [0] * 10_000)]):
-        async with counted_turns() as turns:
+        async with count_turns() as turns:
             found = await old_offsets.fetch(call, "g", wanted)
             assert turns() > 1
         assert [(name, [line.partition for line in lines]) for name, lines in found] == wanted
@@ -239,10 +239,10 @@ async def test_offsets_in_zookeeper_of_very_many_partitions_are_looked_up_in_tur
 
 async def test_topics_without_partitions_that_a_transaction_names_are_answered_in_turns() -> None:
     named = [AddPartitionsToTxnTopic(name=name, partitions=[]) for name in HOLLOW]
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         assert await add_partitions._requested_partitions(named) == {}
         assert turns() > 1
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         lines = await add_partitions._results_by_topic(cast(RequestContext, None), named, {})
         assert turns() > 1
     assert add_partitions.response_length(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)) == len(
@@ -253,7 +253,7 @@ async def test_topics_without_partitions_that_a_transaction_names_are_answered_i
 async def test_a_fetch_of_very_many_topics_without_partitions_is_refused_in_turns() -> None:
     wanted: list[FetchTopicRequest] = [(name.encode(), []) for name in HOLLOW]
     frame = FetchFrame(-1, 500, 1, 1 << 20, 0, 0, -1, wanted, [], "")
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         answer = await encode_rejection(12, 7, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame)
         assert turns() > 1
     assert int.from_bytes(answer[:4], "big") == len(answer) - 4 and HOLLOW[-1].encode() in answer
@@ -339,7 +339,7 @@ async def test_a_topic_that_is_named_again_and_again_is_looked_at_in_turns(house
 
 async def test_a_long_list_is_freed_in_turns() -> None:
     topics = [("a", list(range(10_000))), *((str(number), [number]) for number in range(50_000))]
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         await free_incrementally(topics, lambda topic: topic[1])
         assert turns() > 1
     assert topics == []

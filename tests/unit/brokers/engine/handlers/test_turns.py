@@ -23,7 +23,7 @@ from brokers.engine.protocol.messages.topics import (
     DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
-from tests.testkit.turns import counted_turns
+from tests.testkit.turns import count_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 
@@ -81,7 +81,7 @@ async def test_an_answer_in_turns_is_the_answer_at_once(sizes: list[int]) -> Non
 async def test_others_get_a_turn_between_the_parts() -> None:
     topic = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)] * 5_000)
     handler = Handler()
-    async with counted_turns() as turns:
+    async with count_turns() as turns:
         await handle_in_parts(BY_PARTITION, DeleteRecordsRequest(topics=[topic], timeout_ms=0), handler)
     assert turns() >= len(handler.lines) - 1 >= 5_000 // ELEMENTS_PER_TURN_MAX
 

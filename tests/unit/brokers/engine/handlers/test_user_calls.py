@@ -33,7 +33,7 @@ from brokers.engine.protocol.messages.users import (
 )
 from brokers.engine.throttling.request_time import ChangeRate
 from tests.testkit.rights import client_as
-from tests.testkit.scram import salted, verifier
+from tests.testkit.scram import salted_password, verifier
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
@@ -46,7 +46,10 @@ DENIED = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 def altered(name: str, *secret_ids: str, **fields: Any) -> AlteredUser:
     verifiers = [
         AddedVerifier(
-            mechanism=mechanism, iterations=4_096, salt=SALT, salted_password=salted("pw", SALT, 4_096, mechanism)
+            mechanism=mechanism,
+            iterations=4_096,
+            salt=SALT,
+            salted_password=salted_password("pw", SALT, 4_096, mechanism),
         )
         for mechanism in (1, 2)
     ]
@@ -71,7 +74,11 @@ async def scram(client: WireClient, deleted: tuple[str, ...] = (), upserted: tup
         deletions=[ScramCredentialDeletion(name=name, mechanism=1) for name in deleted],
         upsertions=[
             ScramCredentialUpsertion(
-                name=name, mechanism=1, iterations=4_096, salt=SALT, salted_password=salted("pw", SALT, 4_096, 1)
+                name=name,
+                mechanism=1,
+                iterations=4_096,
+                salt=SALT,
+                salted_password=salted_password("pw", SALT, 4_096, 1),
             )
             for name in upserted
         ],

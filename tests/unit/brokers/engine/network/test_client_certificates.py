@@ -347,7 +347,7 @@ async def test_an_intermediate_that_is_revoked_takes_its_clients_with_it(
     house: House, authority: Path, acme: Authority, tmp_path: Path
 ) -> None:
     below = acme.below("Acme Department")
-    acme.made["department"] = below.certificate
+    acme.certificates_by_name["department"] = below.certificate
     await house.open(MINE)
     await house.trust(acme)
     file = below.client(tmp_path, "carol")
@@ -432,7 +432,7 @@ async def test_a_subject_of_sixty_kilobytes_is_refused(
     await house.trust(acme)
     parts = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, f"{number:04d}" + "x" * 56) for number in range(900)]
     file = acme.client(tmp_path, "huge", x509.Name(parts))
-    assert len(acme.made["huge"].subject.public_bytes()) > 60_000
+    assert len(acme.certificates_by_name["huge"].subject.public_bytes()) > 60_000
     assert await is_refused(house, authority, file)
     assert await is_served(await house.connect(authority, acme.client(tmp_path, "bob")))
 

@@ -26,7 +26,7 @@ from brokers.engine.protocol.messages.list_offsets import (
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.records import FETCH_VERSION, NOW_MS, batch, fetch, fetch_request, produce, values
-from tests.testkit.uncached import ForgetfulReaders, HeldReaders, SlowDisk, forget
+from tests.testkit.uncached import ForgetfulReaders, ManualReaders, SlowDisk, drop_from_page_cache
 from tests.testkit.wire import WireClient
 
 INSTANCE, TOPIC = "ins-aaaaaaaa", "orders"
@@ -89,8 +89,8 @@ def paths_of(broker: InProcessBroker) -> list[Path]:
     ]
 
 
-def hold_readers(broker: InProcessBroker) -> HeldReaders:
-    held = HeldReaders()
+def hold_readers(broker: InProcessBroker) -> ManualReaders:
+    held = ManualReaders()
     use_readers(broker, held)
     return held
 
@@ -100,11 +100,11 @@ def use_readers(broker: InProcessBroker, readers: Executor) -> None:
     broker.broker.listeners.readers = readers
 
 
-async def run_until_answered(broker: InProcessBroker, held: HeldReaders, answering: asyncio.Task[Any]) -> Any:
+async def run_until_answered(broker: InProcessBroker, held: ManualReaders, answering: asyncio.Task[Any]) -> Any:
     while not answering.done():
-        await broker.until(lambda: held.started or answering.done())
-        if held.started:
-            held.run()
+        await broker.until(lambda: held.pending_reads or answering.done())
+        if held.pending_reads:
+            held.run_first()
     return await answering
 
 
@@ -126,11 +126,11 @@ async def test_a_disk_error_counts_although_nobody_waits_for_the_read_any_more(
 ) -> None:
     partition, held, part = partition_of(broker), hold_readers(broker), FailingDisk()
     reading = asyncio.create_task(prefetch(broker.broker.services, [UncachedRead(partition, cast(Uncached, part))]))
-    await broker.until(lambda: held.started)
+    await broker.until(lambda: held.pending_reads)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     assert not part.is_released, "the thread still reads"
-    held.run()
+    held.run_first()
     await broker.until(lambda: partition.offline)
     assert part.is_released
 
@@ -145,13 +145,13 @@ async def test_a_reader_of_uncached_data_waits_alone(
     reading = asyncio.create_task(fetch(client, TOPIC, partition_max_bytes=3 * MIB))
     stages = 0
     while not reading.done():
-        await broker.until(lambda: held.started or reading.done())
-        if held.started:
+        await broker.until(lambda: held.pending_reads or reading.done())
+        if held.pending_reads:
             assert (await other.call(ApiKey.METADATA, 12, EVERYTHING)).topics[0].error_code == 0
             assert (await produce(other, TOPIC, batch(b"meanwhile"))).error_code == 0
             assert not reading.done(), "nothing was read for it yet"
             stages += 1
-            held.run()
+            held.run_first()
 
     answer = await reading
     assert values(answer.records) == VALUES[: len(values(answer.records))]
@@ -190,7 +190,7 @@ async def test_reads_of_any_size_are_the_bytes_that_were_written(broker: InProce
     paths = paths_of(broker)
     for _ in range(40):
         for path in paths:
-            forget(path)
+            drop_from_page_cache(path)
         first, size = dice.randrange(len(VALUES)), dice.choice([1, 100_000, dice.randrange(1, 2 * MIB)])
         answer = await fetch(client, TOPIC, first, partition_max_bytes=size)
         result = values(answer.records)
@@ -260,12 +260,12 @@ async def test_answers_stay_in_order_behind_a_uncached_one(
     assert values(answer.records) == VALUES[: len(values(answer.records))]
 
 
-async def prefetch_until_sending(broker: InProcessBroker, held: HeldReaders) -> None:
+async def prefetch_until_sending(broker: InProcessBroker, held: ManualReaders) -> None:
     """Continues until the pending prefetch is that of the records, on their way to the socket."""
-    await broker.until(lambda: held.started)
-    while held.started[0][1].__name__ != "prefetch":
-        held.run()
-        await broker.until(lambda: held.started)
+    await broker.until(lambda: held.pending_reads)
+    while held.pending_reads[0][1].__name__ != "prefetch":
+        held.run_first()
+        await broker.until(lambda: held.pending_reads)
 
 
 @pytest.mark.parametrize("sending", [False, True])
@@ -274,7 +274,7 @@ async def test_a_client_that_leaves_while_the_disk_is_read_leaves_no_file_open(
 ) -> None:
     held = hold_readers(broker)
     await client.send(ApiKey.FETCH, FETCH_VERSION, fetch_request(TOPIC, partition_max_bytes=3 * MIB))
-    await broker.until(lambda: held.started)
+    await broker.until(lambda: held.pending_reads)
     if sending:
         await prefetch_until_sending(broker, held)
         assert partition_of(broker).log.segments[0].file.is_pinned
@@ -283,10 +283,10 @@ async def test_a_client_that_leaves_while_the_disk_is_read_leaves_no_file_open(
     await client.close()
     await broker.until(lambda: broker.broker.listeners.count == before - 1)
     assert not sending or partition_of(broker).log.segments[0].file.is_pinned, "the thread still reads it"
-    held.run()
+    held.run_first()
 
     await broker.until(lambda: not any(segment.file.is_pinned for segment in partition_of(broker).log.segments))
-    assert not held.started, "nobody asks for more"
+    assert not held.pending_reads, "nobody asks for more"
 
 
 @pytest.mark.parametrize("sending", [False, True])
@@ -299,15 +299,15 @@ async def test_a_disk_that_fails_behind_a_reader_is_given_up(
     if sending:
         await client.send(ApiKey.FETCH, FETCH_VERSION, fetch_request(TOPIC, partition_max_bytes=3 * MIB))
         await prefetch_until_sending(broker, held)
-        held.fail(broken)
+        held.fail_first(broken)
         assert await _ends(client)
     else:
         partition = partition_of(broker)
         await client.send(ApiKey.FETCH, FETCH_VERSION, fetch_request(TOPIC, partition_max_bytes=3 * MIB))
-        await broker.until(lambda: held.started)
-        _, _, (missing,) = held.started[0]
+        await broker.until(lambda: held.pending_reads)
+        _, _, (missing,) = held.pending_reads[0]
         missing[0] = (partition, Failing(missing[0][1], broken))
-        held.run()
+        held.run_first()
         answer = await client.receive(ApiKey.FETCH, FETCH_VERSION)
         assert answer.responses[0].partitions[0].error_code == 56
 
@@ -347,7 +347,7 @@ async def test_looking_up_a_time_on_the_disk_keeps_nobody_waiting(
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[wanted])])
 
     looking = asyncio.create_task(client.call(ApiKey.LIST_OFFSETS, 7, request))
-    await broker.until(lambda: held.started)
+    await broker.until(lambda: held.pending_reads)
     assert (await other.call(ApiKey.METADATA, 12, EVERYTHING)).topics
     answer = await run_until_answered(broker, held, looking)
 
@@ -362,7 +362,7 @@ async def test_an_old_client_reads_uncached_data_without_stopping_the_others(
     other = await broker.client(port)
 
     reading = asyncio.create_task(client.call(ApiKey.FETCH, 3, fetch_request(TOPIC, partition_max_bytes=MIB)))
-    await broker.until(lambda: held.started)
+    await broker.until(lambda: held.pending_reads)
     assert (await other.call(ApiKey.METADATA, 12, EVERYTHING)).topics
     answer = await run_until_answered(broker, held, reading)
 

@@ -22,7 +22,7 @@ from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.run import Run
 from brokers.engine.storage.compaction.settings import CleanerSettings
-from tests.testkit.descriptors import none_left
+from tests.testkit.descriptors import exhausted_descriptors
 from tests.testkit.small_segments import SMALL_SEGMENTS
 from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened
 from tests.unit.brokers.engine.storage.logs import read_all
@@ -322,7 +322,7 @@ def test_a_log_is_cleaned_later_if_no_descriptor_is_left(tmp_path: Path) -> None
     cleaner = Cleaner(table, CleanerSettings())
     for _ in range(2):
         table.files.close_idle()
-    with none_left():
+    with exhausted_descriptors():
         assert cleaner.plan(NOW_MS) is None
     assert not table.offline_directories
     assert table.cleaned.waiting == 1

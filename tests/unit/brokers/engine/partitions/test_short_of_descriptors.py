@@ -19,7 +19,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.files import StorageFailed
-from tests.testkit.descriptors import Refused, none_left
+from tests.testkit.descriptors import RefusedOpens, exhausted_descriptors
 from tests.unit.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
 from tests.unit.brokers.engine.storage.logs import read_all
 
@@ -41,7 +41,7 @@ def idle(table: PartitionTable) -> None:
 def test_a_produce_and_a_fetch_without_a_descriptor_are_retriable(table: PartitionTable, partition: Partition) -> None:
     assert produce(partition) == 0
     idle(table)
-    with none_left():
+    with exhausted_descriptors():
         assert produce(partition) == error_codes.KAFKA_STORAGE_ERROR
         assert partition.read(0, 1_000, min_one_batch=True).error_code == error_codes.KAFKA_STORAGE_ERROR
         result = list_offsets(partition, NOW_MS, isolation=0, version=7)
@@ -64,7 +64,7 @@ def test_idle_files_are_closed_when_descriptors_are_needed(table: PartitionTable
     below = os.open(os.devnull, os.O_RDONLY)
     assert produce(other) == 0
     os.close(below)  # closes what an earlier test left open, so that the files of `other` have higher descriptors
-    with none_left():
+    with exhausted_descriptors():
         assert produce(partition) == 0
         assert produce(other) == 0
     assert not table.files.shortages
@@ -145,7 +145,7 @@ def test_a_shortage_at_any_moment_takes_no_disk_offline_and_loses_no_record(
         table = PartitionTable(StorageSettings(roots=(root,), broker_id=1, cluster_id="c"))
         table.recover(NOW_MS)
         acked: list[int] = []
-        refused = Refused(step, count, code)
+        refused = RefusedOpens(step, count, code)
         with refused.at_work():
             scripted(table, acked)
         assert not table.offline_directories, f"{code} at attempt {step} to open a file gave the disk up"
@@ -209,7 +209,7 @@ def test_a_log_that_begins_within_a_batch_is_not_left_half_begun(tmp_path: Path)
         )
         table.truncate_fully_and_start_at(partition, 5, NOW_MS)
         idle(table)
-        refused = Refused(step, 1, errno.EMFILE)
+        refused = RefusedOpens(step, 1, errno.EMFILE)
         with refused.at_work():
             for _ in range(3):
                 if partition.log_end_offset < 8:

@@ -14,7 +14,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.replication.roles import CREATED_AT_ONCE_MAX, Roles
 from brokers.engine.scheduling.turn_queue import TURN_MS_MAX
-from tests.testkit.descriptors import none_left
+from tests.testkit.descriptors import exhausted_descriptors
 
 NAME = "ins-aaaaaaaa.orders"
 
@@ -471,7 +471,7 @@ def test_pending_partitions_are_suspected_with_the_others(table: PartitionTable)
 def test_a_partition_without_a_descriptor_is_led_once_there_is_one(table: PartitionTable) -> None:
     empty = ClusterImage("c")
     roles = _roles(table)
-    with none_left():
+    with exhausted_descriptors():
         _follow(roles, empty, empty.with_changes(ImageDelta(topics={NAME: _topic(1)})))
         roles.retry_failed()
         assert _led(table) == []

@@ -6,7 +6,7 @@ import asyncio
 
 from brokers.engine.scheduling.accounts import Ownership
 from brokers.engine.scheduling.turn_queue import TurnQueue
-from tests.testkit.turns import counted_turns
+from tests.testkit.turns import count_turns
 
 
 async def test_in_each_round_of_the_loop_one_piece_of_all_requests_is_handled() -> None:
@@ -114,7 +114,7 @@ async def test_an_instance_that_owes_time_keeps_no_other_of_its_tenant_waiting()
 async def test_one_of_many_workers_goes_on_in_each_round_of_the_loop() -> None:
     turns = TurnQueue(asyncio.get_running_loop())
     rounds: list[int] = []
-    async with counted_turns() as others:
+    async with count_turns() as others:
 
         async def work() -> None:
             for _ in range(3):

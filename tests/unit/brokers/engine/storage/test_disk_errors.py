@@ -69,9 +69,9 @@ def test_an_error_at_any_operation_is_reported_and_loses_no_acknowledged_record(
                     if attempts - 1 == fails_at or (lasting and attempts > fails_at):
                         raise OSError(refused, os.strerror(refused))
 
-                disk.before = refuse
+                disk.before_operation = refuse
                 run(log, acked)
-                disk.before = None
+                disk.before_operation = None
                 disk.end_process()
                 if attempts <= step:
                     break

@@ -14,7 +14,7 @@ import pytest
 
 from brokers.engine.storage.files import OpenFiles, SegmentFile
 from brokers.engine.storage.read_ahead import MARKED_BYTES, PREFETCHED_BYTES, READERS_MAX, WARM_BYTES, ReadAhead
-from tests.testkit.uncached import cached_pages, forget
+from tests.testkit.uncached import cached_pages, drop_from_page_cache
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZE_BYTES = 3 * WARM_BYTES
@@ -64,7 +64,7 @@ def test_the_loop_stays_behind_the_position_of_the_thread(fd: int) -> None:
 
 def test_the_range_is_prefetched_and_more_for_a_sequential_reader(path: Path, fd: int) -> None:
     ahead = ReadAhead()
-    forget(path)
+    drop_from_page_cache(path)
     ahead.prefetch(fd, 0, 100 * KIB)
     assert ahead.must_prefetch(0, 100 * KIB + 1)
     ahead.prefetch(fd, 100 * KIB, KIB)
@@ -75,7 +75,7 @@ def test_the_range_is_prefetched_and_more_for_a_sequential_reader(path: Path, fd
 def test_a_thread_also_reads_a_range_that_a_reader_skipped(path: Path, fd: int) -> None:
     ahead = ReadAhead()
     ahead.prefetch(fd, 0, 100 * KIB)
-    forget(path)
+    drop_from_page_cache(path)
     ahead.prefetch(fd, MIB, MIB)
     assert not ahead.must_prefetch(0, 2 * MIB)
     assert cached_pages(path) * os.sysconf("SC_PAGESIZE") >= 2 * MIB - 100 * KIB

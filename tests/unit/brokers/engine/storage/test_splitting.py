@@ -19,7 +19,7 @@ from brokers.engine.storage.indexes import ABORTED_ENTRY, OFFSET_ENTRY, Aborted
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.segment import DELETED_SUFFIX
 from tests.simulation.disk import Disk
-from tests.simulation.log import opened
+from tests.simulation.log import open_table
 from tests.simulation.matrix import Effort, crash_everywhere, quick_directory
 from tests.unit.brokers.engine.inspect.sample import run as inspect
 from tests.unit.brokers.engine.storage.logs import NOW_MS, append, read_all, reopen, values
@@ -326,12 +326,12 @@ def test_a_crash_at_any_step_leaves_every_record(first: int) -> None:
 
         disk = Disk(home / "run")
         with disk.recording():
-            opened(home / "run")
+            open_table(home / "run")
         disk.end_process()
 
         def check(left: Path, step: int, power_lost: bool) -> None:
             del step, power_lost
-            partition = opened(left).get("t", 0)
+            partition = open_table(left).get("t", 0)
             assert partition is not None
             check_split(partition.log, whole)
             assert [entry.producer_id for part in aborted_of(partition.log).values() for entry in part] == [7, 8, 9]

@@ -42,7 +42,7 @@ def debt_not_asked(patch: pytest.MonkeyPatch) -> None:
 
 
 def failing(outcome: sharing_serial.Outcome) -> bool:
-    return outcome.got < 0.95 or outcome.most > 1.05
+    return outcome.mean_share < 0.95 or outcome.peak_share > 1.05
 
 
 @pytest.mark.parametrize(

@@ -222,10 +222,10 @@ def test_serial_clients_get_what_was_bought_and_nobody_gets_more(
     outcome = sharing_serial.run(shape, size_bytes, limit_bps, trip_ms, seed)
     # Requests admitted into debt before the observed time are paid within it, and the other way round.
     span_s = max(20.0, 17 * size_bytes / limit_bps)
-    assert outcome.got >= 0.98 - 3 * size_bytes / limit_bps / span_s
+    assert outcome.mean_share >= 0.98 - 3 * size_bytes / limit_bps / span_s
     lag_s = (trip_ms + CHARGE_INTERVAL_MS + TICK_MS) / 1000
     # Three brokers admit by their own accounts until the answer arrives.
-    assert outcome.most <= 1.015 + 0.6 * lag_s + 0.3 * size_bytes / limit_bps
+    assert outcome.peak_share <= 1.015 + 0.6 * lag_s + 0.3 * size_bytes / limit_bps
 
 
 def test_one_brokers_small_requests_keep_its_part_beside_large_ones_elsewhere() -> None:
@@ -237,7 +237,7 @@ def test_one_brokers_small_requests_keep_its_part_beside_large_ones_elsewhere() 
             pass
         brokers.tick()
     assert sum(brokers.admitted[2]) / 20 >= 0.9 * 2 * MB
-    assert brokers.most_over_10_s() <= 1.02 * 60 * MB + 2 * MB
+    assert brokers.peak_bytes_in_10_s() <= 1.02 * 60 * MB + 2 * MB
 
 
 def test_the_first_request_of_an_idle_broker_waits_no_longer_than_its_part_says() -> None:
@@ -252,12 +252,12 @@ def test_the_first_request_of_an_idle_broker_waits_no_longer_than_its_part_says(
 @pytest.mark.parametrize("silent", [(0,), (0, 1)])
 def test_brokers_that_do_not_reach_the_flow_master_have_their_parts_alone(silent: tuple[int, ...]) -> None:
     brokers = PooledBrokers((1, 1, 1), 3 * MB)
-    brokers.silent = dict.fromkeys(silent, -SILENT_MS)
+    brokers.silent_since_ms = dict.fromkeys(silent, -SILENT_MS)
     while brokers.now_ms < 20_000:
         for broker in range(3):
             brokers.admit(broker, 20_000)
         brokers.tick()
-    assert brokers.most_over_10_s() <= 1.02 * 30 * MB + 3 * 20_000
+    assert brokers.peak_bytes_in_10_s() <= 1.02 * 30 * MB + 3 * 20_000
     for broker in silent:
         assert sum(brokers.admitted[broker]) / 20 == pytest.approx(MB, rel=0.03)
 
