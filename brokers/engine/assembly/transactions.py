@@ -132,7 +132,7 @@ class Transactions:
             return None
         ticket = Ticket(lambda code: False, lambda reply: None)
         reply = self.runtime.perform_at(
-            index, lambda machine, now, _: machine.markers_written(sent, partitions, now), ticket
+            index, lambda machine, now, _: machine.record_written_markers(sent, partitions, now), ticket
         )
         return reply is not False
 
