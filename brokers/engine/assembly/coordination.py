@@ -70,7 +70,7 @@ class Coordination:
         loop = EngineLoop(services, services.storage.stall_detector)
         settings = services.coordination.settings
         existing = _ExistingNames(services.metadata.current)
-        led = LedGroupShards(lambda: self._groups.partitions, services.accounting.loop_weights.siblings)
+        led = LedGroupShards(lambda: self._groups.partitions, services.accounting.loop_weights.tenant_instances)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
             new_machine=lambda log: CountedGroups(

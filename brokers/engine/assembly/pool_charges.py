@@ -150,11 +150,11 @@ class PoolCharges:
         )
         if epoch is None or epoch != request.master_epoch:
             return ChargePoolsResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-        if self._ledger is None or self._ledger_election != self._election.times_elected:
+        if self._ledger is None or self._ledger_election != self._election.elections_won:
             self._ledger = PoolLedger(max(0, self._services.accounting.accountings.burst_ms), now_ms)
-            self._ledger_election = self._election.times_elected
+            self._ledger_election = self._election.elections_won
         ledger, broker = self._ledger, image.brokers.get(request.broker_id)
-        ledger.on_brokers(image.brokers.keys())
+        ledger.set_live_brokers(image.brokers.keys())
         if (
             broker is None
             or request.broker_epoch != broker.epoch

@@ -63,7 +63,7 @@ class Transactions:
         self._counts = counts
         settings = services.coordination.settings
         self._led: LedShards[TransactionRegistry] = LedShards(
-            lambda: self.runtime.partitions, services.accounting.loop_weights.siblings
+            lambda: self.runtime.partitions, services.accounting.loop_weights.tenant_instances
         )
         self.runtime: Runtime[TransactionMachine] = Runtime(
             topic=settings.transactions_topic.name,

@@ -53,7 +53,7 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.charging import Limiter
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.upstream import topic_calls
-from brokers.engine.upstream.audited import copied_request, in_order_of, is_audited
+from brokers.engine.upstream.audited import copy_request, is_audited, reorder_like_results
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS, PARTITION_ADDITIONS
 from brokers.engine.upstream.connection import Admit, Body, UpstreamConnection, UpstreamLost
@@ -70,7 +70,7 @@ class SessionNode(Protocol):
     responses: ResponseMemory
     served: Versions
     # Calls that are answered here, from the metadata of this gateway.
-    answered_itself: Versions
+    own_versions: Versions
 
     async def connect(self) -> UpstreamConnection: ...
     def creation_lock(self, instance_id: str) -> asyncio.Lock: ...
@@ -186,7 +186,7 @@ class GatewaySession:
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def frame_bytes_max_of(self, api_key: int) -> int:
-        if api_key in self._node.answered_itself:
+        if api_key in self._node.own_versions:
             return self._local().frame_bytes_max_of(api_key)
         row = FORWARDED_APIS.get(api_key)
         return min(self.frame_bytes_max, (LISTS if row is None else row.limit).bytes_max)
@@ -200,7 +200,7 @@ class GatewaySession:
         if api_key == ApiKey.API_VERSIONS:
             self._respond_with_versions(raw)
             return
-        if api_key in self._node.answered_itself:
+        if api_key in self._node.own_versions:
             self._local().on_frame(buffer, start, end)
             return
         served_versions = self._node.served.get(api_key)  # type: ignore[call-overload]
@@ -231,7 +231,7 @@ class GatewaySession:
         self.channel.respond(frame, response.throttle_time_ms)
 
     def listed(self) -> list[Any]:
-        return api_version_list({**self._node.served, **self._node.answered_itself, **OWN})
+        return api_version_list({**self._node.served, **self._node.own_versions, **OWN})
 
     def _local(self) -> Session:
         session = self._local_session
@@ -240,7 +240,7 @@ class GatewaySession:
                 self._node.services,
                 self.channel,
                 self.principal,
-                dict(self._node.answered_itself),
+                dict(self._node.own_versions),
                 DISPATCH_TABLE,
                 route_name=self.route_name,
             )
@@ -329,7 +329,7 @@ class GatewaySession:
         if context.api.audit is None or not is_audited(request) or not changes.begin(context):
             return await self._response_to(call, request, size_bytes)
         # Forwarding changes the request.
-        requested = await copied_request(request)
+        requested = await copy_request(request)
         try:
             response = await self._response_to(call, request, size_bytes)
         except MalformedRequest:
@@ -338,7 +338,7 @@ class GatewaySession:
             # The upstream may have done it, also for a client that has gone.
             changes.record(context, requested, None, context.view.image)
             raise
-        changes.record(context, await in_order_of(requested, response), response, context.view.image)
+        changes.record(context, await reorder_like_results(requested, response), response, context.view.image)
         return response
 
     async def _response_to(self, call: Call, request: Any, size_bytes: int) -> Any:

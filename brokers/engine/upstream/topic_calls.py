@@ -105,8 +105,8 @@ async def produce_records(call: Call, client: ClientContext, request: produce.Pr
     now_ms = call.context.services.clock.monotonic_ms()
     call.delay_ms, call.limiter = charge(client.produce_limiters, size_bytes, now_ms)
     transactional_id = request.transactional_id
-    is_denied = transactional_id is not None and call.denied(ResourceType.TRANSACTIONAL_ID, transactional_id)
-    refusal = call.topic_refusal if not is_denied else lambda _name: _DENIED_TRANSACTION
+    is_denied = transactional_id is not None and call.denial_code(ResourceType.TRANSACTIONAL_ID, transactional_id)
+    refusal = call.topic_refusal_code if not is_denied else lambda _name: _DENIED_TRANSACTION
     if request.acks:
         if is_denied:
             return await refuse_all(request, _PRODUCED, _DENIED_TRANSACTION)
@@ -156,7 +156,7 @@ async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchR
         for partition in topic.partitions:
             partition.partition_max_bytes = min(partition.partition_max_bytes, request.max_bytes)
             await time_slice.pause()
-    response: fetch.FetchResponse = await forward_allowed(call, request, _FETCHED, call.topic_refusal)
+    response: fetch.FetchResponse = await forward_allowed(call, request, _FETCHED, call.topic_refusal_code)
     response.session_id = _NO_SESSION
     now_ms = call.context.services.clock.monotonic_ms()
     call.delay_ms, call.limiter = charge(limiters, call.size_bytes, now_ms)
@@ -192,12 +192,12 @@ _EPOCHS: Final = TopicLists(
 
 async def find_epoch_ends(call: Call, request: list_offsets.OffsetForLeaderEpochRequest) -> Any:
     request.replica_id = _CONSUMER
-    return await forward_allowed(call, request, _EPOCHS, call.topic_refusal)
+    return await forward_allowed(call, request, _EPOCHS, call.topic_refusal_code)
 
 
 async def find_offsets(call: Call, request: list_offsets.ListOffsetsRequest) -> Any:
     request.replica_id = _CONSUMER
-    return await forward_allowed(call, request, _OFFSETS, call.topic_refusal)
+    return await forward_allowed(call, request, _OFFSETS, call.topic_refusal_code)
 
 
 # -- metadata ---------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ async def describe_topics(call: Call, request: metadata.MetadataRequest) -> meta
         visible = []
         for topic in response.topics:
             await time_slice.pause()
-            if not call.denied(TOPIC, topic.name or ""):
+            if not call.denial_code(TOPIC, topic.name or ""):
                 visible.append(topic)
         response.topics = visible
     response.brokers = [broker for broker in response.brokers if broker.node_id != NO_NODE]
@@ -238,13 +238,13 @@ async def describe_topics(call: Call, request: metadata.MetadataRequest) -> meta
             topic.topic_authorized_operations = context.authorised_operations(TOPIC, topic.name or "")
         await time_slice.pause()
     response.topics += refused
-    if shows_cluster_operations and not call.denied(CLUSTER, operation=AclOperation.DESCRIBE):
+    if shows_cluster_operations and not call.denial_code(CLUSTER, operation=AclOperation.DESCRIBE):
         response.cluster_authorized_operations = context.authorised_operations(CLUSTER)
     return response
 
 
 def _metadata_refusal(call: Call, name: str) -> int:
-    if denied := call.denied(TOPIC, name):
+    if denied := call.denial_code(TOPIC, name):
         return denied
     return 0 if naming.is_valid_topic_name(name) else int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 

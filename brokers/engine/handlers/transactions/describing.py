@@ -151,7 +151,7 @@ async def list_transactions(context: RequestContext, request: ListTransactionsRe
 
 def _listed(context: RequestContext, transaction: TransactionListing) -> list[ListedTransaction]:
     """Returns a list with the transaction; an empty one if it is another instance's or may not be described."""
-    transactional_id = context.view.namespace.shown_id(transaction.transactional_id)
+    transactional_id = context.view.namespace.client_id_of(transaction.transactional_id)
     if transactional_id is None or context.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):
         return []
     return [

@@ -204,7 +204,7 @@ def test_somebody_on_the_way_keeps_the_group(shard: Shard) -> None:
 
 
 def test_a_look_at_many_offsets_takes_several_turns(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removals, "SCANNED_MAX", 3)
+    monkeypatch.setattr(removals, "SCANNED_OFFSETS_MAX", 3)
     groups = [f"ins-aaaaaaaa.g{number}" for number in range(20)]
     for group in groups:
         put(shard, 0, 5, group=group)
