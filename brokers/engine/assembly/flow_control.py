@@ -178,7 +178,7 @@ class FlowControl:
             master_epoch=image.flow_master_epoch,
             sequence=self._sequence,
             interval_ms=INTERVAL_MS,
-            lines=[_line(key, flow.report()) for key, flow in due],
+            lines=[_flow_line(key, flow.report()) for key, flow in due],
         )
         response = await self._request(image.flow_master_id, request)
         if response is None or response.error_code or response.sequence != request.sequence:
@@ -282,7 +282,7 @@ def _reviews(ledger: FlowLedger, broker_id: int, answered: Collection[FlowKey], 
     return result
 
 
-def _line(key: FlowKey, flow: ReportedFlow) -> FlowLine:
+def _flow_line(key: FlowKey, flow: ReportedFlow) -> FlowLine:
     instance_id, direction, clients = key
     return FlowLine(
         instance_id=instance_id,

@@ -113,7 +113,7 @@ class PoolCharges:
             broker_epoch=self._broker_epoch,
             master_epoch=image.flow_master_epoch,
             sequence=self._sequence,
-            lines=[_line(pool, now_ms) for pool in pools],
+            lines=[_charge_line(pool, now_ms) for pool in pools],
         )
         response = await self._request(image.flow_master_id, request)
         if response is None or response.error_code or len(response.paces) != len(pools):
@@ -185,7 +185,7 @@ class PoolCharges:
         return _UNKNOWN_POOL if pace is None else _pace_line(pace)
 
 
-def _line(pool: Pool, now_ms: int) -> ChargeLine:
+def _charge_line(pool: Pool, now_ms: int) -> ChargeLine:
     instance_id, direction, clients = pool.key
     return ChargeLine(
         instance_id=instance_id,

@@ -101,7 +101,7 @@ class PartitionLog:
                 data = result.slice.read()
             finally:
                 result.slice.release()
-            return _parsed(data)
+            return _parse_batches(data)
 
 
 def _commit_error(code: int) -> int:
@@ -109,7 +109,7 @@ def _commit_error(code: int) -> int:
     return 0 if code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND else code
 
 
-def _parsed(data: bytes) -> tuple[list[StoredBatch], int]:
+def _parse_batches(data: bytes) -> tuple[list[StoredBatch], int]:
     batches: list[StoredBatch] = []
     next_offset = -1
     try:

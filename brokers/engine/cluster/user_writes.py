@@ -29,7 +29,7 @@ async def alter(
     path = paths.instance_user(instance_id, node)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         present = await tree.get(path)
-        before = None if present is None else _parsed(present.data)
+        before = None if present is None else _parse_user(present.data)
         after = change(before)
         check_limits(before, after)
         if present is None and after is None:
@@ -57,7 +57,7 @@ async def alter(
     raise errors.Conflict("The user could not be changed; try again.")
 
 
-def _parsed(raw: bytes) -> UserDocument | None:
+def _parse_user(raw: bytes) -> UserDocument | None:
     """Parses a document; an unreadable one counts as missing and is overwritten."""
     try:
         return UserDocument.from_json(raw)

@@ -198,16 +198,18 @@ class SegmentCheck:
         index = read_offset_entries(path)
         _check_tail(self.findings, path.name, index.zero_bytes, index.odd_bytes)
         starts = {indexed.position: number for number, indexed in enumerate(self.indexed_batches)}
-        faults_before = (-1, -1)
+        previous_entry = (-1, -1)
         covering = 0
         for number, (relative, position) in enumerate(index.entries):
-            at, offset = number * 8, self.base + relative
-            if relative <= faults_before[0] or position <= faults_before[1]:
-                self.findings.report_fault(path.name, "entries do not grow", position=at, offset=offset)
-            faults_before = (relative, position)
+            entry_position, offset = number * 8, self.base + relative
+            if relative <= previous_entry[0] or position <= previous_entry[1]:
+                self.findings.report_fault(path.name, "entries do not grow", position=entry_position, offset=offset)
+            previous_entry = (relative, position)
             start = starts.get(position)
             if start is None:
-                self.findings.report_fault(path.name, f"no batch begins at byte {position}", position=at, offset=offset)
+                self.findings.report_fault(
+                    path.name, f"no batch begins at byte {position}", position=entry_position, offset=offset
+                )
                 continue
             indexed = self.indexed_batches[start]
             if indexed.last_offset == offset:
@@ -219,7 +221,7 @@ class SegmentCheck:
                 or self.indexed_batches[later].last_offset != offset
             ):
                 problem = f"the batch at byte {position} ends with offset {indexed.last_offset}"
-                self.findings.report_fault(path.name, problem, position=at, offset=offset)
+                self.findings.report_fault(path.name, problem, position=entry_position, offset=offset)
             else:
                 covering += 1
         if covering:
@@ -231,34 +233,37 @@ class SegmentCheck:
             return
         index = read_time_entries(path)
         _check_tail(self.findings, path.name, index.zero_bytes, index.odd_bytes)
-        faults_before = (-1, -1)
-        greatest, seen = -1, 0
+        previous_entry = (-1, -1)
+        greatest, batch_number = -1, 0
         for number, (timestamp, relative) in enumerate(index.entries):
-            at, offset = number * 12, self.base + relative
-            if timestamp <= faults_before[0] or relative < faults_before[1]:
-                self.findings.report_fault(path.name, "entries do not grow", position=at, offset=offset)
-                faults_before = (timestamp, relative)
+            entry_position, offset = number * 12, self.base + relative
+            if timestamp <= previous_entry[0] or relative < previous_entry[1]:
+                self.findings.report_fault(path.name, "entries do not grow", position=entry_position, offset=offset)
+                previous_entry = (timestamp, relative)
                 continue
-            faults_before = (timestamp, relative)
-            while seen < len(self.indexed_batches) and self.indexed_batches[seen].last_offset < offset:
-                greatest = max(greatest, self.indexed_batches[seen].max_timestamp)
-                seen += 1
-            if seen == len(self.indexed_batches) or self.indexed_batches[seen].base_offset > offset:
-                self.findings.report_fault(path.name, "no batch holds this offset", position=at, offset=offset)
-            elif self.indexed_batches[seen].max_timestamp != timestamp:
-                problem = (
-                    f"says {timestamp}, the batch's greatest timestamp is {self.indexed_batches[seen].max_timestamp}"
+            previous_entry = (timestamp, relative)
+            while batch_number < len(self.indexed_batches) and self.indexed_batches[batch_number].last_offset < offset:
+                greatest = max(greatest, self.indexed_batches[batch_number].max_timestamp)
+                batch_number += 1
+            batch = self.indexed_batches[batch_number] if batch_number < len(self.indexed_batches) else None
+            if batch is None or batch.base_offset > offset:
+                self.findings.report_fault(
+                    path.name, "no batch holds this offset", position=entry_position, offset=offset
                 )
-                self.findings.report_fault(path.name, problem, position=at, offset=offset)
+            elif batch.max_timestamp != timestamp:
+                problem = f"says {timestamp}, the batch's greatest timestamp is {batch.max_timestamp}"
+                self.findings.report_fault(path.name, problem, position=entry_position, offset=offset)
             elif greatest >= timestamp:
                 problem = f"an earlier batch reaches {greatest}, at or after {timestamp}"
-                self.findings.report_fault(path.name, problem, position=at, offset=offset)
-            elif self.indexed_batches[seen].last_offset != offset:
-                self.findings.report_note(path.name, "names an offset inside the batch", position=at, offset=offset)
+                self.findings.report_fault(path.name, problem, position=entry_position, offset=offset)
+            elif batch.last_offset != offset:
+                self.findings.report_note(
+                    path.name, "names an offset inside the batch", position=entry_position, offset=offset
+                )
         latest = max((indexed.max_timestamp for indexed in self.indexed_batches), default=-1)
-        if self.rules.whole and latest > faults_before[0]:
+        if self.rules.whole and latest > previous_entry[0]:
             self.findings.report_fault(
-                path.name, f"ends with {faults_before[0]}, the segment's greatest timestamp is {latest}"
+                path.name, f"ends with {previous_entry[0]}, the segment's greatest timestamp is {latest}"
             )
 
     def _check_transaction_index(self, log_start_offset: int) -> None:

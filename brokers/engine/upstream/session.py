@@ -95,16 +95,16 @@ class ClientUpstream:
         self, api_key: int, version: int, client_id: str | None, body: Body, admit: Admit
     ) -> tuple[bytes, int]:
         """Returns a response as `UpstreamConnection.exchange` does. Raises UpstreamLost."""
-        connection = await self._connected()
+        connection = await self._get_connection()
         self._sent_without_response = False
         return await connection.exchange(api_key, version, client_id, body, admit=admit)
 
     async def send(self, api_key: int, version: int, client_id: str | None, body: Body) -> None:
-        connection = await self._connected()
+        connection = await self._get_connection()
         self._sent_without_response = True
         await connection.send(api_key, version, client_id, body)
 
-    async def _connected(self) -> UpstreamConnection:
+    async def _get_connection(self) -> UpstreamConnection:
         connection = self._connection
         if connection is not None and not connection.is_closed:
             return connection
@@ -283,7 +283,7 @@ class GatewaySession:
         call = Call(context, self._upstream, self._node.served, names, self._node.responses)
         permit, size_bytes = await self._permit(context.api_key, raw), raw.size_bytes
         try:
-            request = await self._decoded(context, raw)
+            request = await self._decode(context, raw)
             if context.api_key == ApiKey.PRODUCE:
                 if permit is not None and not _has_many_batches(request):
                     permit.release()  # its memory is that of its records, which counts as received
@@ -316,7 +316,7 @@ class GatewaySession:
             return await memory.acquire(self._instance_id, raw.size_bytes)
         return memory.short_permit(self._instance_id, raw.size_bytes) if api_key == ApiKey.FETCH else None
 
-    async def _decoded(self, context: RequestContext, raw: RawRequest) -> Any:
+    async def _decode(self, context: RequestContext, raw: RawRequest) -> Any:
         api_key, items_max = context.api_key, context.api.limit.items_max
         if raw.size_bytes <= decoded_at_once_bytes_max(api_key, raw.version):
             return decode_request(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)

@@ -43,7 +43,7 @@ class TopicLists:
     topic_result: Callable[[str, list[Any]], Any]
     response: Callable[[list[Any]], Any]
 
-    async def refused(self, topic: Any, code: int, time_slice: TimeSlice) -> Any:
+    async def refused_result(self, topic: Any, code: int, time_slice: TimeSlice) -> Any:
         """Returns the result of a topic that is not forwarded. One topic may have all partitions of a request."""
         results = []
         for partition in getattr(topic, self.partitions):
@@ -78,7 +78,7 @@ async def split(request: Any, lists: TopicLists, refusal: Callable[[str], int]) 
     for topic in getattr(request, lists.topics):
         code = refusal(getattr(topic, lists.name))
         if code:
-            refused.append(await lists.refused(topic, code, time_slice))
+            refused.append(await lists.refused_result(topic, code, time_slice))
         else:
             allowed.append(topic)
         await time_slice.pause()

@@ -54,7 +54,7 @@ async def add_partitions(call: Call, request: transactions.AddPartitionsToTxnReq
     if refused:
         time_slice = TimeSlice()
         for topic in allowed:
-            refused.append(await _ADDED.refused(topic, _NOT_ATTEMPTED, time_slice))
+            refused.append(await _ADDED.refused_result(topic, _NOT_ATTEMPTED, time_slice))
         return _ADDED.response(refused)
     return await call.forward(request)
 

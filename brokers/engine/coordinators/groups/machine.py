@@ -54,12 +54,12 @@ def leave_group(
     if group is None:
         unknown = int(ErrorCode.UNKNOWN_MEMBER_ID)
         return builder.result(LeaveReply(0, [LeftMember(*leaver, unknown) for leaver in leavers]))
-    left = [LeftMember(*leaver, _leave_one(settings, builder, group, leaver)) for leaver in leavers]
+    left_members = [LeftMember(*leaver, _remove_leaver(settings, builder, group, leaver)) for leaver in leavers]
     try_to_complete_join(builder, group)
-    return builder.result(LeaveReply(0, left))
+    return builder.result(LeaveReply(0, left_members))
 
 
-def _leave_one(settings: GroupSettings, builder: ResultBuilder, group: Group, leaver: Leaver) -> int:
+def _remove_leaver(settings: GroupSettings, builder: ResultBuilder, group: Group, leaver: Leaver) -> int:
     member_id, group_instance_id = leaver
     if member_id == NO_MEMBER:
         # An administrator removes the static member with this group instance id.

@@ -30,7 +30,7 @@ def replace_static_member(
     assert request.group_instance_id is not None, "only a static member can be replaced"
     leader_before = group.leader
     member = group.members[group.static_members[request.group_instance_id]]
-    before = _PreviousMember(member)
+    previous_member = _PreviousMember(member)
     _fence_waiting_calls(builder, group, member)
     builder.cancel_session_timer(group, member.member_id)
     group.rename(member, member_id)
@@ -38,7 +38,9 @@ def replace_static_member(
     group.update_protocols(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     builder.set_session_deadline(group, member, member.session_timeout_ms)
     if group.state is GroupState.STABLE and group.select_protocol() == group.protocol:
-        return _keep_assignment(builder, group, member, before, leader_before or "", request.can_skip_assignment)
+        return _keep_assignment(
+            builder, group, member, previous_member, leader_before or "", request.can_skip_assignment
+        )
     group.set_join_ticket(member, builder.ticket)
     begin_join_phase(builder, settings, group)
     try_to_complete_join(builder, group)
@@ -68,7 +70,7 @@ def _keep_assignment(
     builder: ResultBuilder,
     group: Group,
     member: Member,
-    before: _PreviousMember,
+    previous_member: _PreviousMember,
     leader_before: str,
     can_skip_assignment: bool,
 ) -> CoordinatorResult:
@@ -82,8 +84,10 @@ def _keep_assignment(
 
     def on_refused(code: int) -> CoordinatorResult:
         builder.cancel_session_timer(group, member.member_id)
-        group.rename(member, before.member_id)
-        group.update_protocols(member, before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms)
+        group.rename(member, previous_member.member_id)
+        group.update_protocols(
+            member, previous_member.protocols, previous_member.rebalance_timeout_ms, previous_member.session_timeout_ms
+        )
         member.timer_fires_ms = None
         builder.set_session_deadline(group, member, member.session_timeout_ms)
         return builder.result(refusal(client_error(code), NO_MEMBER))

@@ -45,21 +45,23 @@ def describe_topic_creation(audited: AuditedRequest) -> Change | None:
         return None
     topics = audited.request.topics
     pairs = pair_with_results(topics, None if audited.response is None else audited.response.topics)
-    results = (ItemResult(error_of(result), topic.name, partial(_created, audited, topic)) for topic, result in pairs)
+    results = (
+        ItemResult(error_of(result), topic.name, partial(_created_item, audited, topic)) for topic, result in pairs
+    )
     return Change("topic.created", TOPIC, len(topics), results)
 
 
-def _created(audited: AuditedRequest, wanted: CreatableTopic) -> AuditItem:
-    topic = audited.topic_now(wanted.name)
+def _created_item(audited: AuditedRequest, requested_topic: CreatableTopic) -> AuditItem:
+    topic = audited.topic_now(requested_topic.name)
     if topic is not None:
         after = topic_properties(topic)
     else:
         after = {
-            "partitions": len(wanted.assignments) or wanted.num_partitions,
-            "replication_factor": wanted.replication_factor,
-            "config": {config.name: config.value for config in wanted.configs},
+            "partitions": len(requested_topic.assignments) or requested_topic.num_partitions,
+            "replication_factor": requested_topic.replication_factor,
+            "config": {config.name: config.value for config in requested_topic.configs},
         }
-    return AuditItem(action="topic.created", kind=TOPIC, name=wanted.name, after=after)
+    return AuditItem(action="topic.created", kind=TOPIC, name=requested_topic.name, after=after)
 
 
 def topic_properties(topic: TopicImage) -> dict[str, Any]:
@@ -77,12 +79,12 @@ def describe_topic_deletion(audited: AuditedRequest) -> Change | None:
     states = request.topics or request.topic_names
     if audited.response is not None:
         results = (
-            ItemResult(result.error_code, result.name or "", partial(_deleted, audited, result.name or ""))
+            ItemResult(result.error_code, result.name or "", partial(_deleted_item, audited, result.name or ""))
             for result in audited.response.responses
         )
         return Change("topic.deleted", TOPIC, len(states), results)
     names = (_name_of(audited, state) for state in states)
-    results = (ItemResult(error_of(None), name, partial(_deleted, audited, name)) for name in names)
+    results = (ItemResult(error_of(None), name, partial(_deleted_item, audited, name)) for name in names)
     return Change("topic.deleted", TOPIC, len(states), results)
 
 
@@ -95,7 +97,7 @@ def _name_of(audited: AuditedRequest, state: DeleteTopicState | str) -> str:
     return "" if topic is None else audited.context.view.namespace.shown(topic)
 
 
-def _deleted(audited: AuditedRequest, name: str) -> AuditItem | None:
+def _deleted_item(audited: AuditedRequest, name: str) -> AuditItem | None:
     topic = audited.topic(name)
     if audited.response is None and topic is None:
         return None
@@ -136,7 +138,9 @@ def describe_topic_configuration(audited: AuditedRequest) -> Change | None:
     pairs = pair_with_results(request.resources, None if audited.response is None else audited.response.responses)
     results = (
         ItemResult(
-            _config_error(audited, resource, result), resource.resource_name, partial(_configured, audited, resource)
+            _config_error(audited, resource, result),
+            resource.resource_name,
+            partial(_configured_item, audited, resource),
         )
         for resource, result in pairs
     )
@@ -149,7 +153,7 @@ def _config_error(audited: AuditedRequest, resource: Any, result: Any) -> int:
     return 0 if result is None and resource.resource_name in setting_changes else error_of(result)
 
 
-def _configured(
+def _configured_item(
     audited: AuditedRequest, resource: AlterConfigsResource | IncrementalAlterConfigsResource
 ) -> AuditItem | None:
     if resource.resource_type != _TOPIC_RESOURCE:

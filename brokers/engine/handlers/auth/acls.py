@@ -158,7 +158,7 @@ async def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> De
             if remaining_entries:
                 documents[pattern] = AclDocument(pattern=pattern, entries=remaining_entries)
             entries_to_remove.setdefault(pattern, []).extend(entries)
-            pattern_results = [_matching(pattern, entry) for entry in entries]
+            pattern_results = [_matching_acl(pattern, entry) for entry in entries]
             results_by_pattern.setdefault(pattern, []).extend(pattern_results)
             matching += pattern_results
         results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
@@ -265,7 +265,7 @@ def _is_surely_short(text: str) -> bool:
     return text.isascii() and len(text) * 3 <= NAME_BYTES_MAX
 
 
-def _matching(pattern: ResourcePattern, entry: AclEntry) -> DeleteAclsMatchingAcl:
+def _matching_acl(pattern: ResourcePattern, entry: AclEntry) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
         error_code=0,
         error_message=None,

@@ -33,12 +33,12 @@ def serve_in_background(
     at the end in any case.
     """
 
-    def used(spent_s: float) -> None:
-        _used(session, spent_s)
+    def charge_time(spent_s: float) -> None:
+        _charge_time(session, spent_s)
         if on_step is not None:
             on_step(session, spent_s)
 
-    _start(session, timed(work, used, None, session.turn_to_resume), work, on_end)
+    _start(session, timed(work, charge_time, None, session.turn_to_resume), work, on_end)
 
 
 def _start(
@@ -56,7 +56,7 @@ def _start(
     session.cancel = task.cancel
 
 
-def _used(session: Session, spent_s: float) -> None:
+def _charge_time(session: Session, spent_s: float) -> None:
     """Charges a step to the instance's share of the event loop."""
     now_s = perf_counter()
     session.channel.turns.charge(now_s - spent_s, now_s)
@@ -169,7 +169,7 @@ def _accounting(session: Session) -> InstanceAccounting | None:
 
 def _on_turn(session: Session, api_key: int, spent_s: float) -> None:
     services, accounting = session.services, _accounting(session)
-    _used(session, spent_s)
+    _charge_time(session, spent_s)
     if accounting is not None:
         accounting.request_time.charge(round(spent_s * 1e6), services.clock.monotonic_ms())
         session.record_time(spent_s)
@@ -185,17 +185,17 @@ def parts_of(
     """
     part: list[tuple[N, list[T]]] = []
     room, is_continuation = PARTITIONS_PER_TURN_MAX, False
-    for name, wanted in topics:
+    for name, items in topics:
         begin = 0
-        while begin < len(wanted) or not begin:
+        while begin < len(items) or not begin:
             if room < 1:
                 yield part, is_continuation
                 part, room, is_continuation = [], PARTITIONS_PER_TURN_MAX, begin > 0
             end = begin
-            while end < len(wanted) and room > 0:
-                room -= weigh(wanted[end])
+            while end < len(items) and room > 0:
+                room -= weigh(items[end])
                 end += 1
-            part.append((name, wanted[begin:end]))
+            part.append((name, items[begin:end]))
             if end == begin:  # a topic without partitions
                 room -= 1
                 break

@@ -71,10 +71,10 @@ async def encode_rejection(version: int, correlation_id: int, error: int, frame:
     topics = []
     if version < TOPIC_IDS_FROM:
         time_slice = TimeSlice()
-        for key, wanted in frame.topics:
+        for key, requested_partitions in frame.topics:
             await time_slice.pause()  # a topic may be named without partitions
             partitions = []
-            for partition in wanted:
+            for partition in requested_partitions:
                 await time_slice.pause()
                 partitions.append(
                     FetchPartitionData(

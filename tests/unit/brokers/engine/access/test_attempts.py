@@ -15,7 +15,7 @@ HERE, THERE = ip_address("10.0.0.1"), ip_address("10.0.0.2")
 def fail(tried: FailedAttempts, user: str | None, times: int, now_ms: int = 0, address: object = HERE) -> None:
     for _ in range(times):
         assert tried.take_refusal_delay_ms(user, address, now_ms) == 0  # type: ignore[arg-type]
-        tried.failed(user, address, now_ms)  # type: ignore[arg-type]
+        tried.record_failure(user, address, now_ms)  # type: ignore[arg-type]
 
 
 def test_failures_of_a_user_from_one_address_are_limited_and_others_go_on() -> None:
@@ -43,9 +43,9 @@ def test_an_attempt_without_a_name_counts_for_the_address_alone() -> None:
     assert tried.take_refusal_delay_ms(None, HERE, 0) > 0
     assert tried.take_refusal_delay_ms("alice", HERE, 0) > 0
     assert tried.take_refusal_delay_ms(None, THERE, 0) == 0
-    tried.succeeded(None, HERE, was_counted=True)
+    tried.record_success(None, HERE, was_counted=True)
     assert tried.take_refusal_delay_ms("bob", HERE, 0) == 0
-    tried.succeeded(None, HERE, was_counted=False)
+    tried.record_success(None, HERE, was_counted=False)
     assert len(tried) == 2
 
 
@@ -71,10 +71,10 @@ def test_a_right_password_clears_its_user_but_not_its_address() -> None:
     for number in range(ADDRESS_FAILURES_BURST - 1):
         fail(tried, f"user-{number}", 1)
     fail(tried, "alice", 1)
-    tried.succeeded("alice", HERE, was_counted=True)
+    tried.record_success("alice", HERE, was_counted=True)
     fail(tried, "mallory", 1)
 
-    tried.succeeded("alice", HERE, was_counted=False)
+    tried.record_success("alice", HERE, was_counted=False)
 
     assert tried.take_refusal_delay_ms("alice", HERE, 0) > 0
 
@@ -82,7 +82,7 @@ def test_a_right_password_clears_its_user_but_not_its_address() -> None:
 def test_addresses_of_one_ipv6_network_are_one() -> None:
     tried = FailedAttempts()
     for number in range(USER_FAILURES_BURST):
-        tried.failed("alice", ip_address(f"2001:db8::{number + 1:x}"), 0)
+        tried.record_failure("alice", ip_address(f"2001:db8::{number + 1:x}"), 0)
     assert tried.take_refusal_delay_ms("alice", ip_address("2001:db8::ffff"), 0) > 0
     assert tried.take_refusal_delay_ms("alice", ip_address("2001:db8:0:1::1"), 0) == 0
 
@@ -91,6 +91,6 @@ def test_remembered_failures_are_bounded_and_the_oldest_are_forgotten(monkeypatc
     monkeypatch.setattr(attempts, "BUCKETS_MAX", 20)
     tried = FailedAttempts()
     for number in range(200):
-        tried.failed(f"user-{number}", HERE, 0)
+        tried.record_failure(f"user-{number}", HERE, 0)
     assert len(tried) <= 20
     assert tried.take_refusal_delay_ms("somebody", HERE, 0) > 0, "the address fails all the time"

@@ -363,7 +363,7 @@ def test_time_used_without_queueing_is_waited_for_when_others_queue() -> None:
         loop.spend(hostile, 0.0005)
     assert hostile.must_queue(loop.now_s)
     hostile.enqueue(Socket(loop, "hostile", 0.0001))
-    before = hostile.line.tenant.credit
+    before = hostile.loop_queue.tenant.credit
     served: list[str] = []
     while "hostile" not in served:
         served += loop.turn()
@@ -431,10 +431,10 @@ def test_the_smallest_is_served_within_a_bounded_time_beside_the_largest(cost_s:
     loop = Loop()
     rounds = cost_s / (INSTANCE_WEIGHT_MIN * SLICE_S) + 1
     small = InstanceTurns(loop.fair_turns, loop.fair_turns.register_instance("small"))
-    loop.fair_turns.set_weights(small.line, INSTANCE_WEIGHT_MIN, INSTANCE_WEIGHT_MIN)
+    loop.fair_turns.set_weights(small.loop_queue, INSTANCE_WEIGHT_MIN, INSTANCE_WEIGHT_MIN)
     for number in range(others):
         large = InstanceTurns(loop.fair_turns, loop.fair_turns.register_instance(f"large-{number}"))
-        loop.fair_turns.set_weights(large.line, INSTANCE_WEIGHT_MAX, TENANT_WEIGHT_MAX)
+        loop.fair_turns.set_weights(large.loop_queue, INSTANCE_WEIGHT_MAX, TENANT_WEIGHT_MAX)
         for _ in range(int((rounds + 2) * (TENANT_WEIGHT_MAX + 1))):
             large.enqueue(Socket(loop, "large", 0.0005))
     loop.spend(small, cost_s)  # its last use

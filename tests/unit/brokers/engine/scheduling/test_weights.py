@@ -49,7 +49,7 @@ def test_a_tenant_weighs_what_its_instances_do_and_nothing_is_kept_of_those_that
         members = [weight for owner, weight in expected.values() if owner == tenant_id]
         due = min(sum(members), TENANT_WEIGHT_MAX * max(members)) if members else INSTANCE_WEIGHT_MAX
         assert abs(weights.tenant_weight(tenant_id) - due) < 1e-9
-    assert set(weights._tenants) == {tenant_id for tenant_id, _ in expected.values()}
+    assert set(weights._weights_by_tenant) == {tenant_id for tenant_id, _ in expected.values()}
 
 
 def test_the_instances_of_a_tenant_are_siblings() -> None:
