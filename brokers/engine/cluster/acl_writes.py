@@ -91,7 +91,7 @@ async def _plan(tree: Tree, instance_id: str, patterns: Sequence[ResourcePattern
             total.size_bytes + _stored_bytes(path, data) - _stored_bytes(path, b"" if node is None else node.data),
         )
         documents.append(_operation(path, node, data))
-        announcements.append(changes.config_changed(change_entry(instance_id, ACLS, pattern.node_name)))
+        announcements.append(changes.config_announcement(change_entry(instance_id, ACLS, pattern.node_name)))
     if not documents:
         return []
     _check(stored, total)

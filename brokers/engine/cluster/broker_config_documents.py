@@ -34,7 +34,7 @@ async def alter(tree: Tree, broker_id: int | None, change: Change) -> AlteredBro
         errors.Conflict: concurrent writes prevented every attempt.
     """
     path = paths.broker_config(broker_id)
-    announcement = changes.config_changed(paths.broker_config_entity(broker_id))
+    announcement = changes.config_announcement(paths.broker_config_entity(broker_id))
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(path)
         config = change(_read_overrides(node))

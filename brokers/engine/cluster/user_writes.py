@@ -50,7 +50,7 @@ async def alter(
         else:
             operations.append(Set(path, after.to_json(), present.version))
         try:
-            await tree.commit([*operations, changes.document_changed(change_entry(instance_id, USERS, node))])
+            await tree.commit([*operations, changes.document_announcement(change_entry(instance_id, USERS, node))])
         except (BadVersion, NodeExists, NoNode):
             continue
         return after

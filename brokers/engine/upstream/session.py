@@ -224,13 +224,13 @@ class GatewaySession:
         self.software = software_of(request)
         services = self._node.services
         context = RequestContext(services, self.view(), API_VERSIONS_ROW, version, raw.client_id or "", self._address)
-        response = api_versions.build_response(version, request, self.listed())
+        response = api_versions.build_response(version, request, self.listed_versions())
         response.throttle_time_ms = throttle_time_ms(self, context, response, 0.0)
         body = encode_response(ApiKey.API_VERSIONS, version, response)
         frame = encode_response_frame(ApiKey.API_VERSIONS, version, raw.correlation_id, body)
         self.channel.respond(frame, response.throttle_time_ms)
 
-    def listed(self) -> list[Any]:
+    def listed_versions(self) -> list[Any]:
         return api_version_list({**self._node.served, **self._node.own_versions, **OWN})
 
     def _local(self) -> Session:

@@ -1,5 +1,6 @@
-"""Audit descriptions of topics that are created, deleted, grown or configured, of deleted records and groups, and of
-offsets that are deleted, or committed by clients that are no members.
+"""Audit descriptions of changes of topics, records, groups and offsets.
+
+Commits of offsets are described only if the client is no member of the group.
 """
 
 from __future__ import annotations
@@ -116,12 +117,12 @@ def describe_topic_growth(audited: AuditedRequest) -> Change | None:
     else:
         item_errors = ((result.name, result.error_code) for result in audited.response.results)
     results = (
-        ItemResult(error, name, partial(_grown, audited, name, counts.get(name, 0))) for name, error in item_errors
+        ItemResult(error, name, partial(_grown_item, audited, name, counts.get(name, 0))) for name, error in item_errors
     )
     return Change("topic.changed", TOPIC, len(request.topics), results)
 
 
-def _grown(audited: AuditedRequest, name: str, count: int) -> AuditItem:
+def _grown_item(audited: AuditedRequest, name: str, count: int) -> AuditItem:
     topic = audited.topic(name)
     before = None if topic is None else {"partitions": len(topic.partitions)}
     return AuditItem(action="topic.changed", kind=TOPIC, name=name, before=before, after={"partitions": count})
@@ -185,20 +186,30 @@ def describe_record_deletion(audited: AuditedRequest) -> Change | None:
         ItemResult(
             error_of(None) if result is None else first_error(result.partitions),
             topic.name,
-            partial(_records_deleted, topic, result),
+            partial(_deleted_records_item, topic, result),
         )
         for topic, result in pairs
     )
     return Change("topic.records_deleted", TOPIC, len(topics), results)
 
 
-def _records_deleted(topic: Any, result: Any) -> AuditItem | None:
+def _deleted_records_item(topic: Any, result: Any) -> AuditItem | None:
     if result is None:
-        first = {partition.partition_index: partition.offset for partition in topic.partitions[:PARTITIONS_MAX]}
+        first_offset_by_index = {
+            partition.partition_index: partition.offset for partition in topic.partitions[:PARTITIONS_MAX]
+        }
     else:
-        done = (partition for partition in islice(result.partitions, DESCRIBED_ITEMS_MAX) if not partition.error_code)
-        first = {partition.partition_index: partition.low_watermark for partition in islice(done, PARTITIONS_MAX)}
-    after = {"partitions": len(topic.partitions), "first_offsets": {str(index): at for index, at in first.items()}}
+        successful_partitions = (
+            partition for partition in islice(result.partitions, DESCRIBED_ITEMS_MAX) if not partition.error_code
+        )
+        first_offset_by_index = {
+            partition.partition_index: partition.low_watermark
+            for partition in islice(successful_partitions, PARTITIONS_MAX)
+        }
+    after = {
+        "partitions": len(topic.partitions),
+        "first_offsets": {str(index): offset for index, offset in first_offset_by_index.items()},
+    }
     return AuditItem(action="topic.records_deleted", kind=TOPIC, name=topic.name, after=after)
 
 
@@ -224,11 +235,11 @@ def describe_offset_deletion(audited: AuditedRequest) -> Change | None:
         error = error_of(None)
     else:
         error = response.error_code or first_error(_partitions(response.topics))
-    result = ItemResult(error, request.group_id, partial(_offsets_deleted, request))
+    result = ItemResult(error, request.group_id, partial(_deleted_offsets_item, request))
     return Change("group.offsets_deleted", GROUP, 1, (result,))
 
 
-def _offsets_deleted(request: Any) -> AuditItem:
+def _deleted_offsets_item(request: Any) -> AuditItem:
     names = (f"{topic.name}-{partition.partition_index}" for topic in request.topics for partition in topic.partitions)
     before = {"partitions": _count(request.topics), "of": list(islice(names, PARTITIONS_MAX))}
     return AuditItem(action="group.offsets_deleted", kind=GROUP, name=request.group_id, before=before)
@@ -242,11 +253,11 @@ def describe_offset_commit(audited: AuditedRequest) -> Change | None:
     if request.generation_id_or_member_epoch != _NO_GENERATION or request.member_id or request.group_instance_id:
         return None
     error = error_of(None) if response is None else first_error(_partitions(response.topics))
-    result = ItemResult(error, request.group_id, partial(_offsets_committed, request))
+    result = ItemResult(error, request.group_id, partial(_committed_offsets_item, request))
     return Change(COMMITTED, GROUP, 1, (result,))
 
 
-def _offsets_committed(request: Any) -> AuditItem:
+def _committed_offsets_item(request: Any) -> AuditItem:
     offsets = (
         (f"{topic.name}-{partition.partition_index}", partition.committed_offset)
         for topic in request.topics

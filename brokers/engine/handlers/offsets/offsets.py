@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, Union
 from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, FetchedOffset, TopicOffsets
 from brokers.engine.coordinators.limits import GROUP_ID_BYTES_MAX
-from brokers.engine.handlers.common.background import parts_of
+from brokers.engine.handlers.common.background import split_into_parts
 from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, DuplicateLimit, repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.groups.coordinator_calls import call_group_coordinator
@@ -375,7 +375,7 @@ class _OffsetLookup:
         )
         if self._is_excessive:
             return int(ErrorCode.INVALID_REQUEST) if not self._denied else self._denied, []
-        for part, is_continuation in parts_of(self.requested_topics or ()):
+        for part, is_continuation in split_into_parts(self.requested_topics or ()):
             part_lookup.requested_topics = part
             reply = part_lookup.reply()
             error, part_results = await reply if isinstance(reply, Awaitable) else reply

@@ -13,7 +13,7 @@ from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.principals import tenant_port_principal
 from brokers.engine.handlers.api_table import API_TABLE, DISPATCH_TABLE
 from brokers.engine.handlers.common import long_requests
-from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
+from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, split_into_parts
 from brokers.engine.handlers.common.long_requests import DuplicateLimit, encode_in_chunks
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
@@ -265,12 +265,12 @@ async def test_a_produce_of_very_many_topics_without_partitions_is_gone_through_
     parts = []
 
     def recorded(topics: Any, *weigh: Any) -> Iterator[Any]:
-        for part in parts_of(topics, *weigh):
+        for part in split_into_parts(topics, *weigh):
             if weigh:  # the append; the search for slow batches goes over the same topics before
                 parts.append(part)
             yield part
 
-    monkeypatch.setattr(async_produce, "parts_of", recorded)
+    monkeypatch.setattr(async_produce, "split_into_parts", recorded)
     asked = [TopicProduceData(name=name, partition_data=[]) for name in HOLLOW]
     request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1_000, topic_data=asked)
     answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
