@@ -72,7 +72,7 @@ def topics_announcement(internal_names: Iterable[str], reservation: Reservation 
 
 
 def states_announcement(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> Create:
-    """Returns the operation that announces changes of the documents of `topics` and of the partition states in `writes`.
+    """Returns the operation that announces changes of documents of `topics` and of partition states in `writes`.
 
     Readers then read only these states of a large topic.
     """
