@@ -91,7 +91,7 @@ def measure_intervals(instances: int, brokers: int, *, in_use: bool) -> dict[str
             ledger.begin_report(broker_id, 1, number, now_ms)
             for key, flow in lines:
                 ledger.handle_report(broker_id, key, flow, layout, now_ms)
-            ledger.to_review(broker_id)
+            ledger.limits_to_review(broker_id)
         response_s += process_time() - began_s
     return {
         "instances": instances,

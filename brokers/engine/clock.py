@@ -1,9 +1,9 @@
-"""The one source of time. Decisions take times as parameters, so that tests control them.
+"""Clocks of the broker, and detection of pauses of the process. Decisions take times as parameters.
 
 `StallDetector` detects that this process was paused: stopped, swapped out, or on a paused machine (REP-25, CTL-4).
 During the pause its ZooKeeper session may have expired and other brokers may have become leaders. Requests found in the
-sockets afterwards must not be acknowledged before that is known; so each acknowledgement checks for a pause first, at
-the cost of a subtraction.
+sockets afterwards must not be acknowledged before the broker has read the cluster again. Each acknowledgement therefore
+checks for a pause first, which costs one subtraction.
 """
 
 from __future__ import annotations

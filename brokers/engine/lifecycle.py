@@ -42,8 +42,10 @@ def make_directories_private(directories: Iterable[Path]) -> None:
 
 
 def wait_for_takeover() -> bool:
-    """Waits for the takeover in a process that was started while its predecessor still serves (decision 68): reports
-    over standard input, which is a socket, that it is ready, and waits. Returns False if the parent ended or cancelled.
+    """Waits until the predecessor of this process, which still serves clients, has ended (decision 68).
+
+    Reports over standard input, which is a socket, that this process is ready. Returns False if the parent ended or
+    cancelled the takeover.
     """
     try:
         os.write(_STANDARD_INPUT, READY_MESSAGE)
@@ -75,9 +77,10 @@ def raise_descriptor_limit() -> int:
     return hard
 
 
-def connections_within(descriptors: int, wanted: int) -> int:
-    """Returns the number of connections that clients may have, at most `wanted`. They must leave descriptors for logs,
-    without which nothing can be read or written.
+def limit_connections(descriptors: int, wanted: int) -> int:
+    """Returns the number of connections that clients may have, at most `wanted`, and logs a reduction.
+
+    Connections must leave descriptors for logs, without which nothing can be read or written.
     """
     granted = min(wanted, max(descriptors - RESERVED_DESCRIPTORS, descriptors // 2))
     if granted < wanted:
@@ -85,7 +88,8 @@ def connections_within(descriptors: int, wanted: int) -> int:
     return granted
 
 
-def exit_code_of(stop: Stop) -> int:
+def exit_code(stop: Stop) -> int:
+    """Returns the exit code of the process: 1 after a fault, else 0."""
     return 0 if stop.fault is None else 1
 
 
@@ -118,9 +122,7 @@ class Stop:
 
 
 class Periodic:
-    """Periodic and background work. Its end, by an exception or without one, is a fault of the broker and stops the
-    process.
-    """
+    """Periodic and background work. If any of it ends, with or without an exception, the process stops."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
@@ -138,7 +140,7 @@ class Periodic:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=getattr(work, "__qualname__", repr(work)))
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
         self._tasks.append(task)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -153,7 +155,7 @@ class Periodic:
             if asyncio.iscoroutine(result):
                 await result
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             return
         if task.exception() is not None:

@@ -52,10 +52,11 @@ def timed(
     next_turn: Callable[[], Awaitable[None]] | None = None,
     turn_to_resume: Callable[[], Awaitable[None] | None] | None = None,
 ) -> Generator[Any, Any, Any]:
-    """Awaits `work`, and reports the seconds of each of its turns on the event loop to `on_turn`. When `work` yields to
-    others (`asyncio.sleep(0)`), it continues after `next_turn`. Each step waits for the result of `turn_to_resume`,
-    since the event that `work` awaited may have woken thousands of others. A step begun by an `InlineWakeup` does not
-    wait: it is a turn already.
+    """Awaits `work`, and reports the seconds of each of its turns on the event loop to `on_turn`.
+
+    When `work` yields to others (`asyncio.sleep(0)`), it continues after `next_turn`. Before each step the awaitable
+    that `turn_to_resume` returns is awaited, because the event that `work` awaited may have woken thousands of other
+    tasks. A step that an `InlineWakeup` begins does not wait, because it is a turn already.
     """
     steps = work.__await__()
     value: Any = None

@@ -19,16 +19,15 @@ _DEV_NULL: Final = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def is_cached(fd: int, position: int, length: int) -> bool:
-    """True if `length` > 0 bytes can be read without waiting, judged by samples; up to `SAMPLED_BYTES` by the last
-    byte.
+    """True if `length` > 0 bytes can be read without waiting, judged by one byte in each `SAMPLED_BYTES` and the last.
 
-    True as well where it is unknown: on a file system in memory, or one without this check.
+    Also True if the file system is in memory or does not support this check.
     """
     end = position + length
     try:
         if length > SAMPLED_BYTES:
-            for at in range(position, end, SAMPLED_BYTES):
-                os.preadv(fd, _SAMPLE, at, _NOWAIT)
+            for sample_position in range(position, end, SAMPLED_BYTES):
+                os.preadv(fd, _SAMPLE, sample_position, _NOWAIT)
         os.preadv(fd, _SAMPLE, end - 1, _NOWAIT)
     except BlockingIOError:
         return False

@@ -1,4 +1,4 @@
-"""Small values that every layer of the engine may import."""
+"""The interface `Slice` of a part of a file, which every layer of the engine may import."""
 
 from __future__ import annotations
 

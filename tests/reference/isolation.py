@@ -151,7 +151,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
     K.FIND_COORDINATOR: (Row((0, 6), (f"{find_coordinator.KEYS_MAX:,} keys a request",)),),
     K.JOIN_GROUP: (Row((0, 9), (*_GROUP_BOUNDS, f"{groups.MEMBER_METADATA_BYTES_MAX:,} bytes of a member")),),
     K.HEARTBEAT: (Row((0, 4), ("one look-up",)),),
-    K.LEAVE_GROUP: (Row((0, 5), (f"{groups.LEAVING_MAX:,} members a request",)),),
+    K.LEAVE_GROUP: (Row((0, 5), (f"{groups.LEAVING_MEMBERS_MAX:,} members a request",)),),
     K.SYNC_GROUP: (Row((0, 5), (f"{groups.GROUP_RECORD_BYTES_MAX:,} bytes of a group's record",)),),
     K.DESCRIBE_GROUPS: (
         Row(

@@ -33,17 +33,17 @@ def test_simulated_instances_are_filled_and_shortened() -> None:
 
 def grants_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Allocates a tenth more than the budget."""
-    update = StorageLedger._delta
+    update = StorageLedger._compute_delta_bytes
 
     def planted(self: StorageLedger, account, line, free_bytes, budget_bytes):  # type: ignore[no-untyped-def]
         return update(self, account, line, free_bytes, budget_bytes + budget_bytes // 10)
 
-    patch.setattr(StorageLedger, "_delta", planted)
+    patch.setattr(StorageLedger, "_compute_delta_bytes", planted)
 
 
 def moves_are_believed_at_once(patch: pytest.MonkeyPatch) -> None:
     """Applies a decrease of use before the other brokers have reported."""
-    patch.setattr(StorageLedger, "_used", lambda _self, _account, _broker_id, share: share.used_bytes)
+    patch.setattr(StorageLedger, "_counted_use_bytes", lambda _self, _account, _broker_id, share: share.used_bytes)
 
 
 def freed_bytes_are_freed_again(patch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def freed_bytes_are_freed_again(patch: pytest.MonkeyPatch) -> None:
     excess = shortening.excess_bytes
 
     def planted(figures: StorageFigures) -> int:
-        return excess(figures._replace(held_bytes=figures.counted_bytes))
+        return excess(figures._replace(local_log_bytes=figures.counted_bytes))
 
     patch.setattr(shortening, "excess_bytes", planted)
 

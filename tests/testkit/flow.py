@@ -126,12 +126,12 @@ class World:
         """Returns the master's answer to a report, which may be late."""
         if report.epoch != self.epoch or not self.nodes[report.broker_id].is_alive:
             return None
-        self.ledger.on_brokers([node.id for node in self.nodes.values() if node.is_alive])
+        self.ledger.set_live_brokers([node.id for node in self.nodes.values() if node.is_alive])
         if not self.ledger.begin_report(report.broker_id, 1, report.sequence, self.now_ms):
             return None
         broker_id, layout = report.broker_id, self.seen_by_master
         share_answers = [self.ledger.handle_report(broker_id, KEY, line, layout, self.now_ms) for line in report.lines]
-        reviews = self.ledger.to_review(broker_id)
+        reviews = self.ledger.limits_to_review(broker_id)
         if not report.lines:
             share_answers += [self.ledger.review(broker_id, key, self.now_ms) for key in reviews]
         self.ledger.sweep(self.now_ms)

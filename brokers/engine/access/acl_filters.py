@@ -50,7 +50,7 @@ class AclFilter:
             and self.permission in (entry.permission, ANY)
         )
 
-    def matching(self, documents: Iterable[AclDocument]) -> Iterator[tuple[ResourcePattern, list[AclEntry]]]:
+    def select(self, documents: Iterable[AclDocument]) -> Iterator[tuple[ResourcePattern, list[AclEntry]]]:
         """Yields the selected patterns with their selected entries, in the order of the documents."""
         selects_pattern, selects_entry = self.selects_pattern, self.selects_entry
         for document in documents:
@@ -60,7 +60,8 @@ class AclFilter:
                     yield document.pattern, sorted(entries, key=_entry_key)
 
 
-def in_order(documents: Iterable[AclDocument]) -> list[AclDocument]:
+def sort_documents(documents: Iterable[AclDocument]) -> list[AclDocument]:
+    """Returns the documents in the order of their resource type, name and pattern type."""
     return sorted(documents, key=_document_key)
 
 

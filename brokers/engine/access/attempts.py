@@ -30,7 +30,9 @@ _SHARED_V6_BITS: Final = 64
 
 
 class _Bucket:
-    __slots__ = ("burst", "level", "per_minute", "refused", "updated_ms")
+    """A leaky bucket of failures: `level` falls by `per_minute` failures a minute."""
+
+    __slots__ = ("burst", "level", "per_minute", "refused_in_a_row", "updated_ms")
 
     def __init__(self, burst: int, per_minute: int, now_ms: int) -> None:
         self.burst = burst
@@ -38,7 +40,7 @@ class _Bucket:
         self.level = 0.0
         self.updated_ms = now_ms
         # Attempts refused in a row.
-        self.refused = 0
+        self.refused_in_a_row = 0
 
     def leak(self, now_ms: int) -> None:
         self.level = max(0.0, self.level - (now_ms - self.updated_ms) * self.per_minute / _MINUTE_MS)
@@ -67,36 +69,39 @@ class FailedAttempts:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def refusal_ms(self, user: str | None, address: Address, now_ms: int) -> int:
+    def take_refusal_delay_ms(self, user: str | None, address: Address, now_ms: int) -> int:
         """Returns the delay with which an attempt is refused unchecked; 0 if it may be checked.
 
-        `user` is None, here and below, for credentials that do not name a user, so that only the address counts.
+        Counts the refusal, so that the next delay is longer. In all methods `user` is None for credentials that name no
+        user; then only the address counts.
         """
         delay_ms = 0
-        for key in self._keys(user, address):
+        for key in self._bucket_keys(user, address):
             bucket = self._buckets.get(key)
             if bucket is None:
                 continue
             bucket.leak(now_ms)
             if bucket.is_full:
-                delay_ms = max(delay_ms, min(REFUSED_DELAY_MS_MIN << min(bucket.refused, 16), REFUSED_DELAY_MS_MAX))
-                bucket.refused += 1
+                delay_ms = max(
+                    delay_ms, min(REFUSED_DELAY_MS_MIN << min(bucket.refused_in_a_row, 16), REFUSED_DELAY_MS_MAX)
+                )
+                bucket.refused_in_a_row += 1
         return delay_ms
 
-    def failed(self, user: str | None, address: Address, now_ms: int) -> None:
+    def record_failure(self, user: str | None, address: Address, now_ms: int) -> None:
         """Counts a failed attempt."""
-        address_key, *user_keys = self._keys(user, address)
-        self._fill(address_key, ADDRESS_FAILURES_BURST, ADDRESS_FAILURES_PER_MINUTE, now_ms)
+        address_key, *user_keys = self._bucket_keys(user, address)
+        self._add_failure(address_key, ADDRESS_FAILURES_BURST, ADDRESS_FAILURES_PER_MINUTE, now_ms)
         for user_key in user_keys:
-            self._fill(user_key, USER_FAILURES_BURST, USER_FAILURES_PER_MINUTE, now_ms)
+            self._add_failure(user_key, USER_FAILURES_BURST, USER_FAILURES_PER_MINUTE, now_ms)
 
-    def succeeded(self, user: str | None, address: Address, *, was_counted: bool) -> None:
-        """Clears the user's failures. With `was_counted` this attempt was counted by `failed` in advance.
+    def record_success(self, user: str | None, address: Address, *, was_counted: bool) -> None:
+        """Clears the user's failures. With `was_counted` this attempt was counted by `record_failure` in advance.
 
         The other failures of the address stay, so that a client with one valid password cannot try others without
         limit.
         """
-        address_key, *user_keys = self._keys(user, address)
+        address_key, *user_keys = self._bucket_keys(user, address)
         for user_key in user_keys:
             self._buckets.pop(user_key, None)
         bucket = self._buckets.get(address_key)
@@ -104,7 +109,7 @@ class FailedAttempts:
             bucket.level = max(0.0, bucket.level - 1)
 
     @staticmethod
-    def _keys(user: str | None, address: Address) -> tuple[tuple[str | None, str], ...]:
+    def _bucket_keys(user: str | None, address: Address) -> tuple[tuple[str | None, str], ...]:
         """Returns the keys of an attempt's buckets, the address's first."""
         peer = peer_key(address)
         if user is None:
@@ -112,7 +117,7 @@ class FailedAttempts:
         # Longer names belong to no user and share one bucket, so that they take no memory.
         return (None, peer), (user if len(user) <= USER_NAME_BYTES_MAX else "", peer)
 
-    def _fill(self, key: tuple[str | None, str], burst: int, per_minute: int, now_ms: int) -> None:
+    def _add_failure(self, key: tuple[str | None, str], burst: int, per_minute: int, now_ms: int) -> None:
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= BUCKETS_MAX:
@@ -122,5 +127,5 @@ class FailedAttempts:
             bucket.leak(now_ms)
             self._buckets.move_to_end(key)
         if not bucket.is_full:
-            bucket.refused = 0
+            bucket.refused_in_a_row = 0
         bucket.level += 1

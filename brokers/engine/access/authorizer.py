@@ -100,13 +100,13 @@ class AddressList:
     def admits(self, address: Address) -> bool:
         value = int(address)
         first, last = self.v4 if address.version == 4 else self.v6
-        at = bisect_right(first, value) - 1
-        return at >= 0 and value <= last[at]
+        index = bisect_right(first, value) - 1
+        return index >= 0 and value <= last[index]
 
 
 # Compiled lists by the identity of their entries, which the cluster metadata image keeps alive; comparing equal tuples
 # would take long.
-_compiled: dict[int, tuple[tuple[str, ...], AddressList]] = {}
+_compiled_lists_by_id: dict[int, tuple[tuple[str, ...], AddressList]] = {}
 
 
 def compile_list(entries: tuple[str, ...]) -> AddressList:
@@ -114,13 +114,13 @@ def compile_list(entries: tuple[str, ...]) -> AddressList:
 
     An entry that cannot be parsed admits no address, so that a typing error does not open the topic.
     """
-    cached = _compiled.get(id(entries))
+    cached = _compiled_lists_by_id.get(id(entries))
     if cached is not None and cached[0] is entries:
         return cached[1]
-    if len(_compiled) >= COMPILED_LISTS_MAX:
-        _compiled.clear()
+    if len(_compiled_lists_by_id) >= COMPILED_LISTS_MAX:
+        _compiled_lists_by_id.clear()
     result = _compile(entries)
-    _compiled[id(entries)] = entries, result
+    _compiled_lists_by_id[id(entries)] = entries, result
     return result
 
 
@@ -129,26 +129,26 @@ def _compile(entries: tuple[str, ...]) -> AddressList:
     v4: list[_Range] = []
     v6: list[_Range] = []
     for entry in entries:
-        plain = _PLAIN_V4.fullmatch(entry)
-        if plain is not None:
-            a, b, c, d, bits = plain.groups(default="32")
+        v4_match = _PLAIN_V4.fullmatch(entry)
+        if v4_match is not None:
+            a, b, c, d, bits = v4_match.groups(default="32")
             hosts = (1 << 32 - int(bits)) - 1
             base = (int(a) << 24 | int(b) << 16 | int(c) << 8 | int(d)) & ~hosts
             v4.append((base, base + hosts))
             continue
-        plain_v6 = _plain_v6(entry)
-        if plain_v6 is not None:
-            v6.append(plain_v6)
+        v6_range = _parse_plain_v6(entry)
+        if v6_range is not None:
+            v6.append(v6_range)
             continue
         try:
-            network = _normalised(ip_network(entry, strict=False))
+            network = _unmap_ipv4(ip_network(entry, strict=False))
         except ValueError:
             continue
         (v4 if network.version == 4 else v6).append((int(network.network_address), int(network.broadcast_address)))
-    return AddressList(v4=_merged(v4), v6=_merged(v6))
+    return AddressList(v4=_merge_ranges(v4), v6=_merge_ranges(v6))
 
 
-def _plain_v6(entry: str) -> _Range | None:
+def _parse_plain_v6(entry: str) -> _Range | None:
     """Parses the usual notations of IPv6; None for those left to `ipaddress`: embedded IPv4, others and errors."""
     match = _PLAIN_V6.fullmatch(entry)
     if match is None:
@@ -193,7 +193,7 @@ def is_admitted(topic: AllowLists, operation: Operation, address: Address) -> bo
     return may_administer or (operation is Operation.DESCRIBE and (may_produce or may_consume))
 
 
-def _normalised(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
+def _unmap_ipv4(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED_PREFIX_BITS:
         mapped = network.network_address.ipv4_mapped
         if mapped is not None:
@@ -201,7 +201,7 @@ def _normalised(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network
     return network
 
 
-def _merged(ranges: list[_Range]) -> tuple[list[int], list[int]]:
+def _merge_ranges(ranges: list[_Range]) -> tuple[list[int], list[int]]:
     """Returns the sorted first and last addresses of the ranges. Networks overlap only if one contains the other."""
     first: list[int] = []
     last: list[int] = []

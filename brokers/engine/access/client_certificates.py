@@ -20,7 +20,7 @@ from instances.routes.x509 import Certificate, distinguished_name, read_certific
 
 # Remembered identities of recent clients: a resumed TLS session does not send the chain again.
 REMEMBERED_IDENTITIES_MAX: Final = 256
-_SHOWN_CHARS_MAX: Final = 120
+_QUOTED_CHARS_MAX: Final = 120
 
 # Reasons of a refusal, as they are in the audit log.
 NO_CERTIFICATE: Final = "no_certificate"
@@ -32,7 +32,7 @@ NO_USER: Final = "names_nobody"
 # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, and its error for a client that sent no certificate.
 _EXPIRED_CODE: Final = 10
 _NO_CERTIFICATE_ERROR: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
-_TEXTS: Final[Mapping[str, str]] = {
+_TEXT_BY_REASON: Final[Mapping[str, str]] = {
     UNTRUSTED: "its certificate is not from an authority of this route",
     REVOKED: "its certificate is revoked",
     EXPIRED: "the certificate has expired",
@@ -53,8 +53,8 @@ def refusal_reason(error: Exception) -> str | None:
         return error.reason
     if isinstance(error, ssl.SSLCertVerificationError):
         return EXPIRED if error.verify_code == _EXPIRED_CODE else UNTRUSTED
-    is_none_shown = isinstance(error, ssl.SSLError) and error.reason == _NO_CERTIFICATE_ERROR
-    return NO_CERTIFICATE if is_none_shown else None
+    has_no_certificate = isinstance(error, ssl.SSLError) and error.reason == _NO_CERTIFICATE_ERROR
+    return NO_CERTIFICATE if has_no_certificate else None
 
 
 class CertificateIdentity(NamedTuple):
@@ -79,9 +79,9 @@ class ClientAuthorities:
         self._revoked = Revoked(revoked)
         self._mapping_rules = mapping_rules
         # Compiled in the thread of the first handshake, because patterns take milliseconds to compile.
-        self._compiled: PrincipalMapping | None = None
+        self._mapping_or_none: PrincipalMapping | None = None
         # Identities by the digest of the client's own certificate, the oldest first.
-        self._remembered: dict[bytes, CertificateIdentity] = {}
+        self._identity_by_digest: dict[bytes, CertificateIdentity] = {}
 
     def identify(self, chain: Sequence[bytes], now: datetime) -> CertificateIdentity:
         """Returns the identity of a verified chain: the client's own certificate first, the authority's last.
@@ -96,7 +96,7 @@ class ClientAuthorities:
         except ValueError as error:
             raise CertificateRefused(str(error), UNREADABLE) from None
         identity = CertificateIdentity(
-            self._user_of(certificates[0]),
+            self._map_to_user(certificates[0]),
             certificates[0].not_after,
             frozenset(map(_key_of, certificates)),
             tuple(
@@ -104,12 +104,12 @@ class ClientAuthorities:
                 for certificate, issuer in pairwise(certificates)
             ),
         )
-        self._check(identity, now)
+        self._require_valid(identity, now)
         key = _digest(chain[0])
-        self._remembered.pop(key, None)
-        self._remembered[key] = identity
-        if len(self._remembered) > REMEMBERED_IDENTITIES_MAX:
-            del self._remembered[next(iter(self._remembered))]
+        self._identity_by_digest.pop(key, None)
+        self._identity_by_digest[key] = identity
+        if len(self._identity_by_digest) > REMEMBERED_IDENTITIES_MAX:
+            del self._identity_by_digest[next(iter(self._identity_by_digest))]
         return identity
 
     def identify_resumed(self, certificate: bytes, now: datetime) -> CertificateIdentity:
@@ -120,18 +120,18 @@ class ClientAuthorities:
 
         Raises CertificateRefused.
         """
-        identity = self._remembered.get(_digest(certificate))
+        identity = self._identity_by_digest.get(_digest(certificate))
         if identity is None:
             try:
                 parsed = read_certificate(certificate)
             except ValueError as error:
                 raise CertificateRefused(str(error), UNREADABLE) from None
-            identity = CertificateIdentity(self._user_of(parsed), parsed.not_after, frozenset(), ())
+            identity = CertificateIdentity(self._map_to_user(parsed), parsed.not_after, frozenset(), ())
         if identity.not_after < now:
             raise CertificateRefused("the certificate has expired", EXPIRED)
         return identity
 
-    def fault_of(self, identity: CertificateIdentity) -> str | None:
+    def find_fault(self, identity: CertificateIdentity) -> str | None:
         """Returns the reason why an identity that was proved under other authorities is not valid under these; None if
         it is valid.
         """
@@ -141,20 +141,20 @@ class ClientAuthorities:
             return REVOKED
         return None
 
-    def _mapping(self) -> PrincipalMapping:
-        compiled = self._compiled
+    def _compiled_mapping(self) -> PrincipalMapping:
+        compiled = self._mapping_or_none
         if compiled is None:
-            compiled = self._compiled = PrincipalMapping(self._mapping_rules)
+            compiled = self._mapping_or_none = PrincipalMapping(self._mapping_rules)
         return compiled
 
-    def _check(self, identity: CertificateIdentity, now: datetime) -> None:
-        fault = self.fault_of(identity)
+    def _require_valid(self, identity: CertificateIdentity, now: datetime) -> None:
+        fault = self.find_fault(identity)
         if fault is None and identity.not_after < now:
             fault = EXPIRED
         if fault is not None:
-            raise CertificateRefused(_TEXTS[fault], fault)
+            raise CertificateRefused(_TEXT_BY_REASON[fault], fault)
 
-    def _user_of(self, certificate: Certificate) -> str:
+    def _map_to_user(self, certificate: Certificate) -> str:
         try:
             name = distinguished_name(certificate.subject)
         except ValueError as error:
@@ -163,19 +163,21 @@ class ClientAuthorities:
         if not name.isprintable():
             raise CertificateRefused("its subject has characters that cannot be printed", NO_USER)
         try:
-            user = self._mapping().user_of(name)
+            user = self._compiled_mapping().user_of(name)
         except NoName as error:
-            detail = f"its subject {_shown(name)} names no user: {error}"
+            detail = f"its subject {_quote_shortened(name)} names no user: {error}"
             raise CertificateRefused(detail, NO_USER) from None
         except RulesRefused as error:  # rules of a later version of Penstock
             raise CertificateRefused(f"principal_mapping_rules: {error}", NO_USER) from None
         if not user or user != user.strip() or user in RESERVED_NAMES:
-            detail = f"its subject {_shown(name)} names no user: {_shown(user)} is not a valid user name"
+            detail = (
+                f"its subject {_quote_shortened(name)} names no user: {_quote_shortened(user)} is not a valid user name"
+            )
             raise CertificateRefused(detail, NO_USER)
         name_bytes = len(sanitise(user))
         if name_bytes > USER_NAME_BYTES_MAX:
             raise CertificateRefused(
-                f"its subject {_shown(name)} names no user: the name takes {name_bytes} bytes, "
+                f"its subject {_quote_shortened(name)} names no user: the name takes {name_bytes} bytes, "
                 f"{USER_NAME_BYTES_MAX} at most; shorten it with principal_mapping_rules",
                 NO_USER,
             )
@@ -190,5 +192,5 @@ def _digest(der: bytes) -> bytes:
     return hashlib.sha256(der).digest()
 
 
-def _shown(name: str) -> str:
-    return repr(name if len(name) <= _SHOWN_CHARS_MAX else f"{name[:_SHOWN_CHARS_MAX]}…")
+def _quote_shortened(name: str) -> str:
+    return repr(name if len(name) <= _QUOTED_CHARS_MAX else f"{name[:_QUOTED_CHARS_MAX]}…")

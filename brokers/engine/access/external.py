@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.process_identity import ProcessIdentity, ProcessRole
-from brokers.engine.access.principals import Principal, of_internal_login
+from brokers.engine.access.principals import Principal, internal_login_principal
 from brokers.engine.access.sasl import TOKEN_BYTES_MAX, ForwardedClient, SaslFailed, parse_forwarded_client
 
 MECHANISM = "EXTERNAL"
@@ -34,7 +34,7 @@ def is_admitted_process(process: ProcessIdentity | None, cluster_id: str) -> boo
 
 def cluster_identity(process: ProcessIdentity) -> InternalIdentity:
     """Returns the identity of a process that names no user: the cluster itself."""
-    principal = of_internal_login(CLUSTER_USER)
+    principal = internal_login_principal(CLUSTER_USER)
     assert principal is not None, "CLUSTER_USER is a valid login"
     return InternalIdentity(replace(principal, process=process))
 
@@ -49,7 +49,7 @@ def identity_of_token(token: bytes, process: ProcessIdentity) -> InternalIdentit
         username, _, named_client = token.decode().partition(" ")
     except UnicodeDecodeError:
         raise SaslFailed("the token is not UTF-8") from None
-    principal = of_internal_login(username)
+    principal = internal_login_principal(username)
     client = parse_forwarded_client(named_client) if named_client else None
     if principal is None or (named_client and not _may_forward(process, principal, client)):
         raise SaslFailed("authentication failed")

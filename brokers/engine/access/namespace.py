@@ -60,6 +60,6 @@ class Namespace(Generic[T]):
         """Returns the internal form of a client's group id or transactional id (CKA-16)."""
         return name if self.instance_id is None else naming.internal_scoped(self.instance_id, name)
 
-    def shown_id(self, internal: str) -> str | None:
+    def client_id_of(self, internal: str) -> str | None:
         """Returns the client's form of an internal group id or transactional id; None for another instance's id."""
         return internal if self.instance_id is None else naming.plain_scoped(self.instance_id, internal)

@@ -74,16 +74,16 @@ def _stored_key(password: str, parameters: HashParameters) -> bytes:
 class ProvenPasswords:
     """Cache of proven passwords by instance and user, as keyed hashes with the secret that each one proves."""
 
-    __slots__ = ("_key", "_proven")
+    __slots__ = ("_digests_by_user", "_key")
 
     def __init__(self, key: bytes) -> None:
         """Makes an empty cache with a random `key`, which no other process knows."""
         self._key = key
-        self._proven: OrderedDict[tuple[str, str], dict[Secret, bytes]] = OrderedDict()
+        self._digests_by_user: OrderedDict[tuple[str, str], dict[Secret, bytes]] = OrderedDict()
 
     def find(self, instance_id: str, user: UserDocument, password: str) -> Secret | None:
         """Returns the user's secret that this password was proven for, None if it is not remembered."""
-        proven = self._proven.get((instance_id, user.name))
+        proven = self._digests_by_user.get((instance_id, user.name))
         if proven is None:
             return None
         digest = self._digest(password)
@@ -97,17 +97,19 @@ class ProvenPasswords:
     def record(self, instance_id: str, user: UserDocument, secret: Secret, password: str) -> None:
         """Caches a proven password, and drops those of secrets that the user does not have."""
         key = instance_id, user.name
-        live = {other: digest for other, digest in self._proven.get(key, {}).items() if other in user.secrets}
-        self._proven[key] = {**live, secret: self._digest(password)}
-        self._proven.move_to_end(key)
-        if len(self._proven) > PROVEN_MAX:
-            self._proven.popitem(last=False)
+        valid_digests = {
+            known: digest for known, digest in self._digests_by_user.get(key, {}).items() if known in user.secrets
+        }
+        self._digests_by_user[key] = {**valid_digests, secret: self._digest(password)}
+        self._digests_by_user.move_to_end(key)
+        if len(self._digests_by_user) > PROVEN_MAX:
+            self._digests_by_user.popitem(last=False)
 
     def forget(self, instance_id: str, name: str) -> None:
-        self._proven.pop((instance_id, name), None)
+        self._digests_by_user.pop((instance_id, name), None)
 
     def __len__(self) -> int:
-        return len(self._proven)
+        return len(self._digests_by_user)
 
     def _digest(self, password: str) -> bytes:
         return hmac.digest(self._key, password.encode(), "sha256")

@@ -1,6 +1,4 @@
-"""Principals of connections (WIRE-20): users of the instance to which a tenant's port belongs, and the peers of the
-internal listener.
-"""
+"""Principals of connections (WIRE-20): users of an instance on its listeners, and peers on the internal listener."""
 
 from __future__ import annotations
 
@@ -36,12 +34,12 @@ class Principal:
         return f"User:{self.user}"
 
 
-def of_tenant_port(instance_id: str) -> Principal:
+def tenant_port_principal(instance_id: str) -> Principal:
     """Returns the principal of a connection to a tenant's port without authentication: an anonymous user (CKA-9)."""
     return Principal(user=ANONYMOUS, instance_id=instance_id)
 
 
-def of_internal_login(username: str) -> Principal | None:
+def internal_login_principal(username: str) -> Principal | None:
     """Returns the principal of a proven user name on the internal listener: the cluster itself or an instance's owner.
 
     Returns None for other names.

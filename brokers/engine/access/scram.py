@@ -77,7 +77,7 @@ class ClientFirst:
     nonce: str
 
 
-class Proven(NamedTuple):
+class ProvenCandidate(NamedTuple):
     """The secret that the client proved, and the server's final message, whose signature the client verifies."""
 
     candidate: Candidate
@@ -117,11 +117,11 @@ def parse_client_first(token: bytes) -> ClientFirst:
         SaslFailed: the message is malformed.
         OtherIdentity: the client requests another identity than that of its user.
     """
-    match = _FIRST.fullmatch(_text(token))
+    match = _FIRST.fullmatch(_decode_text(token))
     if match is None:
         raise SaslFailed("the first message is not a valid SCRAM message")
-    username = _name(match["name"])
-    if _name(match["authzid"] or "") not in ("", username):
+    username = _unescape_name(match["name"])
+    if _unescape_name(match["authzid"] or "") not in ("", username):
         raise OtherIdentity("the client requests another identity")
     return ClientFirst(gs2_header=match["gs2"], bare=match["bare"], username=username, nonce=match["nonce"])
 
@@ -140,13 +140,13 @@ class Exchange:
         salt = b64encode(challenge.salt).decode()
         self.server_first = f"r={self._nonce},s={salt},i={challenge.iterations}".encode()
 
-    def prove(self, token: bytes) -> Proven:
+    def prove(self, token: bytes) -> ProvenCandidate:
         """Verifies the client's final message and returns the secret that it proves.
 
         Raises:
             SaslFailed: the message is malformed or proves no secret.
         """
-        match = _FINAL.fullmatch(_text(token))
+        match = _FINAL.fullmatch(_decode_text(token))
         if match is None:
             raise SaslFailed("the final message is not a valid SCRAM message")
         # librdkafka before 2.8 repeats its own nonce in front. That is accepted as in Kafka: the proof covers it.
@@ -154,18 +154,18 @@ class Exchange:
         if not hmac.compare_digest(ending.encode(), self._nonce.encode()):
             raise SaslFailed("the nonce does not match")
         # Kafka's own client always sends `n,,` here, whatever its first message had.
-        if _decoded(match["binding"]).decode("utf-8", "replace") not in (_NO_BINDING, self._first.gs2_header):
+        if _decode_base64(match["binding"]).decode("utf-8", "replace") not in (_NO_BINDING, self._first.gs2_header):
             raise SaslFailed("the channel binding differs from the first message")
-        proof = _decoded(match["proof"])
+        proof = _decode_base64(match["proof"])
         message = ",".join((self._first.bare, self.server_first.decode(), match["without_proof"])).encode()
-        proven = self._proven_by(proof, message)
+        proven = self._find_proven_candidate(proof, message)
         if proven is None:
             raise SaslFailed("invalid credentials")
         digest = DIGESTS[self._mechanism]
         signature = hmac.digest(proven.verifier.server_key, message, digest)
-        return Proven(proven, b"v=" + b64encode(signature))
+        return ProvenCandidate(proven, b"v=" + b64encode(signature))
 
-    def _proven_by(self, proof: bytes, message: bytes) -> Candidate | None:
+    def _find_proven_candidate(self, proof: bytes, message: bytes) -> Candidate | None:
         """Returns the candidate that matches the proof.
 
         The number of computations does not depend on the number of candidates, so that the time does not disclose it.
@@ -183,7 +183,7 @@ class Exchange:
         return proven
 
 
-def _text(token: bytes) -> str:
+def _decode_text(token: bytes) -> str:
     if len(token) > TOKEN_BYTES_MAX:
         raise SaslFailed("the token is too long")
     try:
@@ -192,11 +192,11 @@ def _text(token: bytes) -> str:
         raise SaslFailed("the token is not UTF-8") from None
 
 
-def _name(escaped: str) -> str:
+def _unescape_name(escaped: str) -> str:
     return escaped.replace("=2C", ",").replace("=3D", "=")
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except binascii.Error:

@@ -1,10 +1,10 @@
-"""Bearer tokens: JSON Web Tokens (RFC 7519) signed by an instance's authorization server.
+"""Verification of bearer tokens: JSON Web Tokens (RFC 7519) signed by an instance's authorization server.
 
-PyJWT verifies signatures; the choice of algorithm and key and the checks of claims are made here. Pure. A verification
-takes up to some milliseconds, so it must not run on the event loop.
+PyJWT verifies signatures; this module chooses algorithm and key, and checks the claims. Pure. A verification takes up
+to some milliseconds, so it must not run on the event loop.
 
-The messages of OAUTHBEARER (RFC 7628, KIP-255), which carry them, are parsed as Apache Kafka's
-OAuthBearerClientInitialResponse does; extensions are parsed and ignored, as by Kafka's own handler.
+The messages of OAUTHBEARER (RFC 7628, KIP-255) that contain tokens are parsed as Apache Kafka's
+OAuthBearerClientInitialResponse does; extensions are parsed and ignored, like in Kafka's own handler.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class VerifiedToken:
 class TokenVerifier:
     """Verifier of tokens with a cache of key objects; used by one thread."""
 
-    __slots__ = ("_built",)
+    __slots__ = ("_built_keys",)
 
     def __init__(self) -> None:
-        self._built: OrderedDict[PublicKey, Any] = OrderedDict()
+        self._built_keys: OrderedDict[PublicKey, Any] = OrderedDict()
 
     def verify(self, token: str, document: OAuthDocument, now_ms: int) -> VerifiedToken:
         """Verifies the signature and the claims of a token.
@@ -83,32 +83,32 @@ class TokenVerifier:
             raise TokenRefused("its algorithm is not supported")
         if "crit" in header:
             raise TokenRefused("its header has critical extensions, which are not understood")
-        key = self._build(_choose_key(document, header.get("kid"), algorithm))
+        key = self._get_or_build(_choose_key(document, header.get("kid"), algorithm))
         try:
             payload = _JWS.decode(token, key, algorithms=[algorithm])
         except (PyJWTError, ValueError, TypeError, RecursionError):
             raise TokenRefused("its signature is wrong") from None
         return _check_claims(_parse_object(payload, "its claims"), document, now_ms)
 
-    def _build(self, key: PublicKey) -> Any:
-        built = self._built.get(key)
+    def _get_or_build(self, key: PublicKey) -> Any:
+        built = self._built_keys.get(key)
         if built is None:
             try:
-                built = self._built[key] = key.build()
+                built = self._built_keys[key] = key.build()
             except ValueError as error:
                 raise TokenRefused(str(error)) from None
-            if len(self._built) > BUILT_KEYS_MAX:
-                self._built.popitem(last=False)
+            if len(self._built_keys) > BUILT_KEYS_MAX:
+                self._built_keys.popitem(last=False)
         return built
 
 
 def _choose_key(document: OAuthDocument, id: object, algorithm: str) -> PublicKey:
     """Returns the key that a token names or, if it names none, the only key that fits its algorithm."""
     if id is None:
-        fitting = [key for key in document.keys if algorithm in key.algorithms]
-        if len(fitting) != 1:
+        matching_keys = [key for key in document.keys if algorithm in key.algorithms]
+        if len(matching_keys) != 1:
             raise TokenRefused("it names no key, and not exactly one key fits its algorithm")
-        return fitting[0]
+        return matching_keys[0]
     if not isinstance(id, str) or len(id.encode("utf-8", "replace")) > KEY_ID_BYTES_MAX:
         raise TokenRefused("its key id is not valid")
     key = next((key for key in document.keys if key.id == id), None)
@@ -129,14 +129,14 @@ def _check_claims(claims: dict[str, Any], document: OAuthDocument, now_ms: int) 
     expires_s = _time_claim_s(claims, "exp")
     if expires_s + skew_s <= now_s:
         raise TokenRefused("it has expired")
-    made_s = _time_claim_s(claims, "iat")
-    if expires_s < made_s:
+    issued_s = _time_claim_s(claims, "iat")
+    if expires_s < issued_s:
         raise TokenRefused("it expired before it was made")
-    if made_s - skew_s > now_s:
+    if issued_s - skew_s > now_s:
         raise TokenRefused("it was made in the future")
     if "nbf" in claims and _time_claim_s(claims, "nbf") - skew_s > now_s:
         raise TokenRefused("it is not valid yet")
-    name = _name(claims.get(document.principal_claim))
+    name = _user_name(claims.get(document.principal_claim))
     return VerifiedToken(name, int(min(expires_s, _EXPIRY_S_MAX) * 1000), document.terms)
 
 
@@ -153,7 +153,7 @@ def _time_claim_s(claims: dict[str, Any], name: str) -> float:
     return instant
 
 
-def _name(value: object) -> str:
+def _user_name(value: object) -> str:
     """Returns the claim that names the user, if it is a valid user name."""
     if not isinstance(value, str) or not value or value != value.strip() or not value.isprintable():
         raise TokenRefused("the claim that should name the user is missing or not a name")
@@ -189,8 +189,8 @@ class ProvenTokens:
     def __init__(self, key: bytes) -> None:
         """Makes an empty cache with a random `key`, which no other process knows."""
         self._key = key
-        # Each with the fingerprint of its configuration: after a change of it or of the keys, tokens are verified
-        # again.
+        # By digest of a token: the verified token and the fingerprint of the instance's OAuth configuration. After a
+        # change of the configuration or the keys, tokens are verified again.
         self._proven: OrderedDict[bytes, tuple[VerifiedToken, bytes]] = OrderedDict()
 
     def find(self, token: str, document: OAuthDocument, now_ms: int) -> VerifiedToken | None:

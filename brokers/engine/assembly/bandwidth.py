@@ -1,4 +1,4 @@
-"""Updates accountings when an instance's bandwidth, or a leader of its partitions, changes (CKA-27, CKA-34, CKA-35).
+"""Updates bandwidth shares when an instance's limits or the leaders of its partitions change (CKA-27, CKA-34, CKA-35).
 
 Consumers with a rack may read from followers if the instance's brokers are in several racks. The bandwidth of consumers
 is then divided by replicas, not by leaders, so that the parts of all brokers still add up to the instance's bandwidth.
@@ -28,7 +28,7 @@ class Bandwidth:
     def __init__(self, services: BrokerServices, *, selects_by_rack: bool = True) -> None:
         self._services = services
         self._selects_by_rack = selects_by_rack
-        self._applied: dict[str, InstanceImage] = {}
+        self._applied_image_by_instance: dict[str, InstanceImage] = {}
         self._brokers: Mapping[int, BrokerInfo] = {}
         # By instance: its leader partitions per broker in the current metadata; and its replicas per broker, only for
         # instances whose consumers may read from followers.
@@ -48,17 +48,21 @@ class Bandwidth:
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Updates the shares of instances whose document, partitions or brokers changed."""
-        known, self._brokers = self._brokers, after.brokers
-        changed = {id for id in known.keys() | after.brokers.keys() if _epoch(known, id) != _epoch(after.brokers, id)}
+        previous_brokers, self._brokers = self._brokers, after.brokers
+        changed = {
+            id
+            for id in previous_brokers.keys() | after.brokers.keys()
+            if _epoch(previous_brokers, id) != _epoch(after.brokers, id)
+        }
         for instance_id, instance in after.instances.items():
-            if self._applied.get(instance_id) is instance:
+            if self._applied_image_by_instance.get(instance_id) is instance:
                 totals = self.totals_of(instance)
                 if changed.isdisjoint(totals.leaders) and changed.isdisjoint(totals.replicas):
                     continue
-            self._applied[instance_id] = instance
+            self._applied_image_by_instance[instance_id] = instance
             self._update(instance)
-        for instance_id in [known for known in self._applied if known not in after.instances]:
-            del self._applied[instance_id], self.layouts[instance_id]
+        for instance_id in [known for known in self._applied_image_by_instance if known not in after.instances]:
+            del self._applied_image_by_instance[instance_id], self.layouts[instance_id]
             self.consume_layouts.pop(instance_id, None)
             self._services.accounting.accountings.retire(instance_id)
         self._services.metadata.bump_version()

@@ -34,7 +34,7 @@ def of_instance(services: BrokerServices, instance_id: str, loop_used_ms: int) -
         "policy": document.bandwidth_policy,
         "reason": next((reason for reason in _REASONS if reason in reasons), "static"),
         "loop_used_ms": loop_used_ms,
-        "loop_weight": services.accounting.loop_weights.of_instance(instance_id),
+        "loop_weight": services.accounting.loop_weights.instance_weight(instance_id),
         "produce": _direction(document.produce_bps, produce, shares.leaders),
         "consume": _direction(document.consume_bps, consume, shares.leaders),
     }

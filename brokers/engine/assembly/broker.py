@@ -28,7 +28,7 @@ from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.assembly.flow_control import FlowControl
 from brokers.engine.assembly.free_space_monitor import FreeSpaceMonitor, free_bytes_min_from
 from brokers.engine.assembly.handover import hand_over
-from brokers.engine.assembly.instance_counts import levels_of
+from brokers.engine.assembly.instance_counts import take_levels
 from brokers.engine.assembly.internal_security import InternalSecurity, Revocations
 from brokers.engine.assembly.log_maintenance import LogMaintenance
 from brokers.engine.assembly.long_turns import LongTurnLog
@@ -266,7 +266,7 @@ class Broker:
             accountings=self.accountings,
             counter_files=counters,
             table=self.table,
-            levels=lambda: levels_of(self.current.image.instances, self.storage.use, self.listeners.groups()),
+            levels=lambda: take_levels(self.current.image.instances, self.storage.use, self.listeners.groups()),
             charge=self.listeners.charge,
             turns=self.services.own_turns,
             clock=self.clock,
@@ -472,7 +472,7 @@ async def run(config: EngineConfig, make_broker: MakeBroker = Broker) -> int:
         StartFailed: see `Broker.start`.
     """
     descriptors = lifecycle.raise_descriptor_limit()
-    config = replace(config, connections_max=lifecycle.connections_within(descriptors, config.connections_max))
+    config = replace(config, connections_max=lifecycle.limit_connections(descriptors, config.connections_max))
     stop = lifecycle.Stop()
     stop.listen(asyncio.get_running_loop())
     lifecycle.make_directories_private(config.data_dirs)
@@ -497,4 +497,4 @@ async def run(config: EngineConfig, make_broker: MakeBroker = Broker) -> int:
         return 1
     finally:
         await tree.stop()
-    return lifecycle.exit_code_of(stop)
+    return lifecycle.exit_code(stop)

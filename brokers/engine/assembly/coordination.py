@@ -15,7 +15,7 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroupShards
-from brokers.engine.coordinators.partitioning import bytes_by_owner
+from brokers.engine.coordinators.partitioning import bytes_by_instance
 from brokers.engine.coordinators.result import Now, StateRecord
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.handlers.services import BrokerServices
@@ -53,7 +53,7 @@ def charging_owners(services: BrokerServices) -> Callable[[Sequence[StateRecord]
     """Returns the callback that charges appended state records to their instances (`throttling.shares`)."""
 
     def on_append(records: Sequence[StateRecord], batch_bytes: int) -> None:
-        for instance_id, size_bytes in bytes_by_owner(records, batch_bytes).items():
+        for instance_id, size_bytes in bytes_by_instance(records, batch_bytes).items():
             accounting = None if instance_id is None else services.accounting.accountings.get(instance_id)
             if accounting is not None:
                 accounting.shares.charge_state(size_bytes, services.clock.monotonic_ms())
@@ -70,7 +70,7 @@ class Coordination:
         loop = EngineLoop(services, services.storage.stall_detector)
         settings = services.coordination.settings
         existing = _ExistingNames(services.metadata.current)
-        led = LedGroupShards(lambda: self._groups.partitions, services.accounting.loop_weights.siblings)
+        led = LedGroupShards(lambda: self._groups.partitions, services.accounting.loop_weights.tenant_instances)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
             new_machine=lambda log: CountedGroups(

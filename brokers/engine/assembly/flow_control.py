@@ -178,7 +178,7 @@ class FlowControl:
             master_epoch=image.flow_master_epoch,
             sequence=self._sequence,
             interval_ms=INTERVAL_MS,
-            lines=[_line(key, flow.report()) for key, flow in due],
+            lines=[_flow_line(key, flow.report()) for key, flow in due],
         )
         response = await self._request(image.flow_master_id, request)
         if response is None or response.error_code or response.sequence != request.sequence:
@@ -235,10 +235,10 @@ class FlowControl:
         )
         if epoch is None or epoch != request.master_epoch:
             return ReportFlowResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-        if self._ledger is None or self._ledger_election != self._election.times_elected:
-            self._ledger, self._ledger_election = FlowLedger(now_ms), self._election.times_elected
+        if self._ledger is None or self._ledger_election != self._election.elections_won:
+            self._ledger, self._ledger_election = FlowLedger(now_ms), self._election.elections_won
         ledger, broker = self._ledger, image.brokers.get(request.broker_id)
-        ledger.on_brokers(image.brokers.keys())
+        ledger.set_live_brokers(image.brokers.keys())
         if (
             broker is None
             or request.broker_epoch < broker.epoch
@@ -275,14 +275,14 @@ def _bought_bps(instance: InstanceImage, line: FlowLine) -> int:
 
 def _reviews(ledger: FlowLedger, broker_id: int, answered: Collection[FlowKey], now_ms: int) -> list[ShareLine]:
     result = []
-    for key in ledger.to_review(broker_id):
+    for key in ledger.limits_to_review(broker_id):
         assigned = None if key in answered else ledger.review(broker_id, key, now_ms)
         if assigned is not None:
             result.append(_share_line(key, assigned))
     return result
 
 
-def _line(key: FlowKey, flow: ReportedFlow) -> FlowLine:
+def _flow_line(key: FlowKey, flow: ReportedFlow) -> FlowLine:
     instance_id, direction, clients = key
     return FlowLine(
         instance_id=instance_id,

@@ -47,17 +47,17 @@ async def hand_over(session: ClusterSession, current: CurrentImage, broker_id: i
     if session.state is not SessionState.CONNECTED:
         return False
     began_s = asyncio.get_running_loop().time()
-    before = sum(1 for _ in transferable_partitions(current.image, broker_id))
-    done = False
+    count_before = sum(1 for _ in transferable_partitions(current.image, broker_id))
+    is_handed_over = False
     try:
         async with asyncio.timeout(timeout_s):
             if await session.announce_stop():
-                done = await current.wait_until(
+                is_handed_over = await current.wait_until(
                     lambda image: next(transferable_partitions(image, broker_id), None) is None, timeout_s
                 )
     except (ClusterError, TimeoutError) as error:
         log.warning("stop_not_announced", reason=str(error) or "no answer in time")
-    left = sum(1 for _ in transferable_partitions(current.image, broker_id))
+    count_left = sum(1 for _ in transferable_partitions(current.image, broker_id))
     took_ms = round((asyncio.get_running_loop().time() - began_s) * 1000)
-    log.info("partitions_handed_over", partitions=before - left, left=left, took_ms=took_ms)
-    return done
+    log.info("partitions_handed_over", partitions=count_before - count_left, left=count_left, took_ms=took_ms)
+    return is_handed_over

@@ -18,7 +18,7 @@ from brokers.engine.telemetry.metrics import Sample
 from brokers.engine.throttling.levels import InstanceLevels
 
 
-def levels_of(
+def take_levels(
     instance_ids: Iterable[str], use: InstanceStorage, groups: Iterable[ListenerGroup]
 ) -> dict[str, InstanceLevels]:
     """Returns the levels of the instances, and resets the peaks of connections to the number of open ones."""
@@ -26,7 +26,7 @@ def levels_of(
     return {
         instance_id: InstanceLevels(
             stored_bytes=use.bytes_by_instance.get(instance_id, 0),
-            partitions=use.partitions_led(instance_id),
+            partitions=use.led_partition_count(instance_id),
             connections=peaks.get(instance_id, 0),
         )
         for instance_id in instance_ids
@@ -39,11 +39,11 @@ def authentications_by_instance(authentication: Authentication) -> dict[str, dic
 
 
 def authentication_samples(authentication: Authentication) -> Iterator[Sample]:
-    text = "Authentications of an instance's clients: succeeded, failed, or refused after too many failures."
+    help_text = "Authentications of an instance's clients: succeeded, failed, or refused after too many failures."
     for instance_id, counts in authentications_by_instance(authentication).items():
         for result, count in counts.items():
             labels = (("instance", instance_id), ("result", result))
-            yield Sample("penstock_broker_authentications", "counter", text, count, labels)
+            yield Sample("penstock_broker_authentications", "counter", help_text, count, labels)
 
 
 def connections_by_instance(listeners: Listeners) -> dict[str, int]:
@@ -53,31 +53,33 @@ def connections_by_instance(listeners: Listeners) -> dict[str, int]:
 
 def connection_samples(listeners: Listeners) -> Iterator[Sample]:
     counters = listeners.counters
-    text = "Open connections of an instance, by its id."
+    help_text = "Open connections of an instance, by its id."
     for name, count in sorted(connections_by_instance(listeners).items()):
-        yield Sample("penstock_broker_connections_of_instance", "gauge", text, count, (("instance", name),))
+        yield Sample("penstock_broker_connections_of_instance", "gauge", help_text, count, (("instance", name),))
     yield Sample("penstock_broker_connections_accepted", "counter", "Connections accepted.", counters.accepted)
-    text = "Connections refused: no list admits it, an instance, address, route or broker has all, or it came too fast."
+    help_text = (
+        "Connections refused: no list admits it, an instance, address, route or broker has all, or it came too fast."
+    )
     for cause in REFUSALS:
         count = counters.refused.get(cause, 0)
-        yield Sample("penstock_broker_connections_refused", "counter", text, count, (("cause", cause),))
-    text = "Connections that lost their place, by the reason."
+        yield Sample("penstock_broker_connections_refused", "counter", help_text, count, (("cause", cause),))
+    help_text = "Connections that lost their place, by the reason."
     for reason in REASONS:
         count = counters.ended.get(reason, 0)
-        yield Sample("penstock_broker_connections_ended", "counter", text, count, (("reason", reason),))
-    text = "Pauses in which an instance's new connections were not accepted because there were many."
-    yield Sample("penstock_broker_accept_pauses", "counter", text, counters.paced)
-    text = "Bytes of requests that are not whole or not processed yet."
-    yield Sample("penstock_broker_unread_bytes", "gauge", text, listeners.unread_bytes)
-    text = "Bytes of memory of answers that their clients have not read."
-    yield Sample("penstock_broker_unsent_bytes", "gauge", text, listeners.unsent_bytes)
+        yield Sample("penstock_broker_connections_ended", "counter", help_text, count, (("reason", reason),))
+    help_text = "Pauses in which an instance's new connections were not accepted because there were many."
+    yield Sample("penstock_broker_accept_pauses", "counter", help_text, counters.paced)
+    help_text = "Bytes of requests that are not whole or not processed yet."
+    yield Sample("penstock_broker_unread_bytes", "gauge", help_text, listeners.unread_bytes)
+    help_text = "Bytes of memory of answers that their clients have not read."
+    yield Sample("penstock_broker_unsent_bytes", "gauge", help_text, listeners.unsent_bytes)
 
 
 def storage_samples(storage: StorageCapacity, shortening: StorageShortening, table: PartitionTable) -> Iterator[Sample]:
     help_text = "Partitions whose Produce was refused because storage was exhausted, by cause."
     causes = (
-        ("storage_bought", storage.refused),
-        ("disk_nearly_full", sum(disk.refused for disk in table.disks.values())),
+        ("storage_bought", storage.refused_count),
+        ("disk_nearly_full", sum(disk.refused_count for disk in table.disks.values())),
     )
     for cause, count in causes:
         yield Sample("penstock_broker_storage_refusals", "counter", help_text, count, (("cause", cause),))

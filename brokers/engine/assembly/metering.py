@@ -154,7 +154,7 @@ class Metering:
         """
         broker_epoch, count = 0, 0
         try:
-            for events in batched(unreported.events(self._broker_id, now_ms), EVENTS_PER_BATCH_MAX):
+            for events in split_into_batches(unreported.events(self._broker_id, now_ms), EVENTS_PER_BATCH_MAX):
                 head = ReportHead(events[0].broker_id, events[0].broker_epoch, events[0].sequence, events[0].at_ms)
                 if not self._write(head, [event.counter for event in events], self.record_version):
                     return False
@@ -231,7 +231,7 @@ def _batches(events: Sequence[UsageEvent], now_ms: int) -> Iterator[list[Record]
         yield records
 
 
-def batched(events: Iterator[UsageEvent], count: int) -> Iterator[list[UsageEvent]]:
+def split_into_batches(events: Iterator[UsageEvent], count: int) -> Iterator[list[UsageEvent]]:
     """Yields the events in lists of up to `count`; those before a ValueError of `events`, too."""
     chunk: list[UsageEvent] = []
     try:

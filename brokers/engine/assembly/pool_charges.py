@@ -113,7 +113,7 @@ class PoolCharges:
             broker_epoch=self._broker_epoch,
             master_epoch=image.flow_master_epoch,
             sequence=self._sequence,
-            lines=[_line(pool, now_ms) for pool in pools],
+            lines=[_charge_line(pool, now_ms) for pool in pools],
         )
         response = await self._request(image.flow_master_id, request)
         if response is None or response.error_code or len(response.paces) != len(pools):
@@ -150,11 +150,11 @@ class PoolCharges:
         )
         if epoch is None or epoch != request.master_epoch:
             return ChargePoolsResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-        if self._ledger is None or self._ledger_election != self._election.times_elected:
+        if self._ledger is None or self._ledger_election != self._election.elections_won:
             self._ledger = PoolLedger(max(0, self._services.accounting.accountings.burst_ms), now_ms)
-            self._ledger_election = self._election.times_elected
+            self._ledger_election = self._election.elections_won
         ledger, broker = self._ledger, image.brokers.get(request.broker_id)
-        ledger.on_brokers(image.brokers.keys())
+        ledger.set_live_brokers(image.brokers.keys())
         if (
             broker is None
             or request.broker_epoch != broker.epoch
@@ -185,7 +185,7 @@ class PoolCharges:
         return _UNKNOWN_POOL if pace is None else _pace_line(pace)
 
 
-def _line(pool: Pool, now_ms: int) -> ChargeLine:
+def _charge_line(pool: Pool, now_ms: int) -> ChargeLine:
     instance_id, direction, clients = pool.key
     return ChargeLine(
         instance_id=instance_id,

@@ -9,7 +9,7 @@ from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.routes import RouteDocument
 from brokers.engine.access.authorizer import AddressList, compile_list, peer_address
 from brokers.engine.access.external import InternalIdentity
-from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.access.principals import tenant_port_principal
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.assembly.tls_routes import RouteRefused, TlsRoute
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
@@ -126,7 +126,7 @@ class _MakeAnonymousSession:
 
     def __init__(self, services: BrokerServices, instance_id: str, route_name: str) -> None:
         self._services = services
-        self._principal = of_tenant_port(instance_id)
+        self._principal = tenant_port_principal(instance_id)
         self._route_name = route_name
 
     def __call__(self, connection: Connection) -> Session:

@@ -56,7 +56,7 @@ class PartitionLog:
         result = append_state(self._partition, batch, now.wall_ms, verification_token)
         return result.error_code, result.last_offset
 
-    def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> DelayedReplication:
+    def call_when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> DelayedReplication:
         partition, loop = self._partition, self._services.loop
         wait = DelayedReplication(lambda: loop.call_soon(complete))
 
@@ -73,7 +73,7 @@ class PartitionLog:
     def is_sole_in_sync_replica(self) -> bool:
         return is_sole_in_sync_replica(self._partition)
 
-    def when_leadership_confirmed(self, on_complete: Callable[[int], None]) -> LeadershipCheck:
+    def call_when_leadership_confirmed(self, on_complete: Callable[[int], None]) -> LeadershipCheck:
         loop = self._services.loop
 
         def complete() -> None:
@@ -101,7 +101,7 @@ class PartitionLog:
                 data = result.slice.read()
             finally:
                 result.slice.release()
-            return _parsed(data)
+            return _parse_batches(data)
 
 
 def _commit_error(code: int) -> int:
@@ -109,7 +109,7 @@ def _commit_error(code: int) -> int:
     return 0 if code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND else code
 
 
-def _parsed(data: bytes) -> tuple[list[StoredBatch], int]:
+def _parse_batches(data: bytes) -> tuple[list[StoredBatch], int]:
     batches: list[StoredBatch] = []
     next_offset = -1
     try:

@@ -46,7 +46,7 @@ LINES_PER_REPORT_MAX: Final = 200
 # tenants, so that the end of a warning is visible as well.
 FILLED_PERCENT: Final = 70
 REPORT_TIMEOUT_MS: Final = 2_000
-CALL: Final = ApiKey.ALLOT_STORAGE.name.lower()
+API_NAME: Final = ApiKey.ALLOT_STORAGE.name.lower()
 LATEST_VERSION: Final = ADVERTISED_INTERNAL[ApiKey.ALLOT_STORAGE][1]
 TRIM_INTERVAL_S: Final = 1.0
 
@@ -73,9 +73,9 @@ class StorageCapacity:
         self._is_complete = False
         self._initial_bytes: Counter[str] = Counter()
         self._broker_epoch: int | None = None
-        self._full: set[str] = set()
+        self._full_instance_ids: set[str] = set()
         # Refusals of deleted instances.
-        self._refused_of_deleted = 0
+        self._refused_count_of_deleted = 0
         services.storage.table.room_of = self.room_of
         services.accounting.allot_storage = self.handle_report
         services.metadata.current.subscribe(self.on_image)
@@ -104,10 +104,10 @@ class StorageCapacity:
         for instance_id, room in tuple(self.credits.rooms.items()):
             instance = after.instances.get(instance_id)
             if after.is_instance_deleted(instance_id):
-                self._refused_of_deleted += room.refused
+                self._refused_count_of_deleted += room.refused_count
                 self.credits.forget(instance_id)
                 self.use.forget(instance_id)
-                self._full.discard(instance_id)
+                self._full_instance_ids.discard(instance_id)
             elif instance is not None and instance.document.capacity_bytes != room.bought_bytes:
                 self.credits.set_bought(instance_id, instance.document.capacity_bytes)
                 self._wake.set()
@@ -138,9 +138,9 @@ class StorageCapacity:
         return self._ledger.filled_instances(percent, services.clock.monotonic_ms())
 
     @property
-    def refused(self) -> int:
+    def refused_count(self) -> int:
         """Returns the number of produces to partitions refused since the start."""
-        return self._refused_of_deleted + sum(room.refused for room in self.credits.rooms.values())
+        return self._refused_count_of_deleted + sum(room.refused_count for room in self.credits.rooms.values())
 
     def full_instances(self) -> list[str]:
         return sorted(instance_id for instance_id, room in self.credits.rooms.items() if room.is_full)
@@ -171,19 +171,17 @@ class StorageCapacity:
             self.credits.on_controller_epoch(image.controller_epoch)
             self._is_complete = False
         now_ms = self._services.clock.monotonic_ms()
-        all_instances = not self._is_complete or now_ms - self._all_measured_ms >= IDLE_INTERVAL_MS
-        if all_instances:
+        measures_all = not self._is_complete or now_ms - self._all_measured_ms >= IDLE_INTERVAL_MS
+        if measures_all:
             self._all_measured_ms = now_ms
         instance_ids = [
-            id
-            for id, room in self.credits.rooms.items()
-            if all_instances or is_in_use(room) or self.use.is_outdated(id)
+            id for id, room in self.credits.rooms.items() if measures_all or is_in_use(room) or self.use.is_outdated(id)
         ]
         used_bytes = await self.use.measure(instance_ids)
         reports = self.credits.reports(used_bytes)
         parts = [reports[at : at + LINES_PER_REPORT_MAX] for at in range(0, len(reports), LINES_PER_REPORT_MAX)] or [[]]
         for number, part in enumerate(parts, 1):
-            is_complete = self._is_complete or (all_instances and number == len(parts))
+            is_complete = self._is_complete or (measures_all and number == len(parts))
             if not await self._send(image, part, is_complete):
                 self.credits.on_unanswered(reports[(number - 1) * LINES_PER_REPORT_MAX :])
                 self._is_complete = False
@@ -241,14 +239,14 @@ class StorageCapacity:
 
     def _log_full(self, changes: Sequence[StorageGrant]) -> None:
         for change in changes:
-            if change.is_full == (change.instance_id in self._full):
+            if change.is_full == (change.instance_id in self._full_instance_ids):
                 continue
             fields = {"instance_id": change.instance_id, "used_bytes": change.used_bytes}
             if change.is_full:
-                self._full.add(change.instance_id)
+                self._full_instance_ids.add(change.instance_id)
                 log.info("instance_storage_full", **fields)
             else:
-                self._full.discard(change.instance_id)
+                self._full_instance_ids.discard(change.instance_id)
                 log.info("instance_storage_has_room", **fields)
 
     # -- as controller -------------------------------------------------------------------------------------------------
@@ -261,7 +259,7 @@ class StorageCapacity:
         if self._ledger is None or self._ledger_controller_epoch != image.controller_epoch:
             self._ledger, self._ledger_controller_epoch = StorageLedger(now_ms), image.controller_epoch
         ledger, broker_id = self._ledger, request.broker_id
-        ledger.on_brokers(image.brokers.keys(), now_ms)
+        ledger.set_live_brokers(image.brokers.keys(), now_ms)
         if not request.lines:
             ledger.forget_instances(image.instances.keys())
         ledger.begin_report(broker_id, request.broker_epoch, request.is_complete, now_ms)
@@ -279,7 +277,7 @@ class StorageCapacity:
                 )
                 changes.append(ledger.handle_report(broker_id, reported, _bought(instance), now_ms))
         answered = {change.instance_id for change in changes}
-        for instance_id in ledger.to_review(broker_id):
+        for instance_id in ledger.instances_to_review(broker_id):
             instance = image.instances.get(instance_id)
             if instance is not None and instance_id not in answered:
                 change = ledger.review(broker_id, instance_id, _bought(instance), now_ms)
@@ -291,7 +289,7 @@ class StorageCapacity:
 def _version(image: ClusterImage) -> int:
     """Returns the version of requests: the latest that this broker and the controller know."""
     controller = image.brokers.get(image.controller_id)
-    return min(LATEST_VERSION, controller.latest_version(CALL)) if controller is not None else 0
+    return min(LATEST_VERSION, controller.latest_version(API_NAME)) if controller is not None else 0
 
 
 def _bought(instance: InstanceImage) -> Bought:
@@ -300,4 +298,4 @@ def _bought(instance: InstanceImage) -> Bought:
 
 def is_in_use(room: StorageRoom) -> bool:
     """True if the instance's figures change now: it appended since the last report, lacks room, or is full."""
-    return room.spent_bytes > 0 or room.wanted_bytes > 0 or room.is_full
+    return room.appended_bytes > 0 or room.refused_append_bytes > 0 or room.is_full

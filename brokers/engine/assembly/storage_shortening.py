@@ -18,7 +18,7 @@ import structlog
 from brokers.contract.documents import SHRINK_RETENTION
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.assembly.storage_capacity import IDLE_INTERVAL_MS, StorageCapacity
-from brokers.engine.capacity.ledger import GONE_MS, UNKNOWN
+from brokers.engine.capacity.ledger import DEAD_BROKER_MS, UNKNOWN
 from brokers.engine.capacity.shortening import (
     MS_PER_MINUTE,
     OldSegment,
@@ -44,7 +44,7 @@ NEAR_PERCENT: Final = 80
 IDLE_ROUNDS: Final = 5
 # Time without deletions after a change of leaders: until all brokers have reported, a partition may be counted twice,
 # for example for its new leader and for a broker that was lost.
-LEADER_CHANGE_PAUSE_MS: Final = IDLE_INTERVAL_MS + GONE_MS
+LEADER_CHANGE_PAUSE_MS: Final = IDLE_INTERVAL_MS + DEAD_BROKER_MS
 # Maximum age of the controller's response for a deletion: after a pause a broker does not know what others did
 # meanwhile.
 RESPONSE_AGE_MS_MAX: Final = 3_000
@@ -137,9 +137,9 @@ class StorageShortening:
         if state is None or instance is None:
             return
         bought_bytes = instance.document.capacity_bytes
-        total = self._storage.credits.totals.get(instance_id)
+        grant = self._storage.credits.grants_by_instance.get(instance_id)
         room = self._storage.credits.rooms.get(instance_id)
-        is_near = total is not None and total.used_bytes * 100 >= bought_bytes * NEAR_PERCENT
+        is_near = grant is not None and grant.used_bytes * 100 >= bought_bytes * NEAR_PERCENT
         if room is not None and not is_near:
             room.is_shortened = True
             state.retriable_until_ms = self._services.clock.monotonic_ms() + RETRIABLE_MS
@@ -148,21 +148,21 @@ class StorageShortening:
         led, followed = self._partitions(instance)
         yield
         for partition in followed:
-            self._follow_start(partition, bought_bytes)
+            self._delete_below_leader_start(partition, bought_bytes)
             yield
         for partition in led:
             if self._is_led(partition) and _is_large_enough(partition, bought_bytes):
                 roll_active_segment(self._services.storage.table, partition, self._services.clock.now_ms())
                 yield
-        if total is None or room is None or total.counted_bytes == UNKNOWN:
+        if grant is None or room is None or grant.counted_bytes == UNKNOWN:
             return
-        self._track_leaders(instance, state)
-        held_bytes = self._storage.use.measure_now(instance_id)
-        figures = StorageFigures(bought_bytes, total.reported_bytes, total.counted_bytes, held_bytes)
-        yield from self._decide(instance, state, led, figures)
+        self._note_leader_changes(instance, state)
+        local_log_bytes = self._storage.use.measure_now(instance_id)
+        figures = StorageFigures(bought_bytes, grant.reported_bytes, grant.counted_bytes, local_log_bytes)
+        yield from self._delete_if_short(instance, state, led, figures)
         room.is_shortened = self._services.clock.monotonic_ms() < state.retriable_until_ms
 
-    def _decide(
+    def _delete_if_short(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
     ) -> Generator[None, None, None]:
         """Deletes segments if storage was short in two consecutive rounds. Nothing is deleted while the controller does
@@ -172,14 +172,14 @@ class StorageShortening:
         was_excessive, state.is_excessive = state.is_excessive, must_shorten(figures, state.is_shortened)
         state.is_shortened = state.is_excessive and (was_excessive or state.is_shortened)
         has_response = now_ms - self._storage.last_response_ms <= RESPONSE_AGE_MS_MAX
-        is_known = has_response and now_ms - state.led_since_ms >= LEADER_CHANGE_PAUSE_MS
-        if not (state.is_shortened and is_known) or figures.reported_bytes < state.reported_bytes:
+        may_delete = has_response and now_ms - state.led_since_ms >= LEADER_CHANGE_PAUSE_MS
+        if not (state.is_shortened and may_delete) or figures.reported_bytes < state.reported_bytes:
             state.retriable_until_ms = now_ms + RETRIABLE_MS
         state.reported_bytes = figures.reported_bytes
-        if state.is_shortened and is_known:
-            yield from self._delete(instance, state, led, figures)
+        if state.is_shortened and may_delete:
+            yield from self._delete_excess(instance, state, led, figures)
 
-    def _track_leaders(self, instance: InstanceImage, state: _State) -> None:
+    def _note_leader_changes(self, instance: InstanceImage, state: _State) -> None:
         if state.image is instance:
             return
         leaders = {
@@ -209,7 +209,7 @@ class StorageShortening:
     def _is_led(self, partition: Partition) -> bool:
         return partition.is_leader and self._exists(partition)
 
-    def _follow_start(self, partition: Partition, bought_bytes: int) -> None:
+    def _delete_below_leader_start(self, partition: Partition, bought_bytes: int) -> None:
         """Deletes local files below the leader's log start, without waiting for retention."""
         if partition.is_leader or not self._exists(partition):
             return
@@ -222,7 +222,7 @@ class StorageShortening:
         if len(partition_log.segments) > 1 and partition_log.segments[1].base_offset <= partition_log.log_start_offset:
             self._services.storage.table.apply_retention_to(partition, now_ms)
 
-    def _delete(
+    def _delete_excess(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
     ) -> Generator[None, None, None]:
         retention_min_ms = instance.document.settings.storage_retention_minutes_min * MS_PER_MINUTE
@@ -234,21 +234,22 @@ class StorageShortening:
             logs[partition.topic, partition.index] = self._old_segments(partition)
             yield
         now_ms = self._services.clock.now_ms()
-        chosen = segments_to_delete(
+        counts_by_partition = segments_to_delete(
             logs, excess, now_ms=now_ms, age_ms_min=retention_min_ms, is_urgent=is_urgent(figures)
         )
         freed_bytes = 0
         for partition in led:
-            deleted = logs[partition.topic, partition.index][: chosen.get((partition.topic, partition.index), 0)]
+            key = partition.topic, partition.index
+            deleted = logs[key][: counts_by_partition.get(key, 0)]
             if deleted and self._is_led(partition):
-                self._delete_from(instance, state, partition, deleted)
+                self._delete_segments(instance, state, partition, deleted)
                 freed_bytes += sum(segment.stored_bytes for segment in deleted)
                 yield
         if freed_bytes * 2 < excess:
             for partition in led:
-                self._close_old(partition, retention_min_ms)
+                self._close_aged_segment(partition, retention_min_ms)
                 yield
-        self._log(instance, state, chosen)
+        self._log(instance, state, counts_by_partition)
 
     def _old_segments(self, partition: Partition) -> list[OldSegment]:
         """Returns the segments that may be deleted, in order: closed ones below the high watermark."""
@@ -266,7 +267,7 @@ class StorageShortening:
             return []
         return result
 
-    def _close_old(self, partition: Partition, retention_min_ms: int) -> None:
+    def _close_aged_segment(self, partition: Partition, retention_min_ms: int) -> None:
         """Closes an active segment that is older than `retention_min_ms`, because the closed segments do not suffice.
         It is deleted once all its records are older than that.
         """
@@ -277,7 +278,7 @@ class StorageShortening:
         if is_old and len(partition.log.segments) < CLOSED_BY_AGE_MAX:
             roll_active_segment(self._services.storage.table, partition, now_ms)
 
-    def _delete_from(
+    def _delete_segments(
         self, instance: InstanceImage, state: _State, partition: Partition, deleted: list[OldSegment]
     ) -> None:
         clock = self._services.clock
@@ -297,15 +298,15 @@ class StorageShortening:
             while len(state.topics) > TOPICS_KEPT_MAX:
                 del state.topics[next(iter(state.topics))]
 
-    def _log(self, instance: InstanceImage, state: _State, chosen: Mapping[PartitionKey, int]) -> None:
+    def _log(self, instance: InstanceImage, state: _State, counts_by_partition: Mapping[PartitionKey, int]) -> None:
         now_ms = self._services.clock.monotonic_ms()
-        if chosen and (state.logged_ms is None or now_ms - state.logged_ms >= LOG_INTERVAL_MS):
+        if counts_by_partition and (state.logged_ms is None or now_ms - state.logged_ms >= LOG_INTERVAL_MS):
             state.logged_ms = now_ms
             log.info(
                 "retention_shortened",
                 instance_id=instance.id,
-                topics=sorted({topic for topic, _ in chosen})[:TOPICS_REPORTED_MAX],
-                segments=sum(chosen.values()),
+                topics=sorted({topic for topic, _ in counts_by_partition})[:TOPICS_REPORTED_MAX],
+                segments=sum(counts_by_partition.values()),
             )
 
 

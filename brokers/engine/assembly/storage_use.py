@@ -16,7 +16,7 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 from instances.naming import split_internal
 
 # Maximum number of topics and logs that are inspected in one turn of the event loop.
-MEASURED_PER_TURN_MAX: Final = 500
+INSPECTED_PER_TURN_MAX: Final = 500
 
 
 class InstanceStorage(Protocol):
@@ -27,13 +27,13 @@ class InstanceStorage(Protocol):
     async def measure(self, instance_ids: Iterable[str]) -> dict[str, int]: ...
     def measure_now(self, instance_id: str) -> int: ...
     def replicas_by_topic(self, instance_id: str) -> Mapping[str, Mapping[int, int]] | None: ...
-    def partitions_led(self, instance_id: str) -> int: ...
+    def led_partition_count(self, instance_id: str) -> int: ...
     def is_outdated(self, instance_id: str) -> bool: ...
     def forget(self, instance_id: str) -> None: ...
     def local_bytes(self, image: ClusterImage) -> Counter[str]: ...
 
 
-class _Led(NamedTuple):
+class _LedPartitions(NamedTuple):
     """Partitions that this broker leads according to `image`, as (topic, index, number of replicas)."""
 
     image: InstanceImage
@@ -45,54 +45,54 @@ class StorageUse:
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
-        self._led: dict[str, _Led] = {}
+        self._led_by_instance: dict[str, _LedPartitions] = {}
         self.bytes_by_instance: dict[str, int] = {}
 
     async def measure(self, instance_ids: Iterable[str]) -> dict[str, int]:
-        """Returns the bytes of instances, measured with `MEASURED_PER_TURN_MAX` logs in each turn of the event loop."""
+        """Returns the bytes of instances, measured with `INSPECTED_PER_TURN_MAX` logs in each turn of the loop."""
         result: dict[str, int] = {}
-        measured = 0
+        inspected_count = 0
         for instance_id in instance_ids:
-            steps = self._measuring(instance_id)
+            steps = self._measure_in_steps(instance_id)
             while True:
                 try:
-                    measured += next(steps)
+                    inspected_count += next(steps)
                 except StopIteration as end:
                     result[instance_id] = end.value
                     break
-                if measured >= MEASURED_PER_TURN_MAX:
-                    measured = 0
+                if inspected_count >= INSPECTED_PER_TURN_MAX:
+                    inspected_count = 0
                     await yield_to_others()
         return result
 
     def measure_now(self, instance_id: str) -> int:
         """Returns the bytes of one instance, measured without yielding to the event loop."""
-        steps = self._measuring(instance_id)
+        steps = self._measure_in_steps(instance_id)
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 return int(end.value)
 
-    def _measuring(self, instance_id: str) -> Generator[int, None, int]:
+    def _measure_in_steps(self, instance_id: str) -> Generator[int, None, int]:
         """Measures one instance, and returns its bytes. Yields the number of topics or logs inspected since the
-        previous yield, at most `MEASURED_PER_TURN_MAX`.
+        previous yield, at most `INSPECTED_PER_TURN_MAX`.
         """
         instance = self._services.metadata.current.image.instances.get(instance_id)
         if instance is None:
             return 0
-        led = self._led.get(instance_id)
+        led = self._led_by_instance.get(instance_id)
         if led is None or led.image is not instance:
             partitions: list[tuple[str, int, int]] = []
             topics = instance.stored_topics
-            for begin in range(0, len(topics), MEASURED_PER_TURN_MAX):
-                part_of_topics = topics[begin : begin + MEASURED_PER_TURN_MAX]
-                partitions += self._led_of(part_of_topics)
+            for begin in range(0, len(topics), INSPECTED_PER_TURN_MAX):
+                part_of_topics = topics[begin : begin + INSPECTED_PER_TURN_MAX]
+                partitions += self._find_led_partitions(part_of_topics)
                 yield len(part_of_topics)
-            led = self._led[instance_id] = _Led(instance, partitions)
+            led = self._led_by_instance[instance_id] = _LedPartitions(instance, partitions)
         table, result = self._services.storage.table, 0
-        for begin in range(0, len(led.partitions), MEASURED_PER_TURN_MAX):
-            part = led.partitions[begin : begin + MEASURED_PER_TURN_MAX]
+        for begin in range(0, len(led.partitions), INSPECTED_PER_TURN_MAX):
+            part = led.partitions[begin : begin + INSPECTED_PER_TURN_MAX]
             for topic, index, replicas in part:
                 partition = table.get(topic, index)
                 if partition is not None and not partition.offline:
@@ -106,19 +106,19 @@ class StorageUse:
         """Returns None: a broker reports the partitions that it leads."""
         return
 
-    def partitions_led(self, instance_id: str) -> int:
+    def led_partition_count(self, instance_id: str) -> int:
         """Returns the number of led partitions at the last measurement."""
-        led = self._led.get(instance_id)
+        led = self._led_by_instance.get(instance_id)
         return 0 if led is None else len(led.partitions)
 
     def is_outdated(self, instance_id: str) -> bool:
         """True if this broker may lead other partitions of the instance than at the last measurement. Such an instance
         is reported at once: the decrease of the former leader counts only when the other brokers have reported.
         """
-        led = self._led.get(instance_id)
+        led = self._led_by_instance.get(instance_id)
         return led is None or led.image is not self._services.metadata.current.image.instances.get(instance_id)
 
-    def _led_of(self, topics: Iterable[TopicImage]) -> list[tuple[str, int, int]]:
+    def _find_led_partitions(self, topics: Iterable[TopicImage]) -> list[tuple[str, int, int]]:
         broker_id = self._services.broker_id
         return [
             (topic.name, partition.index, len(partition.target))
@@ -128,7 +128,7 @@ class StorageUse:
         ]
 
     def forget(self, instance_id: str) -> None:
-        self._led.pop(instance_id, None)
+        self._led_by_instance.pop(instance_id, None)
         self.bytes_by_instance.pop(instance_id, None)
 
     def local_bytes(self, image: ClusterImage) -> Counter[str]:

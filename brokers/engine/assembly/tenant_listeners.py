@@ -174,7 +174,7 @@ class TenantListeners:
     def _set_weights(self, instance_id: str, tenant_id: str) -> None:
         weights = self._services.accounting.loop_weights
         self._listeners.set_weights(
-            instance_id, weights.of_instance(instance_id), tenant_id, weights.of_tenant(tenant_id)
+            instance_id, weights.instance_weight(instance_id), tenant_id, weights.tenant_weight(tenant_id)
         )
 
     def _set_routes(self, instance_id: str, routes_by_listener: dict[str, RouteDocument], reason: str) -> None:

@@ -36,17 +36,17 @@ ClientRow = list[Any]
 
 
 def topic_figures(services: BrokerServices, instance_id: str, started_at_ms: int, *, after: str) -> dict[str, Any]:
-    """Returns the topics with names after `after`, in order. `next` is the last one's name if there are more."""
+    """Returns a page of the topics with names after `after`, in order; `next` is its last name if there are more."""
     instance = services.metadata.current.image.instances[instance_id]
     rows: list[TopicRow] = []
-    weight, following = 0, None
+    weight, next_page_start = 0, None
     names = instance.sorted_names
     for name in islice(names, bisect_right(names, after), None):
         topic = instance.topics[name.encode()]
-        rows.append(_row(services, topic))
+        rows.append(_topic_row(services, topic))
         weight += TOPIC_WEIGHT + len(topic.partitions)
         if weight >= WEIGHT_PER_PAGE_MAX:
-            following = name if name != names[-1] else None
+            next_page_start = name if name != names[-1] else None
             break
     by_name = {row[0]: row for row in rows}
     for topic_name, direction, size_bytes in _traffic(services, instance_id):
@@ -56,34 +56,34 @@ def topic_figures(services: BrokerServices, instance_id: str, started_at_ms: int
         "now_ms": services.clock.now_ms(),
         "alive_since_ms": started_at_ms,
         "topics": rows,
-        "next": following,
-        "refused_topics": [] if after else _refused(services, instance_id),
+        "next": next_page_start,
+        "refused_topics": [] if after else _refused_topics(services, instance_id),
     }
 
 
-def _refused(services: BrokerServices, instance_id: str) -> list[dict[str, Any]]:
-    """Returns the topics that auto-creation failed for on this broker; they are on the first page only."""
+def _refused_topics(services: BrokerServices, instance_id: str) -> list[dict[str, Any]]:
+    """Returns the topics whose automatic creation failed on this broker; they are on the first page only."""
     accounting = services.accounting.accountings.get(instance_id)
     return [] if accounting is None else accounting.refused_topics.as_json(services.clock.now_ms())
 
 
-def _row(services: BrokerServices, topic: TopicImage) -> TopicRow:
-    led = size_bytes = messages = replicas = 0
+def _topic_row(services: BrokerServices, topic: TopicImage) -> TopicRow:
+    led_count = size_bytes = messages = replicas = 0
     for assigned in topic.partitions:
         replicas = max(replicas, len(assigned.target))
         partition = services.storage.table.get(topic.name, assigned.index)
         if partition is not None and partition.is_leader and not partition.offline:
-            led += 1
+            led_count += 1
             size_bytes += partition.size_bytes
             messages += partition.high_watermark - partition.log_start_offset
     return [
         topic.user_name, topic.topic_id.hex(), len(topic.partitions), replicas,
-        int(_in_force(services, topic, _RETENTION)), _in_force(services, topic, _CLEANUP), led, size_bytes, messages,
-        0, 0,
+        int(_effective_setting(services, topic, _RETENTION)), _effective_setting(services, topic, _CLEANUP),
+        led_count, size_bytes, messages, 0, 0,
     ]  # fmt: skip
 
 
-def _in_force(services: BrokerServices, topic: TopicImage, name: str) -> str:
+def _effective_setting(services: BrokerServices, topic: TopicImage, name: str) -> str:
     return topic.config.get(name) or services.metadata.topic_defaults.get(name) or SETTINGS[name].default
 
 
@@ -125,7 +125,7 @@ def topic_clients(
     `is_cut`: the instance has more clients than are counted separately, possibly some of this topic.
     """
     rows: list[ClientRow] = []
-    following = None
+    next_page_start = None
     is_cut = False
     counters = () if accounting is None else accounting.usage.counters()
     for number, counter in enumerate(islice(counters, after, None), after):
@@ -136,7 +136,7 @@ def topic_clients(
             is_cut = True
         elif counted_topic == topic and counter.requests:
             if len(rows) == CLIENTS_PER_PAGE:
-                following = number
+                next_page_start = number
                 break
             rows.append(_client_row(counter, now_ms))
     return {
@@ -144,7 +144,7 @@ def topic_clients(
         "alive_since_ms": started_at_ms,
         "clients": rows,
         "is_cut": is_cut,
-        "next": following,
+        "next": next_page_start,
     }
 
 

@@ -63,7 +63,7 @@ class Transactions:
         self._counts = counts
         settings = services.coordination.settings
         self._led: LedShards[TransactionRegistry] = LedShards(
-            lambda: self.runtime.partitions, services.accounting.loop_weights.siblings
+            lambda: self.runtime.partitions, services.accounting.loop_weights.tenant_instances
         )
         self.runtime: Runtime[TransactionMachine] = Runtime(
             topic=settings.transactions_topic.name,
@@ -132,7 +132,7 @@ class Transactions:
             return None
         ticket = Ticket(lambda code: False, lambda reply: None)
         reply = self.runtime.perform_at(
-            index, lambda machine, now, _: machine.markers_written(sent, partitions, now), ticket
+            index, lambda machine, now, _: machine.record_written_markers(sent, partitions, now), ticket
         )
         return reply is not False
 
@@ -146,7 +146,7 @@ class Transactions:
         Returns an error code for each partition, 0 if the transaction has it; implements
         `handlers.services.VerifyTransaction`.
         """
-        verified = await self._verified(transactional_id, producer_id, producer_epoch, partitions)
+        verified = await self._verify(transactional_id, producer_id, producer_epoch, partitions)
         # A marker names the coordinator that wrote it. If that was a later coordinator than the one that verified, the
         # transaction is over, and records appended now would never get an end marker (decision 76).
         return {
@@ -161,7 +161,7 @@ class Transactions:
             return False
         return partition.log.producers.coordinator_epoch_of(producer_id) > verified.coordinator_epoch
 
-    async def _verified(
+    async def _verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
     ) -> VerificationReply:
         if len(transactional_id.encode()) > INTERNAL_ID_BYTES_MAX:
@@ -188,10 +188,10 @@ class Transactions:
         def operation(machine: Any, _now: object, _ticket: object) -> Any:
             return machine.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
 
-        def failed(code: int) -> VerificationReply:
+        def error_reply(code: int) -> VerificationReply:
             return VerificationReply(dict.fromkeys(partitions, coordinator_error(code)))
 
-        reply = call_coordinator(self._services, self.runtime, transactional_id, operation, failed)
+        reply = call_coordinator(self._services, self.runtime, transactional_id, operation, error_reply)
         verified: VerificationReply = await reply if isawaitable(reply) else reply
         return verified
 

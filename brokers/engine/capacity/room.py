@@ -1,7 +1,7 @@
-"""Storage room: the bytes that this broker may still append for one instance, and the free space of its disks.
+"""Storage that this broker may still append for one instance (`StorageRoom`), and the free space of its disks.
 
 A produce compares and subtracts one integer. Bytes count once for each replica that will store them. The controller
-(`ledger`) fills the room; while it does not answer, only the rest can be used.
+(`ledger`) grants further credit; while it does not answer, only the remaining credit can be used.
 
 Below the minimum free space of a disk no instance can produce to the disk, whatever storage it bought (CKA-26). The
 space is reserved for work that must go on with a full disk: followers, offsets, transactions, checkpoints and the log
@@ -27,7 +27,7 @@ _UNLIMITED_BYTES: Final = 1 << 60
 FREE_PERCENT: Final = 1
 FREE_BYTES_MIN: Final = 512 * 1024 * 1024
 # Produces are accepted again when the minimum plus this fraction of it is free (1/10).
-RESUME_PART: Final = 10
+RESUME_DIVISOR: Final = 10
 DISK_SHORT_MESSAGE: Final = (
     "The broker's disk is nearly full, which is not the instance's doing: its operators are told. Records for this "
     "partition are taken again when there is room."
@@ -42,61 +42,61 @@ class StorageRoom:
     """Storage that this broker may still append for one instance.
 
     Attributes:
-        left_bytes: bytes that may be appended on this broker.
-        low_bytes: below this, `request_more` is called.
+        credit_bytes: bytes that may be appended on this broker.
+        low_mark_bytes: when the credit falls below this, `request_more` is called.
         free_bytes: free storage of the whole instance in the controller's last answer.
         is_full: True if the controller reports that the instance's storage is used up.
         is_shortened: True while the oldest records are deleted to make room, so that a retry may succeed.
-        refused: number of refusals that a retry cannot change, since the process began.
-        spent_bytes: bytes appended since the last report.
-        wanted_bytes: largest append that did not fit since the last report.
+        refused_count: number of refusals that a retry cannot change, since the process began.
+        appended_bytes: bytes appended since the last report.
+        refused_append_bytes: largest append that did not fit since the last report.
     """
 
     __slots__ = (
+        "appended_bytes",
         "bought_bytes",
+        "credit_bytes",
         "free_bytes",
         "is_bounded",
         "is_full",
         "is_shortened",
-        "left_bytes",
-        "low_bytes",
-        "refused",
+        "low_mark_bytes",
+        "refused_append_bytes",
+        "refused_count",
         "request_more",
-        "spent_bytes",
-        "wanted_bytes",
     )
 
     def __init__(self, is_bounded: bool = True, request_more: Callable[[], object] = no_request) -> None:
         self.is_bounded = is_bounded
         self.request_more = request_more
         self.bought_bytes = 0
-        self.left_bytes = 0 if is_bounded else _UNLIMITED_BYTES
-        self.low_bytes = 0 if is_bounded else -_UNLIMITED_BYTES
+        self.credit_bytes = 0 if is_bounded else _UNLIMITED_BYTES
+        self.low_mark_bytes = 0 if is_bounded else -_UNLIMITED_BYTES
         self.free_bytes = _UNLIMITED_BYTES
         self.is_full = False
         self.is_shortened = False
-        self.refused = 0
-        self.spent_bytes = 0
-        self.wanted_bytes = 0
+        self.refused_count = 0
+        self.appended_bytes = 0
+        self.refused_append_bytes = 0
 
     def spend(self, cost_bytes: int) -> int:
         """Takes `cost_bytes` from the room and returns OK; returns the error code of the produce if they do not fit."""
-        left_bytes = self.left_bytes - cost_bytes
-        if left_bytes >= self.low_bytes:
-            self.left_bytes = left_bytes
-            self.spent_bytes += cost_bytes
+        credit_bytes = self.credit_bytes - cost_bytes
+        if credit_bytes >= self.low_mark_bytes:
+            self.credit_bytes = credit_bytes
+            self.appended_bytes += cost_bytes
             return OK
-        return self._spend_below_low_mark(cost_bytes, left_bytes)
+        return self._spend_below_low_mark(cost_bytes, credit_bytes)
 
-    def _spend_below_low_mark(self, cost_bytes: int, left_bytes: int) -> int:
-        if left_bytes >= 0:
-            self.left_bytes = left_bytes
-            self.spent_bytes += cost_bytes
+    def _spend_below_low_mark(self, cost_bytes: int, credit_bytes: int) -> int:
+        if credit_bytes >= 0:
+            self.credit_bytes = credit_bytes
+            self.appended_bytes += cost_bytes
             self.request_more()
             return OK
-        self.wanted_bytes = max(self.wanted_bytes, cost_bytes)
+        self.refused_append_bytes = max(self.refused_append_bytes, cost_bytes)
         if (self.is_full or cost_bytes > self.free_bytes) and not self.is_shortened:
-            self.refused += 1
+            self.refused_count += 1
             return FULL
         self.request_more()
         return RETRY_LATER
@@ -122,13 +122,16 @@ def unbounded(_topic: str) -> StorageRoom:
 
 
 class DiskSpace:
-    """Free space of one log directory. `refused` counts refused produces to its partitions since the process began."""
+    """Free space of one log directory.
 
-    __slots__ = ("is_short", "refused", "usable_bytes")
+    `refused_count` counts refused produces to its partitions since the process began.
+    """
+
+    __slots__ = ("is_short", "refused_count", "usable_bytes")
 
     def __init__(self) -> None:
         self.is_short = False
-        self.refused = 0
+        self.refused_count = 0
         self.usable_bytes = 0
 
     def update(self, total_bytes: int, usable_bytes: int, free_bytes_min: int = 0) -> bool:
@@ -139,7 +142,7 @@ class DiskSpace:
         self.usable_bytes = usable_bytes
         minimum_bytes = free_bytes_min or default_free_bytes_min(total_bytes)
         was_short = self.is_short
-        self.is_short = usable_bytes < minimum_bytes + (minimum_bytes // RESUME_PART if was_short else 0)
+        self.is_short = usable_bytes < minimum_bytes + (minimum_bytes // RESUME_DIVISOR if was_short else 0)
         return self.is_short != was_short
 
 

@@ -19,8 +19,8 @@ RELEASE_PERCENT: Final = 90
 # From this percentage on, a segment is deleted even if it is much larger than needed.
 URGENT_PERCENT: Final = 98
 # An active segment is closed at the bought storage divided by this, so that a deletion frees about as much as needed.
-PIECE_PART: Final = 100
-PIECE_BYTES_MIN: Final = 1 << 20
+ACTIVE_SEGMENT_DIVISOR: Final = 100
+ACTIVE_SEGMENT_BYTES_MIN: Final = 1 << 20
 MS_PER_MINUTE: Final = 60_000
 
 
@@ -28,13 +28,13 @@ class StorageFigures(NamedTuple):
     """Storage figures of an instance, all with replicas.
 
     `reported_bytes` is the use that live brokers reported, by the controller's last answer, and `counted_bytes` this
-    broker's part of it. `held_bytes` is the current use on this broker.
+    broker's part of it. `local_log_bytes` is the current use on this broker.
     """
 
     bought_bytes: int
     reported_bytes: int
     counted_bytes: int
-    held_bytes: int
+    local_log_bytes: int
 
 
 class OldSegment(NamedTuple):
@@ -47,12 +47,12 @@ class OldSegment(NamedTuple):
 def must_shorten(figures: StorageFigures, was_shortened: bool) -> bool:
     """True if the oldest segments must be deleted. Once begun, deletion continues down to RELEASE_PERCENT."""
     percent = RELEASE_PERCENT if was_shortened else SHORTEN_PERCENT
-    return _used_now(figures) * 100 >= figures.bought_bytes * percent
+    return _current_use_bytes(figures) * 100 >= figures.bought_bytes * percent
 
 
 def is_urgent(figures: StorageFigures) -> bool:
     """True if produces are about to be refused."""
-    return _used_now(figures) * 100 >= figures.bought_bytes * URGENT_PERCENT
+    return _current_use_bytes(figures) * 100 >= figures.bought_bytes * URGENT_PERCENT
 
 
 def excess_bytes(figures: StorageFigures) -> int:
@@ -63,13 +63,13 @@ def excess_bytes(figures: StorageFigures) -> int:
     release_bytes = figures.bought_bytes * RELEASE_PERCENT // 100
     whole_bytes = figures.reported_bytes - release_bytes
     if whole_bytes <= 0 or figures.reported_bytes <= 0:
-        return max(0, _used_now(figures) - release_bytes)
+        return max(0, _current_use_bytes(figures) - release_bytes)
     part_bytes = -(-whole_bytes * max(0, figures.counted_bytes) // figures.reported_bytes)
-    return max(0, part_bytes + figures.held_bytes - figures.counted_bytes)
+    return max(0, part_bytes + figures.local_log_bytes - figures.counted_bytes)
 
 
-def _used_now(figures: StorageFigures) -> int:
-    return figures.reported_bytes - figures.counted_bytes + figures.held_bytes
+def _current_use_bytes(figures: StorageFigures) -> int:
+    return figures.reported_bytes - figures.counted_bytes + figures.local_log_bytes
 
 
 def segments_to_delete(
@@ -91,19 +91,19 @@ def segments_to_delete(
     heapq.heapify(heads)
     freed_bytes = 0
     while heads and freed_bytes < bytes_to_free:
-        largest_timestamp_ms, key, at = heapq.heappop(heads)
+        largest_timestamp_ms, key, index = heapq.heappop(heads)
         if now_ms - largest_timestamp_ms < age_ms_min:
             break  # all other segments are younger
         segments = logs[key]
-        if not is_urgent and (bytes_to_free - freed_bytes) * 2 < segments[at].stored_bytes:
+        if not is_urgent and (bytes_to_free - freed_bytes) * 2 < segments[index].stored_bytes:
             break
-        freed_bytes += segments[at].stored_bytes
-        result[key] = at + 1
-        if at + 1 < len(segments):
-            heapq.heappush(heads, (segments[at + 1].largest_timestamp_ms, key, at + 1))
+        freed_bytes += segments[index].stored_bytes
+        result[key] = index + 1
+        if index + 1 < len(segments):
+            heapq.heappush(heads, (segments[index + 1].largest_timestamp_ms, key, index + 1))
     return result
 
 
 def active_segment_bytes_max(bought_bytes: int, replicas: int) -> int:
     """Returns the size at which an active segment is closed, whatever its topic's configuration."""
-    return max(PIECE_BYTES_MIN, bought_bytes // PIECE_PART // max(1, replicas))
+    return max(ACTIVE_SEGMENT_BYTES_MIN, bought_bytes // ACTIVE_SEGMENT_DIVISOR // max(1, replicas))

@@ -81,7 +81,7 @@ async def _plan(tree: Tree, instance_id: str, patterns: Sequence[ResourcePattern
     documents: list[Operation] = []
     announcements: list[Operation] = []
     for pattern, path, node in zip(patterns, node_paths, nodes, strict=True):
-        before = _stored(pattern, node)
+        before = _read_entries(pattern, node)
         after = change(pattern, before)
         if after == before:
             continue
@@ -91,7 +91,7 @@ async def _plan(tree: Tree, instance_id: str, patterns: Sequence[ResourcePattern
             total.size_bytes + _stored_bytes(path, data) - _stored_bytes(path, b"" if node is None else node.data),
         )
         documents.append(_operation(path, node, data))
-        announcements.append(changes.config_changed(change_entry(instance_id, ACLS, pattern.node_name)))
+        announcements.append(changes.config_announcement(change_entry(instance_id, ACLS, pattern.node_name)))
     if not documents:
         return []
     _check(stored, total)
@@ -143,7 +143,7 @@ def _read(node: Node) -> Entries | None:
         return None
 
 
-def _stored(pattern: ResourcePattern, node: Node | None) -> Entries:
+def _read_entries(pattern: ResourcePattern, node: Node | None) -> Entries:
     """Returns the stored entries; an unreadable document denies all (`AclDocument.closed`), also after additions."""
     if node is None:
         return frozenset()

@@ -34,10 +34,10 @@ async def alter(tree: Tree, broker_id: int | None, change: Change) -> AlteredBro
         errors.Conflict: concurrent writes prevented every attempt.
     """
     path = paths.broker_config(broker_id)
-    announcement = changes.config_changed(paths.broker_config_entity(broker_id))
+    announcement = changes.config_announcement(paths.broker_config_entity(broker_id))
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(path)
-        config = change(_stored(node))
+        config = change(_read_overrides(node))
         body = documents.config_to_json(config)
         write: Operation = Create(path, body) if node is None else Set(path, body, node.version)
         try:
@@ -48,7 +48,7 @@ async def alter(tree: Tree, broker_id: int | None, change: Change) -> AlteredBro
     raise errors.Conflict("The settings of the broker could not be changed.")
 
 
-def _stored(node: Node | None) -> dict[str, str]:
+def _read_overrides(node: Node | None) -> dict[str, str]:
     """Returns the stored settings; an unreadable document counts as empty and is replaced."""
     if node is None or not node.data:
         return {}

@@ -1,4 +1,4 @@
-"""Entries of the two change logs: a writer announces its changes in the same transaction (ZK-15, ZK-32).
+"""Entries of the two change logs, in which a writer announces its changes in the same transaction (ZK-15, ZK-32).
 
 A creation of partitions also reserves them against the instance's limit: it sets one node of the instance, at the
 version up to which the broker's image has all creations. If two brokers use the same capacity, one of them fails and
@@ -24,9 +24,7 @@ STATES_NAMED_MAX: Final = 100
 
 
 class Reservation(NamedTuple):
-    """Reservation for one creation; `seen_version` is the version of the node up to which the image has all
-    creations.
-    """
+    """Reservation for one creation. `seen_version` is the version of the instance's node that the image includes."""
 
     instance_id: str
     seen_version: int
@@ -65,17 +63,18 @@ async def read_versions(tree: Tree) -> dict[str, int]:
     return {id: node.version for id, node in zip(instance_ids, nodes, strict=True) if node is not None}
 
 
-def topics_changed(internal_names: Iterable[str], reservation: Reservation | None = None) -> Create:
-    """Announces changes of topics, and the reservation of partitions that is written with them."""
+def topics_announcement(internal_names: Iterable[str], reservation: Reservation | None = None) -> Create:
+    """Returns the operation that announces changes of topics, and the reservation that is written with them."""
     entities = [f"topics/{name}" for name in internal_names]
     if reservation is not None:
         entities.append(reservation.change)
     return Create(paths.CHANGE_PREFIX, documents.change_to_json(entities), sequence=True)
 
 
-def states_changed(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> Create:
-    """Announces changes of the documents of `topics`, and of the partition states in `writes` only, so that readers of
-    a large topic need not read all its states.
+def states_announcement(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> Create:
+    """Returns the operation that announces changes of documents of `topics` and of partition states in `writes`.
+
+    Readers then read only these states of a large topic.
     """
     states: dict[str, list[int]] = {f"topics/{name}": [] for name in topics}
     for write in writes:
@@ -84,20 +83,21 @@ def states_changed(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> 
     return Create(paths.CHANGE_PREFIX, documents.change_to_json(list(states), named_states), sequence=True)
 
 
-def broker_changed(broker_id: int) -> Create:
-    """Announces a registration that was rewritten in place; the watch on all registrations shows new and deleted
-    ones.
+def broker_announcement(broker_id: int) -> Create:
+    """Returns the operation that announces a registration that was rewritten in place.
+
+    The watch on the registrations shows only new and deleted ones.
     """
     return Create(paths.CHANGE_PREFIX, documents.change_to_json([f"brokers/{broker_id}"]), sequence=True)
 
 
-def document_changed(change: str) -> Create:
-    """Announces a change named by `instance_documents.change_entry`."""
+def document_announcement(change: str) -> Create:
+    """Returns the operation that announces a change named by `instance_documents.change_entry`."""
     return Create(paths.CHANGE_PREFIX, documents.change_to_json([change]), sequence=True)
 
 
-def config_changed(entity_path: str) -> Create:
-    """Announces a change of settings or quotas in the config change log; `entity_path` is relative to `/config`."""
+def config_announcement(entity_path: str) -> Create:
+    """Returns the operation that announces a change of settings or quotas; `entity_path` is relative to `/config`."""
     return Create(paths.CONFIG_CHANGE_PREFIX, documents.config_change_to_json(entity_path), sequence=True)
 
 

@@ -102,7 +102,7 @@ async def alter(tree: Tree, *, instance_id: str, entity: AnyEntity, limits: Mapp
         if not operations:
             return None
         try:
-            written = await tree.commit([*operations, changes.config_changed(entity_path)])
+            written = await tree.commit([*operations, changes.config_announcement(entity_path)])
         except (BadVersion, NodeExists, NoNode, NotEmpty):
             continue
         return changes.change_number(written)

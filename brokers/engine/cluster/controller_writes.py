@@ -89,7 +89,7 @@ def _chunks(writes: Iterable[StateWrite], count_max: int) -> list[list[StateWrit
 
 async def _commit_states(tree: Tree, held_epoch: ControllerEpoch, writes: Sequence[StateWrite]) -> None:
     operations: list[Operation] = [held_epoch.guard, *operations_of(writes)]
-    operations.append(changes.states_changed(writes))
+    operations.append(changes.states_announcement(writes))
     await _commit_guarded(tree, operations)
 
 
@@ -117,7 +117,7 @@ async def finish_reassignments(
         Set(paths.topic(topic.name), document.to_json(), topic.version),
         *operations_of(writes),
     ]
-    operations.append(changes.states_changed(writes, [topic.name]))
+    operations.append(changes.states_announcement(writes, [topic.name]))
     try:
         await _commit_guarded(tree, operations)
     except TreeError:
@@ -162,7 +162,7 @@ async def finish_deletion(tree: Tree, held_epoch: ControllerEpoch, topic: TopicI
         last.append(paths.instance_topic(instance_id, topic.name))
     present = await tree.get_many(last)
     result: Iterable[Operation] = (Delete(p, None) for p, node in zip(last, present, strict=True) if node is not None)
-    await _commit_guarded(tree, [*guards, *result, changes.topics_changed([topic.name])])
+    await _commit_guarded(tree, [*guards, *result, changes.topics_announcement([topic.name])])
 
 
 async def clean_changes(tree: Tree, created_before_ms: int) -> int:

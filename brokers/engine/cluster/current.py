@@ -28,16 +28,16 @@ class CurrentImage:
     """The latest image, which is replaced and never changed.
 
     Subscribers are called with (before, after) on the event loop, in order, and must not block. An exception in one
-    does not prevent the others from getting the image: a tenant's data that one part of the broker cannot handle must
-    not stop the broker for other tenants. That subscriber gets the next image with all changes since the last one it
-    handled (decision 118). `failures` counts such exceptions.
+    subscriber does not prevent the others from getting the image: a tenant's data that one part of the broker cannot
+    handle must not stop the broker for other tenants. The failed subscriber gets the next image with all changes since
+    the last one that it handled (decision 118). `failures` counts such exceptions.
     """
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
         self.failures = 0
         self._subscriptions: list[_Subscription] = []
-        self._waiting: dict[asyncio.Future[None], Callable[[ClusterImage], bool]] = {}
+        self._condition_by_future: dict[asyncio.Future[None], Callable[[ClusterImage], bool]] = {}
 
     def tenant_of(self, instance_id: str) -> str:
         """Returns the id of an instance's tenant; an unknown instance is its own tenant."""
@@ -62,7 +62,7 @@ class CurrentImage:
                 )
             else:
                 subscription.last_handled = image
-        for future, condition in list(self._waiting.items()):
+        for future, condition in list(self._condition_by_future.items()):
             if not future.done() and condition(image):
                 future.set_result(None)
 
@@ -71,12 +71,12 @@ class CurrentImage:
         if condition(self.image):
             return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = condition
+        self._condition_by_future[future] = condition
         try:
             async with asyncio.timeout(timeout_s):
                 await future
         except TimeoutError:
             return False
         finally:
-            del self._waiting[future]
+            del self._condition_by_future[future]
         return True

@@ -34,7 +34,7 @@ def plan_election(
         errors.EligibleLeadersNotAvailable: no replica is alive.
     """
     if kind is ElectionType.PREFERRED:
-        leader, isr = _preferred(partition, brokers), partition.isr
+        leader, isr = _preferred_leader(partition, brokers), partition.isr
     else:
         leader, isr = _unclean(partition, brokers)
     joined = {leader: brokers[leader].epoch}
@@ -47,7 +47,7 @@ def plan_election(
     )
 
 
-def _preferred(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> int:
+def _preferred_leader(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> int:
     leader = partition.replicas[0]
     if partition.leader == leader:
         raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")

@@ -88,16 +88,16 @@ class InFlightCreations:
 
     def partitions(self, instance_id: str) -> int:
         """Returns the number of partitions of the instance that are being created and have no leaders yet."""
-        return sum(len(plan.assignment) for plan in self._unfinished(instance_id))
+        return sum(len(plan.assignment) for plan in self._unfinished_creations(instance_id))
 
-    def _unfinished(self, instance_id: str | None) -> list[CreatedTopic]:
+    def _unfinished_creations(self, instance_id: str | None) -> list[CreatedTopic]:
         now_ms = self._now_ms()
         self._drop(lambda _, since_ms: not 0 <= now_ms - since_ms < IN_FLIGHT_MS_MAX)
         return [plan for plan, _ in self._plans.get(instance_id or "", {}).values()]
 
     def pending_except(self, instance_id: str | None, name: str) -> list[CreatedTopic]:
         """Returns the pending creations of the instance, except for a topic of this (tenant's) name."""
-        return [plan for plan in self._unfinished(instance_id) if plan.user_name != name]
+        return [plan for plan in self._unfinished_creations(instance_id) if plan.user_name != name]
 
     @contextmanager
     def counted_during_write(self, plan: CreatedTopic) -> Iterator[None]:

@@ -20,11 +20,9 @@ Users = Mapping[str, UserDocument]
 
 
 class _InstanceUsers:
-    """Total size of an instance's users in one image, updated by differences, and of the writes that this image does
-    not show yet.
-    """
+    """Sizes of an instance's users in one image, updated by differences, and the writes that it does not show yet."""
 
-    __slots__ = ("bytes_delta", "count_delta", "oldest_ms", "sizes", "total_bytes", "users", "written")
+    __slots__ = ("bytes_delta", "count_delta", "oldest_ms", "pending_writes", "sizes", "total_bytes", "users")
 
     def __init__(self) -> None:
         self.users: Users = {}
@@ -32,7 +30,7 @@ class _InstanceUsers:
         self.sizes: dict[str, int] = {}
         self.total_bytes = 0
         # By node name: (document written, size in bytes, time).
-        self.written: dict[str, tuple[UserDocument | None, int, int]] = {}
+        self.pending_writes: dict[str, tuple[UserDocument | None, int, int]] = {}
         self.oldest_ms = 0
         # Additional users and bytes compared with the image.
         self.count_delta = 0
@@ -41,31 +39,31 @@ class _InstanceUsers:
     def update(self, users: Users, now_ms: int) -> None:
         """Applies the users of the current image, and drops writes that it shows or that are too old."""
         is_same = users is self.users
-        if is_same and (not self.written or now_ms - self.oldest_ms < IN_FLIGHT_MS_MAX):
+        if is_same and (not self.pending_writes or now_ms - self.oldest_ms < IN_FLIGHT_MS_MAX):
             return
         if not is_same:
-            self._show(users)
-        written, self.written = self.written, {}
+            self._apply_image(users)
+        pending_writes, self.pending_writes = self.pending_writes, {}
         self.count_delta = self.bytes_delta = 0
-        for node, (document, size_bytes, at_ms) in written.items():
+        for node, (document, size_bytes, at_ms) in pending_writes.items():
             if users.get(node) != document and now_ms - at_ms < IN_FLIGHT_MS_MAX:
                 self.record(node, document, size_bytes, at_ms)
 
     def record(self, node: str, document: UserDocument | None, size_bytes: int, at_ms: int) -> None:
         """Records a write of a user, None for a removal."""
-        before = self.written.get(node)
+        before = self.pending_writes.get(node)
         if before is not None:
             self._count(node, before[0], before[1], -1)
-        if not self.written:
+        if not self.pending_writes:
             self.oldest_ms = at_ms
-        self.written[node] = document, size_bytes, at_ms
+        self.pending_writes[node] = document, size_bytes, at_ms
         self._count(node, document, size_bytes, 1)
 
     def _count(self, node: str, document: UserDocument | None, size_bytes: int, sign: int) -> None:
         self.count_delta += sign * ((document is not None) - (node in self.users))
         self.bytes_delta += sign * (size_bytes - self.sizes.get(node, 0))
 
-    def _show(self, users: Users) -> None:
+    def _apply_image(self, users: Users) -> None:
         before = self.users
         for node, document in users.items():
             if before.get(node) is not document:

@@ -20,13 +20,13 @@ def check_partitions(instance: InstanceImage | None, added: int, pending_creatio
     """
     if instance is None or instance.document.partitions_max is None:
         return
-    present = instance.partition_count + sum(
+    partition_count = instance.partition_count + sum(
         max(0, len(creation.assignment) - (0 if shown is None else len(shown.partitions)))
         for creation, shown in _with_shown(instance, pending_creations)
     )
-    if present + added > instance.document.partitions_max:
+    if partition_count + added > instance.document.partitions_max:
         raise errors.PolicyViolation(
-            f"The instance may have {instance.document.partitions_max} partitions and has {present}; "
+            f"The instance may have {instance.document.partitions_max} partitions and has {partition_count}; "
             f"{added} more do not fit."
         )
 

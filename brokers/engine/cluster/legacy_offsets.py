@@ -35,7 +35,7 @@ WRITES_PER_TRANSACTION_MAX: Final = 200
 
 
 def group_path(group: str) -> str:
-    return f"{paths.CONSUMERS}/{_escaped(group)}"
+    return f"{paths.CONSUMERS}/{_escape(group)}"
 
 
 def offset_path(group: str, topic: str, partition: int) -> str:
@@ -110,10 +110,10 @@ async def _check_limits(tree: Tree, group: str, missing: Sequence[str]) -> None:
     instance_id = split_internal(group)[0]
     if instance_id is None:
         return
-    if len(_escaped(group)) > OLD_GROUP_BYTES_MAX:
+    if len(_escape(group)) > OLD_GROUP_BYTES_MAX:
         raise errors.PolicyViolation(f"A group in ZooKeeper has a name of at most {OLD_GROUP_BYTES_MAX} bytes.")
     names = [name for name in await tree.children(paths.CONSUMERS) or [] if name.startswith(f"{instance_id}.")]
-    if _escaped(group) not in names and len(names) >= GROUPS_PER_INSTANCE_MAX:
+    if _escape(group) not in names and len(names) >= GROUPS_PER_INSTANCE_MAX:
         raise errors.PolicyViolation(
             f"At most {GROUPS_PER_INSTANCE_MAX} groups may keep their offsets in ZooKeeper; use the coordinator's."
         )
@@ -158,7 +158,7 @@ def _offset(data: bytes) -> int | None:
         return None
 
 
-def _escaped(group: str) -> str:
+def _escape(group: str) -> str:
     """Returns the name if ZooKeeper accepts it, which it does not for `.` and `..`, else the escaped one."""
     escaped = paths.sanitise(group)
     return escaped.replace(".", "%2E") if escaped in (".", "..") else escaped

@@ -82,7 +82,7 @@ class QuotaImage:
                 addresses[instance_id, entity] = limits
             else:
                 clients[instance_id, entity] = limits
-        return QuotaImage(_merged(self.entities, clients), _merged(self.addresses, addresses), stored_bytes)
+        return QuotaImage(_merge(self.entities, clients), _merge(self.addresses, addresses), stored_bytes)
 
     def without(self, instance_ids: Iterable[str]) -> QuotaImage:
         """Returns the next image, without deleted instances, whose ids are never reused."""
@@ -94,7 +94,7 @@ class QuotaImage:
         )
 
 
-def _merged(
+def _merge(
     before: Mapping[str, Mapping[E, Mapping[str, float]]], changes: Mapping[tuple[str, E], Mapping[str, float]]
 ) -> Mapping[str, Mapping[E, Mapping[str, float]]]:
     """Returns the entities by instance; instances without changes have the same objects as before."""

@@ -34,7 +34,7 @@ class Assignment:
         """Replicas before the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
-    def retargeted(self, target: Sequence[int]) -> Assignment:
+    def with_target(self, target: Sequence[int]) -> Assignment:
         """Returns the assignment on its way to `target`, regardless of the previous target."""
         original = self.original
         removing = tuple(replica for replica in original if replica not in target)
@@ -81,7 +81,7 @@ def plan_reassignment(
     if target is None:
         if not present.is_reassigning:
             raise errors.NoReassignmentInProgress("No partition reassignment is in progress.")
-        return present.retargeted(present.original)
+        return present.with_target(present.original)
     if not target:
         raise errors.InvalidReplicaAssignment("Empty replica list specified in partition reassignment.")
     if len(set(target)) != len(target):
@@ -90,7 +90,7 @@ def plan_reassignment(
         raise errors.InvalidReplicaAssignment(
             f"This cluster keeps at most {replication_factor_max} replica(s) of a partition."
         )
-    planned = present.retargeted(target)
+    planned = present.with_target(target)
     absent = [replica for replica in planned.adding if replica not in eligible]
     if absent:
         raise errors.InvalidReplicaAssignment(f"Replica assignment has brokers that are not alive here: {absent}.")

@@ -94,7 +94,7 @@ class _Reassignment:
                 Set(path, with_assignments(document, changed).to_json(), node.version),
                 *identity_checks(self._name, document),
                 *operations_of(states),
-                changes.states_changed(states, [self._name]),
+                changes.states_announcement(states, [self._name]),
             ]
             try:
                 await self._tree.commit(operations)

@@ -84,7 +84,7 @@ async def announce_stop(tree: Tree, broker_id: int) -> bool:
             return False
         document = replace(BrokerDocument.from_json(node.data), stopping=True)
         try:
-            await tree.commit([Set(path, document.to_json(), node.version), changes.broker_changed(broker_id)])
+            await tree.commit([Set(path, document.to_json(), node.version), changes.broker_announcement(broker_id)])
         except (BadVersion, NoNode):
             continue
         return True

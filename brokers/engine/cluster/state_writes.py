@@ -52,7 +52,7 @@ async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
 async def _try_commit(tree: Tree, writes: Sequence[StateWrite]) -> bool:
     """Commits the writes in one transaction. Returns False if it failed."""
     operations: list[Operation] = operations_of(writes)
-    operations.append(changes.states_changed(writes))
+    operations.append(changes.states_announcement(writes))
     try:
         await tree.commit(operations)
     except TreeError:

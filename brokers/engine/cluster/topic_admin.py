@@ -66,7 +66,7 @@ async def create(tree: Tree, plan: CreatedTopic, reservation: Reservation | None
             Create(paths.topic_identity(plan.internal_name, plan.document.topic_id)),
             *await _name_operations(tree, plan),
             *_reservation_operations(reservation),
-            changes.topics_changed([plan.internal_name], reservation),
+            changes.topics_announcement([plan.internal_name], reservation),
         ]
         try:
             await tree.commit(operations)
@@ -132,7 +132,7 @@ async def mark_for_deletion(tree: Tree, image: ClusterImage, *, instance_id: str
                     Check(paths.topic(topic.name), node.version),
                     *([] if topic.identity is None else [Check(topic.identity, 0)]),
                     Create(paths.topic_deletion(topic.name)),
-                    changes.topics_changed([topic.name]),
+                    changes.topics_announcement([topic.name]),
                 ]
             )
         except NodeExists:
@@ -205,7 +205,7 @@ async def grow(tree: Tree, planner: GrowthPlanner, reservation: Reservation | No
             Set(path, grown.to_json(), node.version),
             *identity_checks(topic.name, present),
             *_reservation_operations(reservation),
-            changes.topics_changed([topic.name], reservation),
+            changes.topics_announcement([topic.name], reservation),
         ]
         try:
             with planner.in_flight.counted_during_write(created):
@@ -242,7 +242,7 @@ async def alter_config(
         body = documents.config_to_json(config)
         write: Operation = Create(path, body) if node is None else Set(path, body, node.version)
         try:
-            written = await tree.commit([write, changes.config_changed(f"topics/{topic.name}")])
+            written = await tree.commit([write, changes.config_announcement(f"topics/{topic.name}")])
         except (BadVersion, NodeExists, NoNode):
             continue
         return AlteredConfig(config, changes.change_number(written))

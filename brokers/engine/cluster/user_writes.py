@@ -29,7 +29,7 @@ async def alter(
     path = paths.instance_user(instance_id, node)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         present = await tree.get(path)
-        before = None if present is None else _parsed(present.data)
+        before = None if present is None else _parse_user(present.data)
         after = change(before)
         check_limits(before, after)
         if present is None and after is None:
@@ -50,14 +50,14 @@ async def alter(
         else:
             operations.append(Set(path, after.to_json(), present.version))
         try:
-            await tree.commit([*operations, changes.document_changed(change_entry(instance_id, USERS, node))])
+            await tree.commit([*operations, changes.document_announcement(change_entry(instance_id, USERS, node))])
         except (BadVersion, NodeExists, NoNode):
             continue
         return after
     raise errors.Conflict("The user could not be changed; try again.")
 
 
-def _parsed(raw: bytes) -> UserDocument | None:
+def _parse_user(raw: bytes) -> UserDocument | None:
     """Parses a document; an unreadable one counts as missing and is overwritten."""
     try:
         return UserDocument.from_json(raw)

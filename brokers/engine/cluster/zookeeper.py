@@ -257,7 +257,7 @@ class ZooKeeperTree:
             if isinstance(result, Exception) and not isinstance(
                 result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
             ):
-                raise _translated(result, f"{operations[index].path}: {result!r}", index)
+                raise _translate_error(result, f"{operations[index].path}: {result!r}", index)
         return [result if isinstance(result, str) else op.path for op, result in zip(operations, results, strict=True)]
 
     def _acl(self, path: str) -> list[ACL] | None:
@@ -306,7 +306,7 @@ class ZooKeeperTree:
                 elif isinstance(error, kazoo_errors.NoNodeError):
                     responses.append(None)
                 else:
-                    raise _translated(error, repr(error), 0)
+                    raise _translate_error(error, repr(error), 0)
         return responses
 
     async def _await_result(self, result: Any) -> Any:
@@ -316,7 +316,7 @@ class ZooKeeperTree:
             if future.done():
                 return
             if response.exception is not None:
-                future.set_exception(_translated(response.exception, repr(response.exception), 0))
+                future.set_exception(_translate_error(response.exception, repr(response.exception), 0))
             else:
                 future.set_result(response.value)
 
@@ -357,7 +357,7 @@ def _node(data: bytes, stat: Any) -> Node:
     )
 
 
-def _translated(error: BaseException, message: str, index: int) -> Exception:
+def _translate_error(error: BaseException, message: str, index: int) -> Exception:
     """Returns the `TreeError` for an exception of kazoo; StoreUnavailable for all others, such as that of a truncated
     response.
     """

@@ -69,8 +69,8 @@ def plan_system_topic(image: ClusterImage, name: str) -> CreateSystemTopic | Gro
     # A topic does not grow during a reassignment (REP-33), whose end changes the image.
     if topic.deleting or any(partition.is_reassigning for partition in topic.partitions):
         return None
-    served = {partition.replicas[0] for partition in topic.partitions}
-    added = tuple((broker,) for broker in eligible if broker not in served)
+    brokers_with_partition = {partition.replicas[0] for partition in topic.partitions}
+    added = tuple((broker,) for broker in eligible if broker not in brokers_with_partition)
     return GrowSystemTopic(name, len(topic.partitions), added) if added else None
 
 
@@ -83,7 +83,7 @@ def decide(state: ControllerState, event: Event) -> Decision:
         case Deposed():
             return replace(state, held_epoch=None, pending_versions={}, busy=frozenset()), []
         case ImageChanged(image):
-            return _image_changed(state, image)
+            return _decide_on_image(state, image)
         case PolicyChanged(policy):
             state = replace(state, policy=policy)
             return (
@@ -92,16 +92,16 @@ def decide(state: ControllerState, event: Event) -> Decision:
                 else _decide_topics(state, state.image.topics.values(), "policy")
             )
         case StatesWritten(written, lost):
-            return _states_written(state, written, lost)
+            return _decide_on_written_states(state, written, lost)
         case TopicApplied(topic, succeeded):
             # A success appears in the next image, which causes the next decision; a failure does not, so it is retried.
             state = replace(state, busy=state.busy - {topic})
             return state, [] if succeeded else [ReconcileAgain((topic,))]
         case BalanceDue():
-            return _balance(state)
+            return _decide_balance(state)
 
 
-def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
+def _decide_on_image(state: ControllerState, image: ClusterImage) -> Decision:
     before, state = state.image, replace(state, image=image)
     if state.held_epoch is None:
         return state, []
@@ -109,7 +109,7 @@ def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
     pending_versions = {
         key: version for key, version in state.pending_versions.items() if not _is_recreated(key[0], before, image)
     }
-    state = replace(state, pending_versions=_still_pending(pending_versions, image))
+    state = replace(state, pending_versions=_drop_shown_versions(pending_versions, image))
     if image.brokers != before.brokers:
         return _decide_topics(state, image.topics.values(), _broker_changes(before.brokers, image.brokers))
     if image.topics is before.topics:
@@ -118,7 +118,7 @@ def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
     return _decide_topics(state, changed, "topics changed")
 
 
-def _states_written(
+def _decide_on_written_states(
     state: ControllerState, written: Mapping[PartitionKey, int], lost: Iterable[PartitionKey]
 ) -> Decision:
     if state.held_epoch is None:
@@ -126,11 +126,11 @@ def _states_written(
     lost = tuple(lost)
     pending_versions = {key: version for key, version in state.pending_versions.items() if key not in lost}
     pending_versions.update({key: version for key, version in written.items() if key in pending_versions})
-    state = replace(state, pending_versions=_still_pending(pending_versions, state.image))
+    state = replace(state, pending_versions=_drop_shown_versions(pending_versions, state.image))
     # The image may have changed during the write, when these partitions were skipped, so decide on them again.
-    touched = dict.fromkeys(topic for topic, _ in written)
-    present = [state.image.topics[name] for name in touched if name in state.image.topics]
-    state, instructions = _decide_topics(state, present, "written")
+    written_topics = dict.fromkeys(topic for topic, _ in written)
+    topics_to_decide = [state.image.topics[name] for name in written_topics if name in state.image.topics]
+    state, instructions = _decide_topics(state, topics_to_decide, "written")
     if lost:
         instructions.append(ReconcileAgain(tuple(dict.fromkeys(topic for topic, _ in lost))))
     return state, instructions
@@ -150,10 +150,10 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
             busy.add(topic.name)
             instructions.append(FinishDeletion(topic))
             continue
-        changed, finishing = _topic_writes(state, topic, context)
+        changed, finishing_writes = _topic_writes(state, topic, context)
         writes += changed
-        if finishing:
-            reassignments.append(FinishReassignments(topic, tuple(finishing)))
+        if finishing_writes:
+            reassignments.append(FinishReassignments(topic, tuple(finishing_writes)))
     for name in LED_BY_EACH_BROKER:
         instruction = plan_system_topic(state.image, name) if name not in busy else None
         if instruction is not None:
@@ -175,7 +175,7 @@ def _topic_writes(
 ) -> tuple[list[StateWrite], list[StateWrite]]:
     """Returns the states to write on their own, and those that finish a reassignment."""
     writes: list[StateWrite] = []
-    finishing: list[StateWrite] = []
+    finishing_writes: list[StateWrite] = []
     unclean_allowed = state.policy.allows_unclean(topic.config)
     opens_topic = False
     for partition in topic.partitions:
@@ -186,14 +186,14 @@ def _topic_writes(
             continue
         write = StateWrite(topic.name, partition.index, target.document, partition.version, identity=topic.identity)
         if target.finishes_reassignment:
-            if len(finishing) < REASSIGNMENTS_PER_TRANSACTION_MAX:
-                finishing.append(write)
+            if len(finishing_writes) < REASSIGNMENTS_PER_TRANSACTION_MAX:
+                finishing_writes.append(write)
             continue
         if write.version is None and not opens_topic:
             opens_topic = True
             write = replace(write, opens_topic=not _has_parent_node(state, topic))
         writes.append(write)
-    return writes, finishing
+    return writes, finishing_writes
 
 
 def _has_parent_node(state: ControllerState, topic: TopicImage) -> bool:
@@ -204,7 +204,7 @@ def _has_parent_node(state: ControllerState, topic: TopicImage) -> bool:
     )
 
 
-def _balance(state: ControllerState) -> Decision:
+def _decide_balance(state: ControllerState) -> Decision:
     if state.held_epoch is None or not state.policy.balance_enabled:
         return state, []
     context = ElectionContext(state.image.brokers, state.held_epoch.epoch)
@@ -217,15 +217,15 @@ def _balance(state: ControllerState) -> Decision:
     return replace(state, pending_versions=pending_versions), [WriteStates(writes, "leaders are out of balance")]
 
 
-def _still_pending(pending_versions: Mapping[PartitionKey, int], image: ClusterImage) -> dict[PartitionKey, int]:
+def _drop_shown_versions(pending_versions: Mapping[PartitionKey, int], image: ClusterImage) -> dict[PartitionKey, int]:
     """Returns the awaited versions that the image does not show yet, without those of deleted topics."""
     remaining: dict[PartitionKey, int] = {}
     for (name, index), version in pending_versions.items():
         topic = image.topics.get(name)
         if topic is None or index >= len(topic.partitions):
             continue
-        shown = topic.partitions[index].version
-        if version == WRITING or shown is None or shown < version:
+        shown_version = topic.partitions[index].version
+        if version == WRITING or shown_version is None or shown_version < version:
             remaining[name, index] = version
     return remaining
 

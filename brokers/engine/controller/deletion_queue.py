@@ -1,7 +1,6 @@
-"""Fair queue of topics to be deleted, by tenant, then by instance: a thousand deletions of one tenant do not delay the
-deletion of another.
+"""Fair queue of topics to be deleted, by tenant, then by instance.
 
-Pure.
+A thousand deletions of one tenant do not delay the deletion of another tenant's topic.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from brokers.engine.scheduling.accounts import InstanceAccounts, Ownership
 from brokers.engine.scheduling.fair_queue import FairQueue
 
 # Cost of a deletion, and the quantum that a tenant, and one of its instances, gets in each round.
-DELETION: Final = 1.0
+DELETION_COST: Final = 1.0
 # The account of the cluster's own topics.
-CLUSTER: Final = ""
+CLUSTER_ACCOUNT: Final = ""
 
 
 class DeletionQueue:
@@ -33,19 +32,19 @@ class DeletionQueue:
         """Appends a topic, unless one of its name is queued."""
         if topic.name not in self._topics:
             self._topics[topic.name] = topic
-            self._queue.enqueue(self._accounts.account_to_enqueue(topic.instance_id or CLUSTER), topic.name)
+            self._queue.enqueue(self._accounts.account_to_enqueue(topic.instance_id or CLUSTER_ACCOUNT), topic.name)
 
     def pop(self) -> TopicImage:
         """Removes and returns the next topic. The queue must not be empty."""
         instance = self._queue.next_instance()
         assert instance is not None, "it is empty"
         name = self._queue.pop(instance)
-        self._queue.charge(instance, DELETION)
+        self._queue.charge(instance, DELETION_COST)
         self._accounts.forget_idle(self._queue)
         return self._topics.pop(name)
 
     def clear(self) -> None:
         """Removes all topics."""
-        self._queue: FairQueue[str] = FairQueue(DELETION)
-        self._accounts: InstanceAccounts[str] = InstanceAccounts(DELETION, self._ownership)
+        self._queue: FairQueue[str] = FairQueue(DELETION_COST)
+        self._accounts: InstanceAccounts[str] = InstanceAccounts(DELETION_COST, self._ownership)
         self._topics: dict[str, TopicImage] = {}

@@ -43,14 +43,14 @@ from brokers.engine.controller.events import (
     TopicApplied,
     WriteStates,
 )
-from brokers.engine.controller.policy import DEFAULT, FIRST_BALANCE_S, Policy
+from brokers.engine.controller.policy import DEFAULT, FIRST_BALANCE_DELAY_S, Policy
 
 log = structlog.get_logger(__name__)
 
 # Interval between cleanings of the change log. Readers list the whole log at each change, so it must stay short.
 CLEANING_INTERVAL_S = 10.0
 # Age at which change nodes are deleted, by which all readers have seen them (ZK-32).
-CHANGES_KEPT_MS = 15 * 60 * 1000
+CHANGE_RETENTION_MS = 15 * 60 * 1000
 RETRY_DELAY_S = 0.5
 
 
@@ -77,7 +77,7 @@ class ControllerLoop:
         self._current = current
         self._session_id = session_id
         self._controller_session = 0
-        self._outcome_unknown = False
+        self._is_outcome_unknown = False
         self._next_cleaning_s = self._next_balance_s = math.inf
         # Deletions take long and are not urgent, so they are done one at a time between images.
         self._deletions = DeletionQueue(current.tenant_of)
@@ -138,7 +138,7 @@ class ControllerLoop:
         if held_epoch is not None and self._session_id() != self._controller_session:
             # An election in progress when the session ended may have been repeated in the next session. Then this
             # broker is the controller, and no other broker would run for election.
-            self._outcome_unknown = True
+            self._is_outcome_unknown = True
             await self._handle(Deposed("the session ended"))
         elif held_epoch is not None and is_deposed(held_epoch, image):
             await self._handle(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
@@ -146,11 +146,11 @@ class ControllerLoop:
         if self.state.policy != self._policy:
             await self._handle(PolicyChanged(self._policy))
         if self.state.held_epoch is None and should_run_for_election(
-            image, self.state.broker_id, outcome_unknown=self._outcome_unknown
+            image, self.state.broker_id, outcome_unknown=self._is_outcome_unknown
         ):
             elected = await self._run_for_election()
             if elected is not None:
-                self._next_balance_s = asyncio.get_running_loop().time() + FIRST_BALANCE_S
+                self._next_balance_s = asyncio.get_running_loop().time() + FIRST_BALANCE_DELAY_S
                 await self._handle(Elected(elected))
 
     async def _run_for_election(self) -> ControllerEpoch | None:
@@ -159,10 +159,10 @@ class ControllerLoop:
             held_epoch = await self._store.elect(self.state.broker_id)
         except StoreUnavailable as error:
             log.warning("election_failed", broker_id=self.state.broker_id, reason=str(error))
-            self._outcome_unknown = True
+            self._is_outcome_unknown = True
             asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
             return None
-        self._outcome_unknown = False
+        self._is_outcome_unknown = False
         if held_epoch is None:
             # Another broker was elected, which the image does not show yet.
             self._watcher.mark(Part.CONTROLLER)
@@ -178,7 +178,7 @@ class ControllerLoop:
         if held_epoch is None:
             return
         try:
-            result: Event = await self._apply(topic.name, self._store.finish_deletion(held_epoch, topic))
+            result: Event = await self._apply_topic_change(topic.name, self._store.finish_deletion(held_epoch, topic))
         except ControllerMoved as error:
             self._watcher.mark(Part.CONTROLLER)
             result = Deposed(str(error))
@@ -219,12 +219,12 @@ class ControllerLoop:
                 creation = self._store.create_topic(
                     self.state.image, TopicSpec(None, name, assignment=assignment, config=config)
                 )
-                return await self._apply(name, creation)
+                return await self._apply_topic_change(name, creation)
             case GrowSystemTopic(name, present, added):
                 growth = self._store.create_partitions(
                     self.state.image, TopicGrowth(None, name, total=present + len(added), assignment=added)
                 )
-                return await self._apply(name, growth)
+                return await self._apply_topic_change(name, growth)
             case ReconcileAgain(topics):
                 self._watcher.mark_topics(topics)
         return None
@@ -252,7 +252,7 @@ class ControllerLoop:
             log.info("moves_finished" if finished else "moves_overtaken", topic=topic.name, partitions=len(writes))
         return _written(writes, set() if finished else {write.key for write in writes})
 
-    async def _apply(self, topic: str, work: Awaitable[object]) -> TopicApplied:
+    async def _apply_topic_change(self, topic: str, work: Awaitable[object]) -> TopicApplied:
         try:
             await work
         except ControllerMoved:
@@ -273,13 +273,13 @@ class ControllerLoop:
             await self._handle(BalanceDue())
         if now_s >= self._next_cleaning_s:
             self._next_cleaning_s = now_s + CLEANING_INTERVAL_S
-            await self._clean()
+            await self._clean_change_log()
 
-    async def _clean(self) -> None:
+    async def _clean_change_log(self) -> None:
         if self.state.held_epoch is None:
             return
         try:
-            cleaned = await self._store.clean_changes(CHANGES_KEPT_MS)
+            cleaned = await self._store.clean_changes(CHANGE_RETENTION_MS)
         except StoreUnavailable as error:
             log.warning("changes_not_cleaned", reason=str(error))
             return

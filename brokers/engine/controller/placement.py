@@ -63,7 +63,7 @@ def rack_round_robin(
     A rack gets a second replica of a partition only after every rack has one: brokers of such a rack are passed over.
     """
     _check_factor(replication_factor, len(racks))
-    order = interleaved(racks)
+    order = interleave_racks(racks)
     count = len(order)
     assignment: Assignment = {}
     for partition in range(first_id, first_id + partitions):
@@ -98,7 +98,7 @@ def rack_aware(
     A rack gets a second replica of a partition only after every rack has one.
     """
     _check_factor(replication_factor, len(racks))
-    order = interleaved(racks)
+    order = interleave_racks(racks)
     count, rack_count = len(order), len(set(racks.values()))
     assignment: Assignment = {}
     for partition in range(first_id, first_id + partitions):
@@ -121,7 +121,7 @@ def rack_aware(
     return assignment
 
 
-def interleaved(racks: Mapping[int, str]) -> list[int]:
+def interleave_racks(racks: Mapping[int, str]) -> list[int]:
     """Returns the brokers with their racks alternating; racks and ids are in order."""
     queues = {
         rack: sorted(id for id, own_rack in racks.items() if own_rack == rack) for rack in sorted(set(racks.values()))
@@ -156,7 +156,7 @@ class Placer:
         racks = {id: rack for id, rack in brokers.items() if rack is not None}
         if racks and len(racks) < len(ids):
             raise InvalidReplicationFactor("Not all brokers have rack information for replica rack aware assignment.")
-        order = interleaved(racks) if racks else ids
+        order = interleave_racks(racks) if racks else ids
         start, shift = self._offsets(order, first_id, first_broker)
         sizes = {"partitions": partitions, "replication_factor": replication_factor, "first_id": first_id}
         if self.strategy == "round_robin":

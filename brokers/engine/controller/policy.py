@@ -15,7 +15,7 @@ IMBALANCE_KEY: Final = "leader.imbalance.per.broker.percentage"
 BALANCE_INTERVAL_S: Final = 300
 IMBALANCE_PERCENT_MAX: Final = 10
 # Delay of a new controller's first balance check after its election (REP-31).
-FIRST_BALANCE_S: Final = 5
+FIRST_BALANCE_DELAY_S: Final = 5
 
 
 class Policy(NamedTuple):
@@ -42,21 +42,21 @@ def from_overrides(overrides: Mapping[str, str]) -> Policy:
         SettingsWrong: a value is invalid.
     """
     return Policy(
-        unclean_allowed=_flag(overrides, UNCLEAN_KEY, False),
-        balance_enabled=_flag(overrides, BALANCE_KEY, True),
-        balance_interval_s=_number(overrides, BALANCE_INTERVAL_KEY, BALANCE_INTERVAL_S, minimum=1),
-        imbalance_percent_max=_number(overrides, IMBALANCE_KEY, IMBALANCE_PERCENT_MAX, minimum=0),
+        unclean_allowed=_read_flag(overrides, UNCLEAN_KEY, False),
+        balance_enabled=_read_flag(overrides, BALANCE_KEY, True),
+        balance_interval_s=_read_number(overrides, BALANCE_INTERVAL_KEY, BALANCE_INTERVAL_S, minimum=1),
+        imbalance_percent_max=_read_number(overrides, IMBALANCE_KEY, IMBALANCE_PERCENT_MAX, minimum=0),
     )
 
 
-def _flag(overrides: Mapping[str, str], key: str, default: bool) -> bool:
+def _read_flag(overrides: Mapping[str, str], key: str, default: bool) -> bool:
     word = overrides.get(key, str(default)).strip().lower()
     if word not in ("true", "false"):
         raise SettingsWrong(f"{key} is neither true nor false: {word!r}")
     return word == "true"
 
 
-def _number(overrides: Mapping[str, str], key: str, default: int, *, minimum: int) -> int:
+def _read_number(overrides: Mapping[str, str], key: str, default: int, *, minimum: int) -> int:
     text = overrides.get(key, str(default))
     try:
         number = int(text)

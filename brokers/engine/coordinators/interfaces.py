@@ -51,7 +51,7 @@ class StateLog(Protocol):
     def append(self, batch: bytearray, now: Now, verification_token: int) -> tuple[int, int]:
         """Appends a batch and returns `(error code, last offset)`. With an error code the log is unchanged."""
 
-    def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> LogWait:
+    def call_when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> LogWait:
         """Calls `on_complete` once: with 0 when `last_offset` is committed, or with an error code when the leadership
         is lost. It is never called during `append`.
         """
@@ -60,7 +60,7 @@ class StateLog(Protocol):
     def is_sole_in_sync_replica(self) -> bool:
         """True if no other broker can have become the leader."""
 
-    def when_leadership_confirmed(self, on_complete: Callable[[int], None]) -> LogWait:
+    def call_when_leadership_confirmed(self, on_complete: Callable[[int], None]) -> LogWait:
         """Calls `on_complete` once: with 0 when it is confirmed that this broker was the leader at the time of this
         call, or with an error code when the leadership is lost. It is never called before this method returns.
         """

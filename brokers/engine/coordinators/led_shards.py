@@ -26,7 +26,7 @@ def no_siblings(instance_id: str) -> Collection[str]:
 
 
 def _sum(usage: Usage, more: Usage) -> Usage:
-    """Returns the sums; empty if nothing is used any more."""
+    """Returns the sum of each amount, or NO_USAGE if all sums are 0."""
     total = tuple(map(sum, zip(usage, more, strict=True))) if usage else more
     return total if any(total) else NO_USAGE
 
@@ -37,7 +37,7 @@ class LedShards(Generic[S]):
     `partitions` returns the number of partitions of the topic, `siblings` the instances of an instance's tenant.
     """
 
-    __slots__ = ("_partitions", "_shards", "_siblings", "_used")
+    __slots__ = ("_partitions", "_shards", "_siblings", "_usage_by_instance")
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LedShards(Generic[S]):
         self._siblings = siblings
         # Usage by shard and instance, and its sums by instance. The instance of the cluster's own ids is None.
         self._shards: dict[S, dict[str | None, Usage]] = {}
-        self._used: dict[str | None, Usage] = {}
+        self._usage_by_instance: dict[str | None, Usage] = {}
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -62,18 +62,18 @@ class LedShards(Generic[S]):
     def discard(self, shard: S) -> None:
         """Removes a shard and the usage in it."""
         for instance_id, usage in self._shards.pop(shard, {}).items():
-            _add(self._used, instance_id, tuple(-amount for amount in usage))
+            _add_usage(self._usage_by_instance, instance_id, tuple(-amount for amount in usage))
 
     def charge(self, shard: S, instance_id: str | None, *amounts: int) -> None:
         """Adds amounts, which may be negative, to the usage of an instance. Ignores a shard that is not led."""
-        by_instance = self._shards.get(shard)
-        if by_instance is not None:
-            _add(by_instance, instance_id, amounts)
-            _add(self._used, instance_id, amounts)
+        shard_usage = self._shards.get(shard)
+        if shard_usage is not None:
+            _add_usage(shard_usage, instance_id, amounts)
+            _add_usage(self._usage_by_instance, instance_id, amounts)
 
     def used(self, instance_id: str | None, kind: int) -> int:
         """Returns the amount of a kind that an instance uses in all shards."""
-        usage = self._used.get(instance_id)
+        usage = self._usage_by_instance.get(instance_id)
         return 0 if usage is None else usage[kind]
 
     def remaining(self, instance_id: str, kind: int, limit: int, floor: int = 1, times: int = 1) -> int:
@@ -99,9 +99,9 @@ class LedShards(Generic[S]):
         return max(floor, -(-limit * led // partitions))
 
 
-def _add(usages: dict[str | None, Usage], instance_id: str | None, more: Usage) -> None:
-    total = _sum(usages.get(instance_id, NO_USAGE), more)
+def _add_usage(usage_by_instance: dict[str | None, Usage], instance_id: str | None, more: Usage) -> None:
+    total = _sum(usage_by_instance.get(instance_id, NO_USAGE), more)
     if total:
-        usages[instance_id] = total
+        usage_by_instance[instance_id] = total
     else:
-        usages.pop(instance_id, None)
+        usage_by_instance.pop(instance_id, None)

@@ -28,7 +28,7 @@ MEMBER_BYTES: Final = 2_048
 # UNKNOWN_SERVER_ERROR for clients.
 GROUP_RECORD_BYTES_MAX: Final = 1_000_000
 # Members in one LeaveGroup call. INVALID_REQUEST.
-LEAVING_MAX: Final = 2_500
+LEAVING_MEMBERS_MAX: Final = 2_500
 
 # -- transactions ----------------------------------------------------------------------------------------------------
 

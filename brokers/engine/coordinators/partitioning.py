@@ -1,5 +1,4 @@
-"""Mapping of group ids and transactional ids to partitions of a state topic (GRP-1, TXN-1), and of the records of these
-topics to instances.
+"""Maps group ids and transactional ids to partitions of a state topic (GRP-1, TXN-1), and its records to instances.
 
 The key of a record begins with a version and the id of a group or a transaction, which begins with the id of its
 instance (CKA-16).
@@ -25,9 +24,9 @@ HASHED_LENGTH_MAX: Final = 1_024
 # the truncation.
 UNITS_PER_TRUNCATION: Final = 64
 # Position of the instance id and its trailing dot in a key: 13 bytes after the version and the length, two bytes each.
-_ID_AT = slice(4, 17)
+_INSTANCE_ID_SLICE = slice(4, 17)
 # Size of a record without its key and its value, approximately.
-RECORD_BYTES = 12
+RECORD_OVERHEAD_BYTES = 12
 
 
 def java_hash(text: str) -> int:
@@ -44,38 +43,38 @@ def java_hash(text: str) -> int:
 
 def partition_of(id: str, partitions: int) -> int:
     """Returns the index of the partition that coordinates `id`, as Kafka computes it: a hash of -2^31 maps to 0."""
-    return cached_partition_of(id, partitions) if len(id) <= CACHED_LENGTH_MAX else _computed(id, partitions)
+    return cached_partition_of(id, partitions) if len(id) <= CACHED_LENGTH_MAX else _compute_partition(id, partitions)
 
 
-def _computed(id: str, partitions: int) -> int:
+def _compute_partition(id: str, partitions: int) -> int:
     value = java_hash(id[:HASHED_LENGTH_MAX])
     return 0 if value == -(1 << 31) else abs(value) % partitions
 
 
 # Cached, because every heartbeat looks up its group id.
-cached_partition_of = lru_cache(maxsize=CACHED_IDS_MAX)(_computed)
+cached_partition_of = lru_cache(maxsize=CACHED_IDS_MAX)(_compute_partition)
 
 
-def owner_of(key: bytes) -> str | None:
+def instance_id_of(key: bytes) -> str | None:
     """Returns the id of the instance that a record's key belongs to, None for the cluster's own records."""
-    prefix = bytes(key[_ID_AT]).decode("latin-1")
+    prefix = bytes(key[_INSTANCE_ID_SLICE]).decode("latin-1")
     # split_internal requires a name after the dot.
     return split_internal(prefix + "x")[0] if prefix.startswith("ins-") else None
 
 
-def bytes_by_owner(records: Sequence[StateRecord], batch_bytes: int) -> dict[str | None, int]:
+def bytes_by_instance(records: Sequence[StateRecord], batch_bytes: int) -> dict[str | None, int]:
     """Returns the number of bytes that each instance has in a batch of these records.
 
-    A batch of one owner counts in full (`batch_bytes`); in a batch of several owners each is charged the sizes of its
-    own records.
+    With records of one instance the result is `batch_bytes`, which includes the header of the batch; otherwise each
+    instance has the sizes of its own records.
     """
     result: dict[str | None, int] = {}
-    prefix, owner = b"", None
+    prefix, instance_id = b"", None
     for key, value in records:
-        if key[_ID_AT] != prefix:
-            prefix, owner = bytes(key[_ID_AT]), owner_of(key)
-        size_bytes = RECORD_BYTES + len(key) + (0 if value is None else len(value))
-        result[owner] = result.get(owner, 0) + size_bytes
+        if key[_INSTANCE_ID_SLICE] != prefix:
+            prefix, instance_id = bytes(key[_INSTANCE_ID_SLICE]), instance_id_of(key)
+        size_bytes = RECORD_OVERHEAD_BYTES + len(key) + (0 if value is None else len(value))
+        result[instance_id] = result.get(instance_id, 0) + size_bytes
     if len(result) == 1:
-        return {owner: batch_bytes}
+        return {instance_id: batch_bytes}
     return result

@@ -1,9 +1,8 @@
-"""Decisions of a coordinator: the records to append, and the replies and effects that follow their commit; and the
-tickets of calls that may have to wait for other members, for a commit, or for both.
+"""Decisions of a coordinator (the records to append, the replies and the effects) and tickets of calls that wait.
 
-A machine holds the state of one led partition of a state topic. State that is in records changes only in `replay`,
-right after the append and again at load, so that both give the same state. State that is not in records (pending joins,
-waiting calls, timers) is changed directly by the machine's methods.
+A state machine has the state of one led partition of a state topic. State that is in records changes only in
+`replay`, which runs right after the append and again at load, so both give the same state. State that is not in records
+(pending joins, waiting calls, timers) is changed directly by the machine's methods.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ class _ReplyPending:
 # The reply to a call whose ticket is answered later.
 REPLY_PENDING: Final = _ReplyPending()
 NO_PRODUCER: Final = -1
-# `depends_on` of a reply that depends on no record.
+# `depends_on_offset` of a reply that depends on no record.
 NO_RECORD: Final = -1
 # The append needs no verification of its transaction.
 NO_VERIFICATION_TOKEN: Final = -1
 
 
-def _not_expected(code: int) -> CoordinatorResult:
+def _raise_unexpected_refusal(code: int) -> CoordinatorResult:
     raise AssertionError(f"an append was refused with {code}, which the decision does not handle")
 
 
@@ -54,12 +53,12 @@ class CoordinatorResult:
         verification_token: proof that the transaction was verified (TXN-27).
         deferred_replies: `(ticket, reply)` of calls that were waiting.
         timers: `(key, deadline in monotonic ms)`; a deadline of None cancels the timer.
-        effects: passed to the runtime's `perform_effect`.
+        effects: work outside the machine, such as sending markers; passed to the runtime's `perform_effect`.
         on_refused: `on_refused(code)` makes the decision that replaces this one when the append is refused and nothing
             was replayed.
-        timeout_reply: `timeout_reply(code)` makes the reply when the commit takes too long; the records stay in the log
-            and take effect.
-        depends_on: offset of the last record that the reply depends on; the reply is released when that one is
+        make_timeout_reply: `make_timeout_reply(code)` makes the reply when the commit takes too long; the records stay
+            in the log and take effect.
+        depends_on_offset: offset of the last record that the reply depends on; the reply is released when that one is
             committed.
         is_read: the reply reports recorded state, so it is released only after a check that this broker was still
             the coordinator when it was made (decision 76).
@@ -67,15 +66,15 @@ class CoordinatorResult:
 
     __slots__ = (
         "deferred_replies",
-        "depends_on",
+        "depends_on_offset",
         "effects",
         "is_read",
+        "make_timeout_reply",
         "on_refused",
         "producer_epoch",
         "producer_id",
         "records",
         "reply",
-        "timeout_reply",
         "timers",
         "verification_token",
     )
@@ -89,8 +88,8 @@ class CoordinatorResult:
         timers: list[tuple[Hashable, int | None]] | None = None,
         effects: list[object] | None = None,
         on_refused: Callable[[int], CoordinatorResult] | None = None,
-        timeout_reply: Callable[[int], Any] | None = None,
-        depends_on: int = NO_RECORD,
+        make_timeout_reply: Callable[[int], Any] | None = None,
+        depends_on_offset: int = NO_RECORD,
         is_read: bool = False,
         producer_id: int = NO_PRODUCER,
         producer_epoch: int = -1,
@@ -101,9 +100,9 @@ class CoordinatorResult:
         self.deferred_replies = deferred_replies or []
         self.timers = timers or []
         self.effects = effects or []
-        self.on_refused = on_refused or _not_expected
-        self.timeout_reply = timeout_reply
-        self.depends_on = depends_on
+        self.on_refused = on_refused or _raise_unexpected_refusal
+        self.make_timeout_reply = make_timeout_reply
+        self.depends_on_offset = depends_on_offset
         self.is_read = is_read
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -115,7 +114,7 @@ class CoordinatorResult:
 
 
 class Ticket:
-    """Handle of one pending call, which is answered at most once.
+    """Handle of one pending call of a client, which is answered at most once.
 
     `error_reply(code)` makes the reply of this call for an error code. `on_reply` gets a reply that comes after
     `Runtime.perform` has returned.

@@ -1,4 +1,4 @@
-"""Runtime of one state topic: loads a shard when this broker becomes its leader, and closes it when that ends.
+"""Runtime of one state topic: loads a shard when this broker becomes its leader, and closes it when it resigns.
 
 A shard is loaded by replaying the log of its state partition from start to end (GRP-25, TXN-16).
 """
@@ -32,7 +32,9 @@ class ReplayFailed(Exception):
 
 
 async def load_shard(shard: Shard[Any], skipped_offsets: Container[int] = ()) -> int:
-    """Replays the log without `skipped_offsets`, makes the shard serve calls and returns the number of records read.
+    """Replays the log without the records at `skipped_offsets`, and makes the shard serve calls.
+
+    Returns the number of records that were read.
 
     Markers of transactions that are appended meanwhile are read as well: there is no `await` between reaching the end
     of the log and `shard.start_serving`.
@@ -104,10 +106,10 @@ class Runtime(Generic[M]):
         self.call_later = loop.call_later
         self._new_machine = new_machine
         self._loop = loop
-        self._shards: dict[int, Shard[M]] = {}
-        self._loads: dict[int, CancelHandle] = {}
+        self._shards_by_partition: dict[int, Shard[M]] = {}
+        self._loads_by_partition: dict[int, CancelHandle] = {}
         # By partition that is being loaded: number of failed replays by offset.
-        self._failures: dict[int, Counter[int]] = {}
+        self._failed_replays_by_partition: dict[int, Counter[int]] = {}
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -124,8 +126,8 @@ class Runtime(Generic[M]):
 
     def perform_at(self, index: int, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
         """Performs an operation on the shard of partition `index`, with the replies of `perform`."""
-        shard = self._shards.get(index)
-        code = self._refusal_without(index) if shard is None else shard.refusal()
+        shard = self._shards_by_partition.get(index)
+        code = self._refusal_code_without_shard(index) if shard is None else shard.refusal()
         if shard is None or code:
             return ticket.error_reply(code)
         return shard.perform(operation, ticket)
@@ -133,10 +135,10 @@ class Runtime(Generic[M]):
     def refusal(self, id: str) -> int:
         """Returns the error code with which `perform` would refuse `id`, 0 if it would call the machine."""
         index = self.partition_of(id)
-        shard = self._shards.get(index)
-        return self._refusal_without(index) if shard is None else shard.refusal()
+        shard = self._shards_by_partition.get(index)
+        return self._refusal_code_without_shard(index) if shard is None else shard.refusal()
 
-    def _refusal_without(self, index: int) -> int:
+    def _refusal_code_without_shard(self, index: int) -> int:
         """Returns the error code for a partition that has no shard."""
         return LOAD_IN_PROGRESS if index in self.opening else NOT_COORDINATOR
 
@@ -144,16 +146,16 @@ class Runtime(Generic[M]):
         """True if this broker should coordinate the partition but refuses calls, because the shard is loading or its
         leadership is uncertain.
         """
-        shard = self._shards.get(index)
+        shard = self._shards_by_partition.get(index)
         return index in self.opening if shard is None else shard.refusal() != 0
 
     def shards(self) -> Iterator[Shard[M]]:
         """Iterates over all shards, those that are loading included."""
-        return iter(tuple(self._shards.values()))
+        return iter(tuple(self._shards_by_partition.values()))
 
     def on_marker_appended(self, index: int, producer_id: int, committed: bool, offset: int) -> None:
         """Replays a transaction marker that was appended to the partition `index`, if this broker coordinates it."""
-        shard = self._shards.get(index)
+        shard = self._shards_by_partition.get(index)
         if shard is not None:
             shard.on_marker_appended(producer_id, committed, offset)
 
@@ -162,52 +164,52 @@ class Runtime(Generic[M]):
     def lead(self, state_log: StateLog) -> None:
         """Discards the shard of an earlier leadership of the partition, if any, and starts loading its log."""
         index = state_log.index
-        shard = self._shards.get(index)
+        shard = self._shards_by_partition.get(index)
         if shard is not None:
             if shard.log.leader_epoch == state_log.leader_epoch and shard.refusal() != NOT_COORDINATOR:
                 return
             self.resign(index)
-        self._failures.pop(index, None)
-        self._begin(state_log)
+        self._failed_replays_by_partition.pop(index, None)
+        self._begin_loading(state_log)
 
     def resign(self, index: int) -> None:
         """Closes the shard of a partition, if there is one: its waiting calls fail with NOT_COORDINATOR."""
-        loading = self._loads.pop(index, None)
+        loading = self._loads_by_partition.pop(index, None)
         if loading is not None:
             loading.cancel()
-        shard = self._shards.pop(index, None)
+        shard = self._shards_by_partition.pop(index, None)
         if shard is not None:
             shard.close()
             log.info("coordinator_unloaded", topic=self.topic, partition=index, leader_epoch=shard.log.leader_epoch)
 
     def reload(self, index: int) -> None:
         """Reloads a shard after a replayed append may have been lost, so that its state matches the log."""
-        shard = self._shards.get(index)
+        shard = self._shards_by_partition.get(index)
         if shard is None:
             return
         state_log = shard.log
         self.resign(index)
         if state_log.is_led:
-            self._begin(state_log)
+            self._begin_loading(state_log)
 
     def leads(self, index: int, leader_epoch: int) -> bool:
         """True if there is a shard of the partition for this leadership, loaded or loading."""
-        shard = self._shards.get(index)
+        shard = self._shards_by_partition.get(index)
         return shard is not None and shard.log.leader_epoch == leader_epoch and shard.refusal() != NOT_COORDINATOR
 
     def led_partitions(self) -> tuple[int, ...]:
         """Returns the partitions that have a shard here, loaded or loading."""
-        return tuple(self._shards)
+        return tuple(self._shards_by_partition)
 
-    def _begin(self, state_log: StateLog) -> None:
+    def _begin_loading(self, state_log: StateLog) -> None:
         index = state_log.index
         shard = Shard(state_log, self._new_machine(state_log), self)
-        self._shards[index] = shard
-        self._loads[index] = self._loop.spawn(self._load(shard))
+        self._shards_by_partition[index] = shard
+        self._loads_by_partition[index] = self._loop.spawn(self._load(shard))
 
     async def _load(self, shard: Shard[M]) -> None:
         began_ms = self.now().monotonic_ms
-        failures = self._failures.setdefault(shard.index, Counter())
+        failures = self._failed_replays_by_partition.setdefault(shard.index, Counter())
         skipped_offsets = {offset for offset, times in failures.items() if times >= FAILED_REPLAYS_MAX}
         if skipped_offsets:
             log.error(
@@ -217,21 +219,21 @@ class Runtime(Generic[M]):
             records = await load_shard(shard, skipped_offsets)
         except LogUnreadable as error:
             log.warning("coordinator_not_loaded", topic=self.topic, partition=shard.index, reason=str(error))
-            self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))
+            self.call_later(RELOAD_DELAY_MS, lambda: self._reload_if_led(shard))
             return
         except Exception as error:  # a bug: logged and retried, so that the partition is not stuck loading
             log.exception("coordinator_not_loaded", topic=self.topic, partition=shard.index)
             if isinstance(error, ReplayFailed):
                 failures[error.offset] += 1
-            self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))
+            self.call_later(RELOAD_DELAY_MS, lambda: self._reload_if_led(shard))
             return
-        self._loads.pop(shard.index, None)
-        self._failures.pop(shard.index, None)
+        self._loads_by_partition.pop(shard.index, None)
+        self._failed_replays_by_partition.pop(shard.index, None)
         if records:
             took_ms = self.now().monotonic_ms - began_ms
             log.info("coordinator_loaded", topic=self.topic, partition=shard.index, records=records, took_ms=took_ms)
 
-    def _load_again(self, shard: Shard[M]) -> None:
-        if self._shards.get(shard.index) is shard and shard.log.is_led:
+    def _reload_if_led(self, shard: Shard[M]) -> None:
+        if self._shards_by_partition.get(shard.index) is shard and shard.log.is_led:
             self.resign(shard.index)
-            self._begin(shard.log)
+            self._begin_loading(shard.log)

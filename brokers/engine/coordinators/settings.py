@@ -71,36 +71,36 @@ def from_overrides(overrides: Mapping[str, str]) -> CoordinatorSettings:
         SettingsWrong: a value is invalid.
     """
 
-    def number(key: str, default: int, minimum: int = 1) -> int:
-        return _number(overrides, key, default, minimum)
+    def read_number(key: str, default: int, minimum: int = 1) -> int:
+        return _read_number(overrides, key, default, minimum)
 
     transactions = TransactionSettings()
     return CoordinatorSettings(
         groups_topic=StateTopic(
             name=GROUPS_TOPIC,
-            partitions=number("offsets.topic.num.partitions", 50),
-            replication_factor=number("offsets.topic.replication.factor", 3),
-            config=_config(number("offsets.topic.segment.bytes", SEGMENT_BYTES)),
+            partitions=read_number("offsets.topic.num.partitions", 50),
+            replication_factor=read_number("offsets.topic.replication.factor", 3),
+            config=_topic_config(read_number("offsets.topic.segment.bytes", SEGMENT_BYTES)),
         ),
         transactions_topic=StateTopic(
             name=TRANSACTIONS_TOPIC,
-            partitions=number("transaction.state.log.num.partitions", 50),
-            replication_factor=number("transaction.state.log.replication.factor", 3),
+            partitions=read_number("transaction.state.log.num.partitions", 50),
+            replication_factor=read_number("transaction.state.log.replication.factor", 3),
             config={
-                **_config(number("transaction.state.log.segment.bytes", SEGMENT_BYTES)),
-                "min.insync.replicas": str(number("transaction.state.log.min.isr", 2)),
+                **_topic_config(read_number("transaction.state.log.segment.bytes", SEGMENT_BYTES)),
+                "min.insync.replicas": str(read_number("transaction.state.log.min.isr", 2)),
                 "unclean.leader.election.enable": "false",
             },
         ),
-        commit_timeout_ms=number("offsets.commit.timeout.ms", 5_000),
+        commit_timeout_ms=read_number("offsets.commit.timeout.ms", 5_000),
         groups=group_settings(overrides),
         transactions=TransactionSettings(
-            timeout_ms_max=number("transaction.max.timeout.ms", transactions.timeout_ms_max),
-            timeout_check_interval_ms=number(
+            timeout_ms_max=read_number("transaction.max.timeout.ms", transactions.timeout_ms_max),
+            timeout_check_interval_ms=read_number(
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms", transactions.timeout_check_interval_ms
             ),
-            id_expiration_ms=number("transactional.id.expiration.ms", transactions.id_expiration_ms),
-            id_expiration_check_interval_ms=number(
+            id_expiration_ms=read_number("transactional.id.expiration.ms", transactions.id_expiration_ms),
+            id_expiration_check_interval_ms=read_number(
                 "transaction.remove.expired.transaction.cleanup.interval.ms",
                 transactions.id_expiration_check_interval_ms,
             ),
@@ -116,20 +116,22 @@ def group_settings(overrides: Mapping[str, str]) -> GroupSettings:
         SettingsWrong: a value is invalid, or the smallest session timeout is above the largest.
     """
 
-    def number(key: str, default: int, minimum: int = 1) -> int:
-        return _number(overrides, key, default, minimum)
+    def read_number(key: str, default: int, minimum: int = 1) -> int:
+        return _read_number(overrides, key, default, minimum)
 
     defaults = GroupSettings()
     result = GroupSettings(
-        initial_rebalance_delay_ms=number(
+        initial_rebalance_delay_ms=read_number(
             "group.initial.rebalance.delay.ms", defaults.initial_rebalance_delay_ms, minimum=0
         ),
-        session_timeout_ms_min=number("group.min.session.timeout.ms", defaults.session_timeout_ms_min),
-        session_timeout_ms_max=number("group.max.session.timeout.ms", defaults.session_timeout_ms_max),
-        members_max=number("group.max.size", defaults.members_max),
-        metadata_bytes_max=number("offset.metadata.max.bytes", defaults.metadata_bytes_max, minimum=0),
-        retention_ms=number("offsets.retention.minutes", defaults.retention_ms // 60_000) * 60_000,
-        retention_check_interval_ms=number("offsets.retention.check.interval.ms", defaults.retention_check_interval_ms),
+        session_timeout_ms_min=read_number("group.min.session.timeout.ms", defaults.session_timeout_ms_min),
+        session_timeout_ms_max=read_number("group.max.session.timeout.ms", defaults.session_timeout_ms_max),
+        members_max=read_number("group.max.size", defaults.members_max),
+        metadata_bytes_max=read_number("offset.metadata.max.bytes", defaults.metadata_bytes_max, minimum=0),
+        retention_ms=read_number("offsets.retention.minutes", defaults.retention_ms // 60_000) * 60_000,
+        retention_check_interval_ms=read_number(
+            "offsets.retention.check.interval.ms", defaults.retention_check_interval_ms
+        ),
     )
     if result.session_timeout_ms_min > result.session_timeout_ms_max:
         raise SettingsWrong(
@@ -145,14 +147,14 @@ def verifies_partitions(overrides: Mapping[str, str]) -> bool:
     Raises:
         SettingsWrong: the value is neither true nor false.
     """
-    return _flag(overrides, "transaction.partition.verification.enable", True)
+    return _read_flag(overrides, "transaction.partition.verification.enable", True)
 
 
-def _config(segment_bytes: int) -> dict[str, str]:
+def _topic_config(segment_bytes: int) -> dict[str, str]:
     return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}
 
 
-def _number(overrides: Mapping[str, str], key: str, default: int, minimum: int) -> int:
+def _read_number(overrides: Mapping[str, str], key: str, default: int, minimum: int) -> int:
     text = overrides.get(key, str(default))
     try:
         value = int(text)
@@ -163,7 +165,7 @@ def _number(overrides: Mapping[str, str], key: str, default: int, minimum: int) 
     return value
 
 
-def _flag(overrides: Mapping[str, str], key: str, default: bool) -> bool:
+def _read_flag(overrides: Mapping[str, str], key: str, default: bool) -> bool:
     word = overrides.get(key, str(default)).strip().lower()
     if word not in ("true", "false"):
         raise SettingsWrong(f"{key} is neither true nor false: {word!r}")

@@ -1,7 +1,7 @@
 """Shard of a coordinator: one led partition of a state topic.
 
-Records of a decision are appended to its log and replayed into its machine. The call is answered when they are
-committed.
+The records of a decision are appended to its log and replayed into its state machine. The call is answered when they
+are committed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ShardHost(Protocol):
 
 
 class Shard(Generic[M]):
-    """One led partition of a state topic, with its log and its machine.
+    """One led partition of a state topic, with its log and its state machine.
 
     `loading` is True until the whole log was replayed. `last_offset` is the last offset that was replayed.
     """
@@ -81,18 +81,18 @@ class Shard(Generic[M]):
 
     def perform(self, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
         """Returns the reply, or REPLY_PENDING if `ticket` gets it later."""
-        return self._complete(operation(self.machine, self._host.now(), ticket), ticket)
+        return self._apply_decision(operation(self.machine, self._host.now(), ticket), ticket)
 
     def perform_internal(self, operation: Callable[[M, Now], CoordinatorResult]) -> None:
         """Performs an operation that no client requested; does nothing while this shard refuses calls."""
         if not self.refusal():
-            self._complete(operation(self.machine, self._host.now()), None)
+            self._apply_decision(operation(self.machine, self._host.now()), None)
 
     def start_serving(self, last_offset: int) -> None:
         """Starts serving calls, after everything up to `last_offset` was replayed."""
         self.last_offset = max(self.last_offset, last_offset)
         self.loading = False
-        self._complete(self.machine.on_loaded(self._host.now()), None)
+        self._apply_decision(self.machine.on_loaded(self._host.now()), None)
 
     def on_marker_appended(self, producer_id: int, committed: bool, offset: int) -> None:
         """Replays the marker of a transaction that ended on this partition. During a load it is read from the log."""
@@ -106,18 +106,19 @@ class Shard(Generic[M]):
         if self._alarm is not None:
             self._alarm.cancel()
         for pending in tuple(self._pending_commits):
-            pending.drop()
+            pending.fail()
         for ticket, reply in self.machine.unload():
             assert isinstance(ticket, Ticket)
             ticket.deliver(reply)
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def _complete(self, result: CoordinatorResult, ticket: Ticket | None) -> Any:
+    def _apply_decision(self, result: CoordinatorResult, ticket: Ticket | None) -> Any:
+        """Appends the records, sets the timers, and returns the reply, or REPLY_PENDING if the decision must wait."""
         if result.records:
             code = self._append(result, for_client=ticket is not None)
             if code:
-                return self._complete(result.on_refused(code), ticket)
+                return self._apply_decision(result.on_refused(code), ticket)
         for key, deadline_ms in result.timers:
             if deadline_ms is None:
                 self._timers.cancel(key)
@@ -125,11 +126,11 @@ class Shard(Generic[M]):
                 self._timers.set(key, deadline_ms)
         if result.timers:
             self._set_alarm()
-        awaited_offset = self.last_offset if result.records else result.depends_on
+        awaited_offset = self.last_offset if result.records else result.depends_on_offset
         if awaited_offset >= self.log.high_watermark or (result.is_read and not self.log.is_sole_in_sync_replica):
             self._await_commit(result, ticket, awaited_offset)
             return REPLY_PENDING
-        self.release(result)
+        self.release_replies_and_effects(result)
         return result.reply
 
     def _append(self, result: CoordinatorResult, *, for_client: bool) -> int:
@@ -160,7 +161,7 @@ class Shard(Generic[M]):
         self._pending_commits[pending] = None
         pending.wait(self._host, last_offset)
 
-    def release(self, result: CoordinatorResult) -> None:
+    def release_replies_and_effects(self, result: CoordinatorResult) -> None:
         """Delivers the deferred replies and performs the effects of a committed decision."""
         for ticket, reply in result.deferred_replies:
             assert isinstance(ticket, Ticket)
@@ -168,7 +169,7 @@ class Shard(Generic[M]):
         for effect in result.effects:
             self._host.perform_effect(self.index, effect)
 
-    def forget(self, pending: _PendingCommit) -> bool:
+    def remove_pending_commit(self, pending: _PendingCommit) -> bool:
         """Removes a pending commit; returns False if it was removed before."""
         if pending not in self._pending_commits:
             return False
@@ -198,13 +199,13 @@ class Shard(Generic[M]):
             return
         if self.log.is_led:
             now = self._host.now()
-            for key in self._timers.due(now.monotonic_ms, DEADLINES_PER_TURN_MAX):
+            for key in self._timers.pop_due_keys(now.monotonic_ms, DEADLINES_PER_TURN_MAX):
                 self._on_deadline(key, now)
         self._set_alarm()
 
     def _on_deadline(self, key: Hashable, now: Now) -> None:
         try:
-            self._complete(self.machine.on_timer(key, now), None)
+            self._apply_decision(self.machine.on_timer(key, now), None)
         except Exception:  # a bug with one group must not stop the deadlines of the others
             log.exception("deadline_failed", partition=self.index, about=str(key))
 
@@ -225,9 +226,9 @@ class _PendingCommit:
     def wait(self, host: ShardHost, last_offset: int) -> None:
         log = self._shard.log
         if last_offset >= log.high_watermark:
-            self._waits.append(log.when_committed(last_offset, self._on_commit))
+            self._waits.append(log.call_when_committed(last_offset, self._on_commit))
         if self._result.is_read and not log.is_sole_in_sync_replica:
-            self._waits.append(log.when_leadership_confirmed(self._on_confirmation))
+            self._waits.append(log.call_when_leadership_confirmed(self._on_confirmation))
         self._outstanding = len(self._waits)
         if self._ticket is not None:
             wait_ms = host.commit_timeout_ms
@@ -245,19 +246,19 @@ class _PendingCommit:
             # Clients do not expect a time-out for a read and would give up; LOAD_IN_PROGRESS makes them retry.
             ticket.fail(LOAD_IN_PROGRESS)
             return
-        error_reply = self._result.timeout_reply or ticket.error_reply
+        error_reply = self._result.make_timeout_reply or ticket.error_reply
         ticket.deliver(error_reply(REQUEST_TIMED_OUT))
 
     def _on_commit(self, code: int) -> None:
         if code:
-            self.drop()
+            self.fail()
             self._shard.request_reload()
         else:
             self._on_wait_done()
 
     def _on_confirmation(self, code: int) -> None:
         if code:
-            self.drop()
+            self.fail()
         else:
             self._on_wait_done()
 
@@ -265,11 +266,11 @@ class _PendingCommit:
         self._outstanding -= 1
         if self._outstanding or not self._cancel_waits():
             return
-        self._shard.release(self._result)
+        self._shard.release_replies_and_effects(self._result)
         if self._ticket is not None:
             self._ticket.deliver(self._result.reply)
 
-    def drop(self) -> None:
+    def fail(self) -> None:
         """Fails the caller and the waiting calls with NOT_COORDINATOR. The next coordinator knows the decision if its
         records were committed.
         """
@@ -283,7 +284,7 @@ class _PendingCommit:
 
     def _cancel_waits(self) -> bool:
         """Cancels all waits; returns False if this had ended before."""
-        if not self._shard.forget(self):
+        if not self._shard.remove_pending_commit(self):
             return False
         for wait in self._waits:
             wait.cancel()

@@ -41,7 +41,7 @@ class Timers:
             self._sweep()
 
     @property
-    def queued(self) -> int:
+    def heap_size(self) -> int:
         """Number of heap entries, stale ones included."""
         return len(self._heap)
 
@@ -50,7 +50,7 @@ class Timers:
         """Lower bound of the earliest deadline; None if the heap is empty."""
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int, at_most: int = 1 << 30) -> list[Hashable]:
+    def pop_due_keys(self, now_ms: int, at_most: int = 1 << 30) -> list[Hashable]:
         """Removes and returns up to `at_most` keys whose deadline has passed, earliest first; the others stay due."""
         result: list[Hashable] = []
         heap = self._heap

@@ -1,4 +1,4 @@
-"""Election of the flow master if there is none (CKA-21): one task on every broker.
+"""Election of a flow master while the cluster has none (CKA-21), by one task on every broker.
 
 The flow master answers reports only while its ZooKeeper session is connected, so it stops before the session can expire
 and another broker be elected.
@@ -44,9 +44,9 @@ class FlowMasterElection:
         # The epoch that this broker won, and the session in which it won.
         self._epoch = 0
         self._session_id = 0
-        self._is_unsure = False
+        self._is_outcome_unknown = False
         # The number of elections won; state from before an election must be discarded.
-        self.times_elected = 0
+        self.elections_won = 0
         self._wake = asyncio.Event()
         self._wake.set()
         current.subscribe(self._on_image)
@@ -60,8 +60,10 @@ class FlowMasterElection:
         """Epoch in which this broker is the flow master; None while it is not."""
         session_id, state = self._session()
         image = self._current.image
-        holds = (image.flow_master_id, image.flow_master_epoch) == (self._broker_id, self._epoch)
-        return self._epoch if holds and session_id == self._session_id and state is SessionState.CONNECTED else None
+        is_flow_master = (image.flow_master_id, image.flow_master_epoch) == (self._broker_id, self._epoch)
+        if is_flow_master and session_id == self._session_id and state is SessionState.CONNECTED:
+            return self._epoch
+        return None
 
     async def run(self) -> None:
         """Runs for election until cancelled."""
@@ -69,10 +71,10 @@ class FlowMasterElection:
             await self._wake.wait()
             self._wake.clear()
             image = self._current.image
-            is_mine = image.flow_master_id == self._broker_id and (
-                self._is_unsure or self._session()[0] != self._session_id
+            must_be_renewed = image.flow_master_id == self._broker_id and (
+                self._is_outcome_unknown or self._session()[0] != self._session_id
             )
-            if self._broker_id in image.brokers and (image.flow_master_id == NO_BROKER or is_mine):
+            if self._broker_id in image.brokers and (image.flow_master_id == NO_BROKER or must_be_renewed):
                 await self._run_for_election()
 
     async def _run_for_election(self) -> None:
@@ -81,13 +83,13 @@ class FlowMasterElection:
             epoch = await self._store.elect_flow_master(self._broker_id)
         except StoreUnavailable as error:
             log.warning("flow_master_election_failed", broker_id=self._broker_id, reason=str(error))
-            self._is_unsure = True
+            self._is_outcome_unknown = True
             asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
             return
-        self._is_unsure = False
+        self._is_outcome_unknown = False
         if epoch is not None:
             if (epoch, session_id) != (self._epoch, self._session_id):
-                self.times_elected += 1
+                self.elections_won += 1
             self._epoch, self._session_id = epoch, session_id
             log.info("flow_master_elected", broker_id=self._broker_id, epoch=epoch)
         # The next image shows the result: this broker, or another one that was faster.

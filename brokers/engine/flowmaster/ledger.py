@@ -28,25 +28,23 @@ WAIT_MS: Final = LEASE_MS + INTERVAL_MS
 # A broker without a report for this time keeps its last share, and the others share the rest (CKA-35).
 SILENT_MS: Final = 2 * INTERVAL_MS + INTERVAL_MS // 2
 # Shares are recomputed after an interval, and at once if a demand changes by more than 1 part in CHANGE_PART.
-DECIDED_MS: Final = REPORT_MS * 9 // 10
-CHANGE_PART: Final = 8
+DECISION_INTERVAL_MS: Final = REPORT_MS * 9 // 10
+CHANGE_DIVISOR: Final = 8
 # While every demand is below this percentage of the static share, the static shares apply (CKA-28).
 BUSY_PERCENT: Final = 80
 # If a silent broker leaves the others less than 1 part in REMAINDER_PART of their static shares, no share changes.
-REMAINDER_PART: Final = 20
+REMAINDER_DIVISOR: Final = 20
 # Time without reports after which a limit is forgotten; brokers with an assigned share report it every second.
 UNREPORTED_MS: Final = 10 * INTERVAL_MS
 # Maximum number of unreported limits in one response.
-REVIEWED_MAX: Final = 200
+REVIEWS_PER_ANSWER_MAX: Final = 200
 
 # Instance id, direction, and the clients that share a client quota ("": the instance's bandwidth).
 FlowKey = tuple[str, int, str]
 
 
 class ShareAnswer(NamedTuple):
-    """Response to one reported limit; `is_waiting` means that the share rises when other brokers have released
-    theirs.
-    """
+    """Response to one reported limit; `is_waiting` is True if the share rises once other brokers release theirs."""
 
     basis: int
     limit_bps: int
@@ -56,11 +54,11 @@ class ShareAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    """Part of one broker in a limit.
+    """One broker's part of a limit.
 
     `in_force_bps` is the last reported share, and `offered_bps` the last share that the broker was sent since.
     `has_reported` is True if the broker has reported since the account was opened, `is_measured` if its last report has
-    a measured rate. `decided_bps` is the demand for which shares were last computed.
+    a measured rate. `demand_at_decision_bps` is the demand for which shares were last computed.
     """
 
     in_force_bps: int
@@ -68,17 +66,17 @@ class _Part:
     demand: Demand
     has_reported: bool = False
     is_measured: bool = True
-    decided_bps: int = 0
+    demand_at_decision_bps: int = 0
 
     @property
-    def bound_bps(self) -> int:
+    def bps_max(self) -> int:
         """Maximum share that can be in force on the broker."""
         return max(self.in_force_bps, self.offered_bps)
 
 
 @dataclass(slots=True)
 class _Account:
-    """State of one limit; `targets` is None until everything needed to compute shares is known."""
+    """State of one limit; `targets_bps` is None until everything needed to compute shares is known."""
 
     basis: int
     limit_bps: int
@@ -86,14 +84,14 @@ class _Account:
     static_bps: dict[int, int]
     began_ms: int
     parts: dict[int, _Part]
-    targets: dict[int, int] | None = None
+    targets_bps: dict[int, int] | None = None
     decided_ms: int = 0
     reported_ms: int = 0
 
     @property
     def budget_bps(self) -> int:
         """Bandwidth to distribute; the policy `literal` may promise more than was bought (CKA-31)."""
-        return max(self.limit_bps, sum(self.targets.values()) if self.targets is not None else 0)
+        return max(self.limit_bps, sum(self.targets_bps.values()) if self.targets_bps is not None else 0)
 
 
 @dataclass(slots=True)
@@ -122,7 +120,7 @@ class FlowLedger:
     def __len__(self) -> int:
         return len(self._accounts)
 
-    def on_brokers(self, live: Collection[int]) -> None:
+    def set_live_brokers(self, live: Collection[int]) -> None:
         """Forgets brokers that are gone; the layouts do not name them either (CKA-35)."""
         for broker_id in [known for known in self._reporters if known not in live]:
             del self._reporters[broker_id]
@@ -130,7 +128,7 @@ class FlowLedger:
     def sweep(self, now_ms: int) -> None:
         """Forgets limits that are no longer reported; all their shares have expired by then. Called periodically."""
         for key in [key for key, account in self._accounts.items() if now_ms - account.reported_ms >= UNREPORTED_MS]:
-            self._forget(key)
+            self._remove_account(key)
 
     def begin_report(self, broker_id: int, epoch: int, sequence: int, now_ms: int) -> bool:
         """Begins a report, whose lines follow; returns False if it is older than the last one and must be ignored."""
@@ -158,7 +156,7 @@ class FlowLedger:
             static_bps = layout.static_bps(flow.limit_bps)
             if account is None and _is_at_rest(flow, static_bps[broker_id]):
                 return ShareAnswer(flow.basis, flow.limit_bps, flow.share_bps, False)
-            account = self._open(key, flow, layout, static_bps, now_ms)
+            account = self._open_account(key, flow, layout, static_bps, now_ms)
             if account is None:
                 return None
         account.reported_ms = now_ms
@@ -167,19 +165,19 @@ class FlowLedger:
         part.has_reported, part.is_measured = True, flow.admitted_bps >= 0
         admitted_bps = max(0, flow.admitted_bps)
         part.demand = Demand(part.demand.leaders, admitted_bps, max(admitted_bps, flow.wanted_bps))
-        self._decide(account, part, now_ms)
+        self._update_targets(account, part, now_ms)
         answer = self._next_share(account, broker_id, now_ms)
         part.offered_bps = answer.share_bps
         if self._is_idle(account):
-            self._forget(key)
+            self._remove_account(key)
         else:
             self._mark_for_review(key, account, broker_id)
         return answer
 
-    def to_review(self, broker_id: int) -> list[FlowKey]:
+    def limits_to_review(self, broker_id: int) -> list[FlowKey]:
         """Removes and returns limits that the broker did not report and whose share it must get, for `review`."""
         reporter = self._reporters[broker_id]
-        result = sorted(reporter.to_review)[:REVIEWED_MAX]
+        result = sorted(reporter.to_review)[:REVIEWS_PER_ANSWER_MAX]
         reporter.to_review.difference_update(result)
         return result
 
@@ -189,15 +187,15 @@ class FlowLedger:
         part = None if account is None else account.parts.get(broker_id)
         if account is None or part is None:
             return None
-        self._decide(account, part, now_ms)
+        self._update_targets(account, part, now_ms)
         answer = self._next_share(account, broker_id, now_ms)
-        # The share it was offered before may be in force by now, or lost.
+        # The previous offer may be in force by now, or lost.
         part.offered_bps = max(part.offered_bps, answer.share_bps)
         return answer
 
     # -- accounts ------------------------------------------------------------------------------------------------------
 
-    def _open(
+    def _open_account(
         self, key: FlowKey, flow: ReportedFlow, layout: Layout, static_bps: dict[int, int], now_ms: int
     ) -> _Account | None:
         instance_id, _, clients = key
@@ -212,7 +210,7 @@ class FlowLedger:
         self._accounts[key] = account
         return account
 
-    def _forget(self, key: FlowKey) -> None:
+    def _remove_account(self, key: FlowKey) -> None:
         del self._accounts[key]
         if key[2]:
             self._client_keys[key[0]] -= 1
@@ -224,7 +222,7 @@ class FlowLedger:
             reporter = self._reporters.get(broker_id)
             if broker_id == reporting or reporter is None:
                 continue
-            target_bps = None if account.targets is None else account.targets[broker_id]
+            target_bps = None if account.targets_bps is None else account.targets_bps[broker_id]
             if not part.has_reported or target_bps not in (None, part.in_force_bps):
                 reporter.to_review.add(key)
 
@@ -232,59 +230,59 @@ class FlowLedger:
     def _is_idle(account: _Account) -> bool:
         """True if there is no demand and every share is static, as if nothing had been reported."""
         return all(
-            part.is_measured and not part.demand.wanted_bps and part.bound_bps == account.static_bps[broker_id]
+            part.is_measured and not part.demand.wanted_bps and part.bps_max == account.static_bps[broker_id]
             for broker_id, part in account.parts.items()
         )
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def _decide(self, account: _Account, part: _Part, now_ms: int) -> None:
-        """Computes the target shares of all brokers again, if that is due or the demand of `part` has changed."""
-        change_bps = abs(part.demand.wanted_bps - part.decided_bps)
+    def _update_targets(self, account: _Account, part: _Part, now_ms: int) -> None:
+        """Computes the target shares of all brokers, unless they are recent and the demand of `part` is unchanged."""
+        change_bps = abs(part.demand.wanted_bps - part.demand_at_decision_bps)
         if (
-            account.targets is not None
-            and now_ms - account.decided_ms < DECIDED_MS
-            and change_bps * CHANGE_PART <= part.decided_bps
+            account.targets_bps is not None
+            and now_ms - account.decided_ms < DECISION_INTERVAL_MS
+            and change_bps * CHANGE_DIVISOR <= part.demand_at_decision_bps
         ):
             return
-        if not self._is_known(account, now_ms):
-            account.targets = None
+        if not self._is_demand_known(account, now_ms):
+            account.targets_bps = None
             return
         account.decided_ms = now_ms
-        for counted_part in account.parts.values():
-            counted_part.decided_bps = counted_part.demand.wanted_bps
-        account.targets = self._targets(account, now_ms)
+        for member_part in account.parts.values():
+            member_part.demand_at_decision_bps = member_part.demand.wanted_bps
+        account.targets_bps = self._compute_targets(account, now_ms)
 
     def _has_waited(self, account: _Account, now_ms: int) -> bool:
         return now_ms - max(self._began_ms, account.began_ms) >= WAIT_MS
 
-    def _is_known(self, account: _Account, now_ms: int) -> bool:
+    def _is_demand_known(self, account: _Account, now_ms: int) -> bool:
         """True if every broker of the limit has reported since it was opened, or the waiting time is over (CKA-36)."""
         if self._has_waited(account, now_ms):
             return True
         reporters = (self._reporters.get(broker_id) for broker_id in account.parts)
         return all(reporter is not None and reporter.reported_ms >= account.began_ms for reporter in reporters)
 
-    def _targets(self, account: _Account, now_ms: int) -> dict[int, int]:
+    def _compute_targets(self, account: _Account, now_ms: int) -> dict[int, int]:
         static_bps, parts = account.static_bps, account.parts
         if not all(part.is_measured for part in parts.values()):
             # The layout has changed, and the demand under it is not known yet (CKA-34).
             return static_bps
-        silent = {id: part.bound_bps for id, part in parts.items() if self._is_silent(id, now_ms)}
-        if not silent and self._has_room(account):
+        silent_bps = {id: part.bps_max for id, part in parts.items() if self._is_silent(id, now_ms)}
+        if not silent_bps and self._has_room(account):
             return static_bps
-        others = [id for id in sorted(parts) if id not in silent]
-        remaining_bps = account.limit_bps - sum(silent.values())
-        if remaining_bps * REMAINDER_PART < sum(static_bps[id] for id in others):
+        others = [id for id in sorted(parts) if id not in silent_bps]
+        remaining_bps = account.limit_bps - sum(silent_bps.values())
+        if remaining_bps * REMAINDER_DIVISOR < sum(static_bps[id] for id in others):
             # The policy `literal` has promised the rest already.
-            return {id: part.bound_bps for id, part in parts.items()}
+            return {id: part.bps_max for id, part in parts.items()}
         shares = share_out(
             cast(Policy, account.layout.policy),
             remaining_bps,
             [parts[id].demand for id in others],
             [parts[id].in_force_bps for id in others],
         )
-        return silent | dict(zip(others, shares, strict=True))
+        return silent_bps | dict(zip(others, shares, strict=True))
 
     @staticmethod
     def _has_room(account: _Account) -> bool:
@@ -304,11 +302,11 @@ class FlowLedger:
         """Returns the share to send to a broker: its target as far as other brokers have released the bandwidth."""
         part = account.parts[broker_id]
         share_bps = part.in_force_bps
-        target_bps = share_bps if account.targets is None else account.targets[broker_id]
+        target_bps = share_bps if account.targets_bps is None else account.targets_bps[broker_id]
         if target_bps <= share_bps:
             share_bps = target_bps
-        elif self._has_waited(account, now_ms) or all(other.has_reported for other in account.parts.values()):
-            others_bps = sum(other.bound_bps for id, other in account.parts.items() if id != broker_id)
+        elif self._has_waited(account, now_ms) or all(peer_part.has_reported for peer_part in account.parts.values()):
+            others_bps = sum(peer_part.bps_max for id, peer_part in account.parts.items() if id != broker_id)
             share_bps = max(share_bps, min(target_bps, account.budget_bps - others_bps))
         return ShareAnswer(account.basis, account.limit_bps, share_bps, share_bps < target_bps)
 

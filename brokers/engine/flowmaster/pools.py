@@ -57,30 +57,30 @@ class PoolLedger:
         self._burst_ms = pool_burst_ms(burst_ms)
         self._accounts: dict[PoolKey, _Account] = {}
         # Number of keys by (instance, whether they are about topics).
-        self._keys: Counter[tuple[str, bool]] = Counter()
+        self._key_counts: Counter[tuple[str, bool]] = Counter()
         # (broker epoch, sequence, time in ms) of the last request of each broker.
-        self._last_requests: dict[int, tuple[int, int, int]] = {}
+        self._last_request_by_broker: dict[int, tuple[int, int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._accounts)
 
     def begin_report(self, broker_id: int, epoch: int, sequence: int, now_ms: int) -> bool:
         """Begins a request; returns False if it is older than the last one of its broker and must be ignored."""
-        last = self._last_requests.get(broker_id)
+        last = self._last_request_by_broker.get(broker_id)
         if last is not None and (epoch, sequence) <= last[:2]:
             return False
-        self._last_requests[broker_id] = epoch, sequence, now_ms
+        self._last_request_by_broker[broker_id] = epoch, sequence, now_ms
         return True
 
     def silent_brokers(self, brokers: Iterable[int], now_ms: int) -> list[int]:
         """Returns the brokers without a recent request: they cannot reach the flow master and use static parts."""
         oldest_ms = now_ms - SILENT_MS
-        return [id for id in brokers if self._last_requests.get(id, (0, 0, self._began_ms))[2] < oldest_ms]
+        return [id for id in brokers if self._last_request_by_broker.get(id, (0, 0, self._began_ms))[2] < oldest_ms]
 
-    def on_brokers(self, live: Collection[int]) -> None:
+    def set_live_brokers(self, live: Collection[int]) -> None:
         """Forgets brokers that are not live."""
-        for broker_id in [known for known in self._last_requests if known not in live]:
-            del self._last_requests[broker_id]
+        for broker_id in [known for known in self._last_request_by_broker if known not in live]:
+            del self._last_request_by_broker[broker_id]
 
     def charge(self, key: PoolKey, charge: PoolCharge, now_ms: int, silent_bps: int = 0) -> PoolResponse | None:
         """Charges one limit; returns None if the instance has too many client quotas.
@@ -89,7 +89,7 @@ class PoolLedger:
         """
         account = self._accounts.get(key)
         if account is None:
-            account = self._open(key, charge.limit_bps, now_ms)
+            account = self._open_account(key, charge.limit_bps, now_ms)
             if account is None:
                 return None
         pace = account.pace
@@ -104,12 +104,12 @@ class PoolLedger:
         due_in_ms = max(pace.due_ms - now_ms, -float(self._burst_ms))
         return PoolResponse(round(due_in_ms * 1000), account.contended_until_ms > now_ms)
 
-    def _open(self, key: PoolKey, limit_bps: int, now_ms: int) -> _Account | None:
+    def _open_account(self, key: PoolKey, limit_bps: int, now_ms: int) -> _Account | None:
         counter_key = _quota_counter_key(key)
         if counter_key is not None:
-            if self._keys[counter_key] >= KEYS_MAX:
+            if self._key_counts[counter_key] >= KEYS_MAX:
                 return None
-            self._keys[counter_key] += 1
+            self._key_counts[counter_key] += 1
         account = self._accounts[key] = _Account(limit_bps, Pace(self._burst_ms), now_ms)
         return account
 
@@ -124,9 +124,9 @@ class PoolLedger:
             del self._accounts[key]
             counter_key = _quota_counter_key(key)
             if counter_key is not None:
-                self._keys[counter_key] -= 1
-                if not self._keys[counter_key]:
-                    del self._keys[counter_key]
+                self._key_counts[counter_key] -= 1
+                if not self._key_counts[counter_key]:
+                    del self._key_counts[counter_key]
 
 
 def _quota_counter_key(key: PoolKey) -> tuple[str, bool] | None:

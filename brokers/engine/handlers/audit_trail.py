@@ -96,10 +96,10 @@ class Tally:
 
     def take(self) -> Tally:
         """Returns a copy of the counts, which start again at 0."""
-        taken = replace(self)
+        counts = replace(self)
         self.requests = self.items = 0
         self.names, self.last = {}, None
-        return taken
+        return counts
 
 
 class Tallies:
@@ -168,9 +168,9 @@ class Tallies:
             del self._tallies[key]
             return
         # Before the caller gets them: it may let others run, who count the next events.
-        taken = tally.take()
+        counts = tally.take()
         tally.due_ms = now_ms + self._rule.interval_ms
-        yield key, taken
+        yield key, counts
 
     def take_all(self) -> Iterator[tuple[TallyKey, Tally]]:
         """Yields all tallies with unreported events, at the end of the process."""

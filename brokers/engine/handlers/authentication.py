@@ -142,14 +142,14 @@ class Authentication:
             AttemptRefused: too many attempts failed.
         """
         state = self._state_of(instance_id)
-        delay_ms = state.attempts.refusal_ms(name, address, self.clock.monotonic_ms())
+        delay_ms = state.attempts.take_refusal_delay_ms(name, address, self.clock.monotonic_ms())
         if delay_ms:
             state.counts.refused += 1
             raise AttemptRefused(delay_ms)
 
     def begin_attempt(self, instance_id: str, name: str | None, address: Address) -> None:
         """Counts an attempt as failed until it succeeds, so that it also counts if its client disconnects."""
-        self._state_of(instance_id).attempts.failed(name, address, self.clock.monotonic_ms())
+        self._state_of(instance_id).attempts.record_failure(name, address, self.clock.monotonic_ms())
 
     def record_failure(self, instance_id: str) -> None:
         """Counts a failed authentication."""
@@ -157,7 +157,7 @@ class Authentication:
 
     def record_success(self, instance_id: str, name: str | None, address: Address, *, was_counted: bool) -> None:
         """Records a correct password or token. `was_counted` is True if `begin_attempt` was called for it."""
-        self._state_of(instance_id).attempts.succeeded(name, address, was_counted=was_counted)
+        self._state_of(instance_id).attempts.record_success(name, address, was_counted=was_counted)
 
     def record_sign_in(self, instance_id: str, name: str, secret: Secret | None) -> None:
         """Records a sign-in; `secret` is None for a token or a client certificate."""

@@ -269,7 +269,7 @@ class AccountingServices:
     decode_memory: DecodeMemoryLimiter = field(init=False)
 
     def weights_of(self, instance_id: str, tenant_id: str) -> tuple[float, float]:
-        return self.loop_weights.of_instance(instance_id), self.loop_weights.of_tenant(tenant_id)
+        return self.loop_weights.instance_weight(instance_id), self.loop_weights.tenant_weight(tenant_id)
 
 
 @dataclass(slots=True, eq=False)

@@ -11,13 +11,13 @@ from brokers.engine.inspect.findings import KIND, Row, Value, escaped
 from brokers.engine.inspect.reading import (
     TRANSACTION_ENTRY,
     Batch,
-    Unreadable,
-    batches,
-    index_entries,
-    offset_entries,
-    segment_files,
+    UnreadableRest,
+    list_segment_files,
+    read_batches,
+    read_index_entries,
+    read_offset_entries,
+    read_time_entries,
     segment_path,
-    time_entries,
 )
 from brokers.engine.inspect.verify import CHECKPOINTS
 from brokers.engine.records import control
@@ -90,7 +90,7 @@ def _number(text: str) -> int | str:
 
 def _partition_rows(partition: PartitionDirectory, selection: DumpSelection) -> Iterator[Row]:
     directory = partition.path
-    bases, others = segment_files(directory)
+    bases, others = list_segment_files(directory)
     metadata = directory / PARTITION_METADATA_FILE
     yield {
         KIND: "partition",
@@ -133,8 +133,8 @@ def _segment_row(directory: Path, base: int) -> Row:
 
 def _batch_rows(path: Path, selection: DumpSelection, limit: int | None) -> Iterator[Row]:
     number = 0
-    for batch in batches(path):
-        if isinstance(batch, Unreadable):
+    for batch in read_batches(path):
+        if isinstance(batch, UnreadableRest):
             yield {KIND: "unreadable", "position": batch.position, "bytes": batch.size_bytes, "why": batch.reason}
             return
         if batch.header.last_offset < selection.from_offset:
@@ -173,7 +173,7 @@ def _batch_row(batch: Batch) -> Row:
         "last_sequence": header.last_sequence,
         "flags": values or None,
         "crc": f"{header.crc:08x}",
-        "crc_ok": batch.intact,
+        "crc_ok": batch.is_intact,
     }
 
 
@@ -200,13 +200,15 @@ def _record_rows(batch: Batch) -> Iterator[Row]:
 
 def _index_rows(directory: Path, base: int) -> Iterator[Row]:
     path = segment_path(directory, base, INDEX_SUFFIX)
-    for relative, position in offset_entries(path).entries if path.exists() else []:
+    for relative, position in read_offset_entries(path).entries if path.exists() else []:
         yield {KIND: "index", "offset": base + relative, "position": position}
     path = segment_path(directory, base, TIME_INDEX_SUFFIX)
-    for timestamp, relative in time_entries(path).entries if path.exists() else []:
+    for timestamp, relative in read_time_entries(path).entries if path.exists() else []:
         yield {KIND: "timeindex", "timestamp": timestamp, "offset": base + relative}
     path = segment_path(directory, base, TRANSACTION_INDEX_SUFFIX)
-    for _, producer_id, first, last, stable in index_entries(path, TRANSACTION_ENTRY).entries if path.exists() else []:
+    for _, producer_id, first, last, stable in (
+        read_index_entries(path, TRANSACTION_ENTRY).entries if path.exists() else []
+    ):
         yield {
             KIND: "aborted",
             "producer_id": producer_id,

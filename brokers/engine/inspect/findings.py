@@ -1,5 +1,7 @@
-"""Output of the tools: rows of plain values, printed as text for people or as JSON lines for programs; and the findings
-of a verification: faults, and notes on unusual states that are valid or that the next start repairs.
+"""Output of the inspection tools (`Printer`), and the findings of a verification (`Findings`).
+
+A row has plain values and is printed as text or as a JSON line. A fault is damage; a note is an unusual state that is
+valid or that the next start of the broker repairs.
 """
 
 from __future__ import annotations
@@ -57,17 +59,17 @@ class Findings:
     notes: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
-    def fault(self, file: str, problem: str, *, position: int | None = None, offset: int | None = None) -> None:
+    def report_fault(self, file: str, problem: str, *, position: int | None = None, offset: int | None = None) -> None:
         """Reports something that is damaged, missing or contradictory."""
         self.faults += 1
         self._report("fault", file, problem, position, offset)
 
-    def note(self, file: str, problem: str, *, position: int | None = None, offset: int | None = None) -> None:
+    def report_note(self, file: str, problem: str, *, position: int | None = None, offset: int | None = None) -> None:
         """Reports something worth knowing that does no harm."""
         self.notes += 1
         self._report("note", file, problem, position, offset)
 
-    def count(self, counter: str, number: int = 1) -> None:
+    def add_to_count(self, counter: str, number: int = 1) -> None:
         """Adds to the number of checked `segments`, `batches`, `records` or `bytes`."""
         self.counts[counter] = self.counts.get(counter, 0) + number
 

@@ -26,10 +26,10 @@ class Batch(NamedTuple):
     position: int
     header: BatchHeader
     data: bytes
-    intact: bool
+    is_intact: bool
 
 
-class Unreadable(NamedTuple):
+class UnreadableRest(NamedTuple):
     """The rest of a file that cannot be read as batches, from `position` on."""
 
     position: int
@@ -37,7 +37,7 @@ class Unreadable(NamedTuple):
     size_bytes: int
 
 
-def segment_files(directory: Path) -> tuple[dict[str, list[int]], list[str]]:
+def list_segment_files(directory: Path) -> tuple[dict[str, list[int]], list[str]]:
     """Returns the ascending base offsets by suffix (`.log`, `.index`, …), and the names of all other files."""
     bases: dict[str, list[int]] = {}
     others = []
@@ -54,37 +54,37 @@ def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
     return directory / f"{base_offset:020d}{suffix}"
 
 
-def batches(path: Path) -> Iterator[Batch | Unreadable]:
-    """Yields every batch of a segment file in order; an `Unreadable` comes last if the rest cannot be read."""
+def read_batches(path: Path) -> Iterator[Batch | UnreadableRest]:
+    """Yields every batch of a segment file in order; an `UnreadableRest` comes last if the rest cannot be read."""
     size = path.stat().st_size
     with path.open("rb", buffering=READ_AHEAD_BYTES) as file:
         position = 0
         while position < size:
-            result = _next(file, position, size - position)
+            result = _read_batch(file, position, size - position)
             yield result
-            if isinstance(result, Unreadable):
+            if isinstance(result, UnreadableRest):
                 return
             position += result.header.size_bytes
 
 
-def _next(file: BinaryIO, position: int, left: int) -> Batch | Unreadable:
+def _read_batch(file: BinaryIO, position: int, remaining_bytes: int) -> Batch | UnreadableRest:
     head = file.read(layout.HEADER_BYTES)
     try:
         header = layout.read_header(head)
     except struct.error:
-        return Unreadable(position, f"{len(head)} bytes are less than a batch header", left)
+        return UnreadableRest(position, f"{len(head)} bytes are less than a batch header", remaining_bytes)
     if header.magic != layout.MAGIC:
         reason = f"message format {header.magic}" if header.magic in (0, 1) else f"magic {header.magic}"
-        return Unreadable(position, f"not a batch of format 2 but {reason}", left)
+        return UnreadableRest(position, f"not a batch of format 2 but {reason}", remaining_bytes)
     if not layout.HEADER_BYTES <= header.size_bytes <= BATCH_BYTES_MAX:
-        return Unreadable(position, f"a batch cannot be {header.size_bytes} bytes long", left)
-    if header.size_bytes > left:
-        return Unreadable(position, f"a batch of {header.size_bytes} bytes is cut off", left)
+        return UnreadableRest(position, f"a batch cannot be {header.size_bytes} bytes long", remaining_bytes)
+    if header.size_bytes > remaining_bytes:
+        return UnreadableRest(position, f"a batch of {header.size_bytes} bytes is cut off", remaining_bytes)
     data = head + file.read(header.size_bytes - layout.HEADER_BYTES)
     return Batch(position, header, data, len(data) == header.size_bytes and layout.checksum(data) == header.crc)
 
 
-class Entries(NamedTuple):
+class IndexEntries(NamedTuple):
     """Contents of an index file: its entries, the preallocated zero bytes after them, and bytes of a partial entry."""
 
     entries: list[tuple[int, ...]]
@@ -92,7 +92,7 @@ class Entries(NamedTuple):
     odd_bytes: int
 
 
-def index_entries(path: Path, entry: Struct) -> Entries:
+def read_index_entries(path: Path, entry: Struct) -> IndexEntries:
     """Reads an index file whose entries have the format `entry` (`OFFSET_ENTRY`, `TIME_ENTRY`, `TRANSACTION_ENTRY`).
 
     Apache Kafka preallocates the index of an active segment with zeros.
@@ -107,12 +107,12 @@ def index_entries(path: Path, entry: Struct) -> Entries:
     if count - used == 1:  # a single entry of zeros is not preallocated but damaged
         used = count
     result = [entry.unpack_from(content, number * entry.size) for number in range(used)]
-    return Entries(result, (count - used) * entry.size, odd_bytes)
+    return IndexEntries(result, (count - used) * entry.size, odd_bytes)
 
 
-def offset_entries(path: Path) -> Entries:
-    return index_entries(path, OFFSET_ENTRY)
+def read_offset_entries(path: Path) -> IndexEntries:
+    return read_index_entries(path, OFFSET_ENTRY)
 
 
-def time_entries(path: Path) -> Entries:
-    return index_entries(path, TIME_ENTRY)
+def read_time_entries(path: Path) -> IndexEntries:
+    return read_index_entries(path, TIME_ENTRY)

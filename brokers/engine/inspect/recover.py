@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.inspect.directories import Logs, PartitionDirectory
 from brokers.engine.inspect.findings import KIND, Emit
-from brokers.engine.inspect.reading import Unreadable, batches, segment_files, segment_path
+from brokers.engine.inspect.reading import UnreadableRest, list_segment_files, read_batches, segment_path
 from brokers.engine.records.batch import LONG_MAX
 from brokers.engine.storage import checkpoints, rewriting, splitting
 from brokers.engine.storage.files import OpenFiles
@@ -109,7 +109,7 @@ def _forecast(partition: PartitionDirectory, checkpointed: CheckpointOffsets, em
     recovery_point, start_offset, _ = checkpointed
     dense_from = BEYOND_ALL_OFFSETS if checkpointed.dense_from is None else checkpointed.dense_from
     change = _Change(partition, emit)
-    bases, others = segment_files(directory)
+    bases, others = list_segment_files(directory)
     segments = bases.get(LOG_SUFFIX, [])
     for name in [*others, *(f"{base:020d}{suffix}" for suffix, base_offsets in bases.items() for base in base_offsets)]:
         if is_debris(name):
@@ -194,10 +194,10 @@ def _refusal(path: Path, position: int) -> str:
 def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tuple[int, int, str]:
     """Returns the next offset, the number of valid bytes, and the fault of the first bad batch ("" without one)."""
     end, good_bytes = base, 0
-    for batch in batches(path):
-        if isinstance(batch, Unreadable):
+    for batch in read_batches(path):
+        if isinstance(batch, UnreadableRest):
             return end, good_bytes, batch.reason
-        if not batch.intact:
+        if not batch.is_intact:
             return end, good_bytes, f"the checksum of the batch at offset {batch.header.base_offset} is wrong"
         if has_bad_offsets(batch.header, end, limit_offset):
             return end, good_bytes, f"offset {batch.header.base_offset} is out of order after {end - 1}"

@@ -8,7 +8,7 @@ from typing import Final
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.inspect.directories import Logs, PartitionDirectory
 from brokers.engine.inspect.findings import KIND, Emit, Findings
-from brokers.engine.inspect.reading import segment_files
+from brokers.engine.inspect.reading import list_segment_files
 from brokers.engine.inspect.verify_segments import Rules, SegmentCheck
 from brokers.engine.inspect.verify_state import EpochCheck, ProducerCheck, check_topic_id, checkpoint_rows
 from brokers.engine.records.batch import LONG_MAX
@@ -34,22 +34,22 @@ Offsets = dict[PartitionKey, int]
 def run(logs: Logs, emit: Emit, *, deep: bool = True, compacted: bool = False) -> Findings:
     """Verifies every partition of `logs`; the last row has the totals."""
     findings = Findings(emit)
-    checkpoint_offsets = {name: _checkpoint(logs.root, name, findings) for name in CHECKPOINTS}
-    clean = (logs.root / CLEAN_SHUTDOWN_FILE).exists()
+    checkpoint_offsets = {name: _read_checkpoint(logs.root, name, findings) for name in CHECKPOINTS}
+    is_clean_shutdown = (logs.root / CLEAN_SHUTDOWN_FILE).exists()
     if logs.whole and not (logs.root / META_FILE).exists():
-        findings.note(META_FILE, "is missing: no broker has opened this directory")
+        findings.report_note(META_FILE, "is missing: no broker has opened this directory")
     topic_ids: dict[str, str] = {}
     for partition in logs.partitions:
         findings.partition = partition.name
         key = (partition.topic, partition.number)
         gaps = compacted or key in checkpoint_offsets[CLEANER_OFFSETS]
         start = checkpoint_offsets[checkpoints.LOG_START_OFFSETS].get(key, 0)
-        point = checkpoint_offsets[checkpoints.RECOVERY_POINTS].get(key, 0)
-        rules = Rules(deep, gaps, clean)
-        end = verify_partition(partition.path, findings, rules, log_start_offset=start, recovery_point=point)
+        recovery_point = checkpoint_offsets[checkpoints.RECOVERY_POINTS].get(key, 0)
+        rules = Rules(deep, gaps, is_clean_shutdown)
+        end = verify_partition(partition.path, findings, rules, log_start_offset=start, recovery_point=recovery_point)
         for name, offsets in checkpoint_offsets.items():
             if offsets.get(key, 0) > end:
-                _report_past_end(findings, name, offsets[key], end, clean=clean)
+                _report_past_end(findings, name, offsets[key], end, is_clean_shutdown=is_clean_shutdown)
         _compare_topic_ids(partition, topic_ids, findings)
     findings.partition = ""
     emit(
@@ -69,7 +69,7 @@ def verify_partition(
     directory: Path, findings: Findings, rules: Rules, *, log_start_offset: int = 0, recovery_point: int = 0
 ) -> int:
     """Verifies all files of a partition's directory and returns the log end offset."""
-    bases, others = segment_files(directory)
+    bases, others = list_segment_files(directory)
     logs = bases.pop(LOG_SUFFIX, [])
     epochs = EpochCheck(directory, findings, max(log_start_offset, logs[0] if logs else 0))
     producers = ProducerCheck(directory, bases.pop(SNAPSHOT_SUFFIX, []), findings, gaps=rules.gaps)
@@ -84,36 +84,38 @@ def verify_partition(
     for suffix, base_offsets in bases.items():
         for base in base_offsets:
             if suffix not in INDEX_SUFFIXES:
-                findings.fault(f"{base:020d}{suffix}", "is not a file of a log")
+                findings.report_fault(f"{base:020d}{suffix}", "is not a file of a log")
             elif base not in logs:
-                findings.fault(f"{base:020d}{suffix}", "belongs to no segment; the next start removes it")
+                findings.report_fault(f"{base:020d}{suffix}", "belongs to no segment; the next start removes it")
     for name in others:
         if name.endswith(TRANSIENT_SUFFIXES):
-            findings.note(name, "was left by a deletion, a cleaning or a crash; the next start removes it")
+            findings.report_note(name, "was left by a deletion, a cleaning or a crash; the next start removes it")
         elif name not in KNOWN_FILES:
-            findings.fault(name, "is not a file of a log")
+            findings.report_fault(name, "is not a file of a log")
     return end
 
 
-def _checkpoint(root: Path, name: str, findings: Findings) -> Offsets:
+def _read_checkpoint(root: Path, name: str, findings: Findings) -> Offsets:
     if name == CLEANER_OFFSETS and (root / name).exists() and not (root / name).stat().st_size:
         return {}  # Apache Kafka leaves the file empty until the first cleaning
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in checkpoint_rows(root / name, 3)}
     except checkpoints.UnreadableCheckpoint as error:
-        findings.fault(name, str(error).removeprefix(f"{root}/"))
+        findings.report_fault(name, str(error).removeprefix(f"{root}/"))
         return {}
 
 
-def _report_past_end(findings: Findings, name: str, offset: int, end: int, *, clean: bool) -> None:
+def _report_past_end(findings: Findings, name: str, offset: int, end: int, *, is_clean_shutdown: bool) -> None:
     problem = f"says {offset}, the log ends at {end}"
-    if clean:
-        findings.fault(name, problem, offset=offset)
+    if is_clean_shutdown:
+        findings.report_fault(name, problem, offset=offset)
     else:
-        findings.note(name, f"{problem}, as after a crash; the next start corrects it", offset=offset)
+        findings.report_note(name, f"{problem}, as after a crash; the next start corrects it", offset=offset)
 
 
 def _compare_topic_ids(partition: PartitionDirectory, known: dict[str, str], findings: Findings) -> None:
     topic_id = check_topic_id(partition.path, findings)
     if topic_id is not None and known.setdefault(partition.topic, topic_id) != topic_id:
-        findings.fault(PARTITION_METADATA_FILE, f"topic id {topic_id} is not {known[partition.topic]} of its siblings")
+        findings.report_fault(
+            PARTITION_METADATA_FILE, f"topic id {topic_id} is not {known[partition.topic]} of its siblings"
+        )

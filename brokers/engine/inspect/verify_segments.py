@@ -9,11 +9,11 @@ from typing import NamedTuple
 from brokers.engine.inspect.findings import Findings
 from brokers.engine.inspect.reading import (
     Batch,
-    Unreadable,
-    batches,
-    offset_entries,
+    UnreadableRest,
+    read_batches,
+    read_offset_entries,
+    read_time_entries,
     segment_path,
-    time_entries,
 )
 from brokers.engine.inspect.verify_state import EpochCheck, ProducerCheck
 from brokers.engine.inspect.verify_transactions import EndedTransactions, check_entries
@@ -61,39 +61,43 @@ class SegmentCheck:
         self.indexed_batches: list[IndexedBatch] = []
         self.aborted: list[Aborted] = []
         self.markers: dict[int, int] = {}  # offset of each marker → its producer
-        self.faultless = 0  # number of `indexed_batches` before the first fault
+        self.faultless_count = 0  # number of `indexed_batches` before the first fault
 
     def run(
         self,
-        expected: int | None,
+        previous_end_offset: int | None,
         epochs: EpochCheck,
         producers: ProducerCheck,
-        following: int = LONG_MAX,
+        next_base_offset: int = LONG_MAX,
         recovery_point: int = 0,
     ) -> int:
         """Verifies the segment and returns its end offset.
 
-        `expected` is the end offset of the previous segment, None for the first one; `following` is the base offset of
-        the next one.
+        `previous_end_offset` is the end offset of the previous segment, None for the first one. `next_base_offset` is
+        the base offset of the next segment.
         """
         path = segment_path(self.directory, self.base, LOG_SUFFIX)
-        self.findings.count("segments")
+        self.findings.add_to_count("segments")
         next_offset = self.base
-        if expected is not None:
-            if self.base < expected:
-                self.findings.fault(self.file, f"begins below {expected}, where the segment before ends")
-            elif self.base > expected and not self.rules.gaps:
-                self.findings.fault(self.file, f"offsets {expected} to {self.base - 1} are missing before it")
-        for batch in batches(path):
-            if isinstance(batch, Unreadable):
+        if previous_end_offset is not None:
+            if self.base < previous_end_offset:
+                self.findings.report_fault(
+                    self.file, f"begins below {previous_end_offset}, where the segment before ends"
+                )
+            elif self.base > previous_end_offset and not self.rules.gaps:
+                self.findings.report_fault(
+                    self.file, f"offsets {previous_end_offset} to {self.base - 1} are missing before it"
+                )
+        for batch in read_batches(path):
+            if isinstance(batch, UnreadableRest):
                 if batch.position == 0 and find_old_message(str(path), 0) is not None:
                     return self._old_messages(path, next_offset)
                 problem = f"{batch.reason}; {batch.size_bytes} bytes from here on are unreadable"
-                self.findings.fault(self.file, problem, position=batch.position, offset=next_offset)
+                self.findings.report_fault(self.file, problem, position=batch.position, offset=next_offset)
                 break
-            self.findings.count("batches")
-            self.findings.count("bytes", len(batch.data))
-            before = self.findings.faults
+            self.findings.add_to_count("batches")
+            self.findings.add_to_count("bytes", len(batch.data))
+            faults_before = self.findings.faults
             self._check(batch, next_offset)
             header = batch.header
             epochs.add_batch(self.file, batch.position, header)
@@ -102,51 +106,53 @@ class SegmentCheck:
                 self.aborted.append(aborted)
             if header.is_control:
                 self.markers[header.last_offset] = header.producer_id
-            if self.findings.faults == before and self.faultless == len(self.indexed_batches):
-                self.faultless += 1
+            if self.findings.faults == faults_before and self.faultless_count == len(self.indexed_batches):
+                self.faultless_count += 1
             self.indexed_batches.append(
                 IndexedBatch(batch.position, header.base_offset, header.last_offset, header.max_timestamp)
             )
             next_offset = max(next_offset, header.next_offset)
-        if not self._is_to_be_split(following, recovery_point):
+        if not self._is_to_be_split(next_base_offset, recovery_point):
             self._check_offset_index()
             self._check_time_index()
         self._check_transaction_index(producers.transactions.first_offset or 0)
         return next_offset
 
-    def _is_to_be_split(self, following: int, recovery_point: int) -> bool:
+    def _is_to_be_split(self, next_base_offset: int, recovery_point: int) -> bool:
         """True if the segment is valid except for offsets that its indexes cannot express, so that the next start
         splits it. Batches with such offsets that the next start would not accept are faults.
         """
         limit = self.base + RELATIVE_OFFSET_MAX
-        far = [indexed for indexed in self.indexed_batches if indexed.last_offset > limit]
-        if not far:
+        distant_batches = [indexed for indexed in self.indexed_batches if indexed.last_offset > limit]
+        if not distant_batches:
             return False
-        sound = splitting.filter_confirmed(self.indexed_batches[: self.faultless], self.base, following, recovery_point)
-        believed = {indexed.position for indexed in sound if indexed.last_offset > limit}
-        for indexed in far:
-            if indexed.position not in believed:
+        confirmed_batches = splitting.filter_confirmed(
+            self.indexed_batches[: self.faultless_count], self.base, next_base_offset, recovery_point
+        )
+        confirmed_positions = {indexed.position for indexed in confirmed_batches if indexed.last_offset > limit}
+        for indexed in distant_batches:
+            if indexed.position not in confirmed_positions:
                 problem = "offset is too far from the segment's base"
-                self.findings.fault(self.file, problem, position=indexed.position, offset=indexed.base_offset)
-        if believed:
+                self.findings.report_fault(self.file, problem, position=indexed.position, offset=indexed.base_offset)
+        if confirmed_positions:
             problem = "holds offsets too far from its base for an index to name; the next start splits it"
-            self.findings.note(self.file, problem)
-        return bool(believed)
+            self.findings.report_note(self.file, problem)
+        return bool(confirmed_positions)
 
     def _old_messages(self, path: Path, next_offset: int) -> int:
         """Verifies a segment that Kafka wrote before 0.11, whose indexes are rewritten with it."""
         try:
             end = rewriting.end_offset(str(path))
         except OldFormat as damage:
-            self.findings.fault(self.file, str(damage), offset=next_offset)
+            self.findings.report_fault(self.file, str(damage), offset=next_offset)
             return next_offset
-        self.findings.note(self.file, "holds intact messages of an old format; the next start rewrites them")
+        self.findings.report_note(self.file, "holds intact messages of an old format; the next start rewrites them")
         return max(end, next_offset)
 
     def _check(self, batch: Batch, next_offset: int) -> None:
         header = batch.header
-        before = self.findings.faults
-        if not batch.intact:
+        faults_before = self.findings.faults
+        if not batch.is_intact:
             self._fault(batch, f"checksum {header.crc:#010x} is not that of the batch")
         if header.base_offset < next_offset:
             self._fault(batch, f"offset goes back, {next_offset} was next")
@@ -156,7 +162,7 @@ class SegmentCheck:
             self._fault(batch, f"{header.record_count} records over {header.last_offset_delta + 1} offsets")
         elif header.record_count <= header.last_offset_delta and not self.rules.gaps:
             self._fault(batch, f"only {header.record_count} records over {header.last_offset_delta + 1} offsets")
-        if self.rules.deep and self.findings.faults == before:
+        if self.rules.deep and self.findings.faults == faults_before:
             self._check_records(batch)
 
     def _check_records(self, batch: Batch) -> None:
@@ -167,41 +173,43 @@ class SegmentCheck:
         except (Malformed, Undecodable, Oversized, KeyError) as error:
             self._fault(batch, f"its records cannot be read: {error}")
             return
-        self.findings.count("records", header.record_count)
+        self.findings.add_to_count("records", header.record_count)
 
     def _fault(self, batch: Batch, problem: str) -> None:
-        self.findings.fault(self.file, problem, position=batch.position, offset=batch.header.base_offset)
+        self.findings.report_fault(self.file, problem, position=batch.position, offset=batch.header.base_offset)
 
     # -- indexes ------------------------------------------------------------------------------------------------------
 
-    def _existing(self, suffix: str) -> Path | None:
+    def _find_index_file(self, suffix: str) -> Path | None:
         path = segment_path(self.directory, self.base, suffix)
         if path.exists():
             return path
         if self.indexed_batches:
             if self.rules.whole:
-                self.findings.fault(path.name, "is missing; the next start reads the segment to rebuild it")
+                self.findings.report_fault(path.name, "is missing; the next start reads the segment to rebuild it")
             else:
-                self.findings.note(path.name, "is missing, as after a crash; the next start rebuilds it")
+                self.findings.report_note(path.name, "is missing, as after a crash; the next start rebuilds it")
         return None
 
     def _check_offset_index(self) -> None:
-        path = self._existing(INDEX_SUFFIX)
+        path = self._find_index_file(INDEX_SUFFIX)
         if path is None:
             return
-        index = offset_entries(path)
+        index = read_offset_entries(path)
         _check_tail(self.findings, path.name, index.zero_bytes, index.odd_bytes)
         starts = {indexed.position: number for number, indexed in enumerate(self.indexed_batches)}
-        before = (-1, -1)
+        previous_entry = (-1, -1)
         covering = 0
         for number, (relative, position) in enumerate(index.entries):
-            at, offset = number * 8, self.base + relative
-            if relative <= before[0] or position <= before[1]:
-                self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)
-            before = (relative, position)
+            entry_position, offset = number * 8, self.base + relative
+            if relative <= previous_entry[0] or position <= previous_entry[1]:
+                self.findings.report_fault(path.name, "entries do not grow", position=entry_position, offset=offset)
+            previous_entry = (relative, position)
             start = starts.get(position)
             if start is None:
-                self.findings.fault(path.name, f"no batch begins at byte {position}", position=at, offset=offset)
+                self.findings.report_fault(
+                    path.name, f"no batch begins at byte {position}", position=entry_position, offset=offset
+                )
                 continue
             indexed = self.indexed_batches[start]
             if indexed.last_offset == offset:
@@ -213,45 +221,50 @@ class SegmentCheck:
                 or self.indexed_batches[later].last_offset != offset
             ):
                 problem = f"the batch at byte {position} ends with offset {indexed.last_offset}"
-                self.findings.fault(path.name, problem, position=at, offset=offset)
+                self.findings.report_fault(path.name, problem, position=entry_position, offset=offset)
             else:
                 covering += 1
         if covering:
-            self.findings.note(path.name, f"{covering} entries cover several batches, as a follower writes them")
+            self.findings.report_note(path.name, f"{covering} entries cover several batches, as a follower writes them")
 
     def _check_time_index(self) -> None:
-        path = self._existing(TIME_INDEX_SUFFIX)
+        path = self._find_index_file(TIME_INDEX_SUFFIX)
         if path is None:
             return
-        index = time_entries(path)
+        index = read_time_entries(path)
         _check_tail(self.findings, path.name, index.zero_bytes, index.odd_bytes)
-        before = (-1, -1)
-        greatest, seen = -1, 0
+        previous_entry = (-1, -1)
+        greatest, batch_number = -1, 0
         for number, (timestamp, relative) in enumerate(index.entries):
-            at, offset = number * 12, self.base + relative
-            if timestamp <= before[0] or relative < before[1]:
-                self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)
-                before = (timestamp, relative)
+            entry_position, offset = number * 12, self.base + relative
+            if timestamp <= previous_entry[0] or relative < previous_entry[1]:
+                self.findings.report_fault(path.name, "entries do not grow", position=entry_position, offset=offset)
+                previous_entry = (timestamp, relative)
                 continue
-            before = (timestamp, relative)
-            while seen < len(self.indexed_batches) and self.indexed_batches[seen].last_offset < offset:
-                greatest = max(greatest, self.indexed_batches[seen].max_timestamp)
-                seen += 1
-            if seen == len(self.indexed_batches) or self.indexed_batches[seen].base_offset > offset:
-                self.findings.fault(path.name, "no batch holds this offset", position=at, offset=offset)
-            elif self.indexed_batches[seen].max_timestamp != timestamp:
-                problem = (
-                    f"says {timestamp}, the batch's greatest timestamp is {self.indexed_batches[seen].max_timestamp}"
+            previous_entry = (timestamp, relative)
+            while batch_number < len(self.indexed_batches) and self.indexed_batches[batch_number].last_offset < offset:
+                greatest = max(greatest, self.indexed_batches[batch_number].max_timestamp)
+                batch_number += 1
+            batch = self.indexed_batches[batch_number] if batch_number < len(self.indexed_batches) else None
+            if batch is None or batch.base_offset > offset:
+                self.findings.report_fault(
+                    path.name, "no batch holds this offset", position=entry_position, offset=offset
                 )
-                self.findings.fault(path.name, problem, position=at, offset=offset)
+            elif batch.max_timestamp != timestamp:
+                problem = f"says {timestamp}, the batch's greatest timestamp is {batch.max_timestamp}"
+                self.findings.report_fault(path.name, problem, position=entry_position, offset=offset)
             elif greatest >= timestamp:
                 problem = f"an earlier batch reaches {greatest}, at or after {timestamp}"
-                self.findings.fault(path.name, problem, position=at, offset=offset)
-            elif self.indexed_batches[seen].last_offset != offset:
-                self.findings.note(path.name, "names an offset inside the batch", position=at, offset=offset)
+                self.findings.report_fault(path.name, problem, position=entry_position, offset=offset)
+            elif batch.last_offset != offset:
+                self.findings.report_note(
+                    path.name, "names an offset inside the batch", position=entry_position, offset=offset
+                )
         latest = max((indexed.max_timestamp for indexed in self.indexed_batches), default=-1)
-        if self.rules.whole and latest > before[0]:
-            self.findings.fault(path.name, f"ends with {before[0]}, the segment's greatest timestamp is {latest}")
+        if self.rules.whole and latest > previous_entry[0]:
+            self.findings.report_fault(
+                path.name, f"ends with {previous_entry[0]}, the segment's greatest timestamp is {latest}"
+            )
 
     def _check_transaction_index(self, log_start_offset: int) -> None:
         path = segment_path(self.directory, self.base, TRANSACTION_INDEX_SUFFIX)
@@ -261,6 +274,6 @@ class SegmentCheck:
 
 def _check_tail(findings: Findings, file: str, zero_bytes: int, odd_bytes: int) -> None:
     if odd_bytes:
-        findings.fault(file, f"{odd_bytes} bytes at its end are not a whole entry")
+        findings.report_fault(file, f"{odd_bytes} bytes at its end are not a whole entry")
     if zero_bytes:
-        findings.note(file, f"{zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")
+        findings.report_note(file, f"{zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")

@@ -65,7 +65,7 @@ class EpochCheck:
 
     def _fault(self, problem: str, offset: int | None = None) -> None:
         self._reported = True
-        self.findings.fault(leader_epochs.FILE_NAME, problem, offset=offset)
+        self.findings.report_fault(leader_epochs.FILE_NAME, problem, offset=offset)
 
     def add_batch(self, file: str, position: int, header: BatchHeader) -> None:
         """Checks one batch. Only the first contradiction of a wrong checkpoint is reported, as all others follow from
@@ -88,7 +88,7 @@ class EpochCheck:
             self._fault("an epoch begins within the batch", header.base_offset)
         elif self.entries[at][0] != header.leader_epoch:
             problem = f"leader epoch {header.leader_epoch}, the checkpoint says {self.entries[at][0]}"
-            self.findings.fault(file, problem, position=position, offset=header.base_offset)
+            self.findings.report_fault(file, problem, position=position, offset=header.base_offset)
 
     def end(self, log_end_offset: int) -> None:
         """Checks that no epoch begins past the end of the log."""
@@ -125,7 +125,7 @@ class ProducerCheck:
         self._check_snapshots_up_to(log_end_offset)
         for offset in self._remaining_snapshots:
             name = snapshot_path("", offset).name
-            self._findings.fault(name, f"is of an offset past the log's end {log_end_offset}", offset=offset)
+            self._findings.report_fault(name, f"is of an offset past the log's end {log_end_offset}", offset=offset)
 
     def _check_snapshots_up_to(self, offset: int) -> None:
         """Checks the snapshots of offsets up to `offset`."""
@@ -137,7 +137,9 @@ class ProducerCheck:
         state = ProducerState()
         content = path.read_bytes()
         if not state.restore(content, offset) or len(content) != len(state.to_bytes()):
-            self._findings.fault(path.name, "its checksum or version is wrong; an older one is used", offset=offset)
+            self._findings.report_fault(
+                path.name, "its checksum or version is wrong; an older one is used", offset=offset
+            )
             return
         first_offset = self.transactions.first_offset
         for producer_id, entry in state.producers.items():
@@ -145,10 +147,10 @@ class ProducerCheck:
             problem = (
                 ""
                 if self._gaps
-                else self.transactions.fault_of(producer_id, first_offset_in_snapshot, entry.coordinator_epoch)
+                else self.transactions.find_fault(producer_id, first_offset_in_snapshot, entry.coordinator_epoch)
             )
             if problem:
-                self._findings.fault(path.name, problem, offset=offset)
+                self._findings.report_fault(path.name, problem, offset=offset)
             if not entry.batches:
                 continue
             batch = entry.batches[-1]
@@ -158,20 +160,20 @@ class ProducerCheck:
             if batch.last_offset >= offset or (known and recorded is not None and recorded != stored):
                 before = "nothing" if recorded is None else f"sequence {recorded[1]} at offset {recorded[2]}"
                 problem = f"producer {producer_id} wrote {before}, not {batch.last_sequence} at {batch.last_offset}"
-                self._findings.fault(path.name, problem, offset=offset)
+                self._findings.report_fault(path.name, problem, offset=offset)
 
 
 def check_topic_id(directory: Path, findings: Findings) -> str | None:
     """Returns the topic id in `partition.metadata`; None if it is missing or malformed."""
     path = directory / PARTITION_METADATA_FILE
     if not path.exists():
-        findings.note(path.name, "is missing; the broker takes the topic's id from ZooKeeper")
+        findings.report_note(path.name, "is missing; the broker takes the topic's id from ZooKeeper")
         return None
     match = _METADATA.match(path.read_bytes().decode("ascii", errors="replace"))
     if match is None:
-        findings.fault(path.name, "has no valid topic id")
+        findings.report_fault(path.name, "has no valid topic id")
         return None
     decoded = base64.urlsafe_b64decode(match[1] + "==")
     if base64.urlsafe_b64encode(decoded).rstrip(b"=").decode() != match[1]:
-        findings.fault(path.name, "has a topic id in a form that no broker writes")
+        findings.report_fault(path.name, "has a topic id in a form that no broker writes")
     return match[1]

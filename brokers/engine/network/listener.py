@@ -153,7 +153,7 @@ class Listeners:
 
     def _enter_tenant(self, tenant_id: str) -> TenantGroups:
         """Returns the tenant of a new instance; call `_exit_tenant` when the instance is removed from it."""
-        turns = self.fair_turns.enter(tenant_id)
+        turns = self.fair_turns.register_instance(tenant_id)
         tenant = self._tenant_by_id.get(tenant_id)
         if tenant is None:
             tenant = self._tenant_by_id[tenant_id] = TenantGroups(turns, self, self.limits, self._unread)
@@ -177,7 +177,7 @@ class Listeners:
         """Sets the weights of an instance and its tenant for their shares of a contended event loop."""
         group = self._group_by_name.get(instance_id)
         if group is not None:
-            self.fair_turns.set_weights(group.turns.line, weight, tenant_weight)
+            self.fair_turns.set_weights(group.turns.loop_queue, weight, tenant_weight)
         else:
             self.fair_turns.set_tenant_weight(tenant, tenant_weight)
 
@@ -190,7 +190,7 @@ class Listeners:
     def loop_used_ms(self, instance_id: str) -> int:
         """Returns the loop time in ms charged to the instance since its ports were opened."""
         group = self._group_by_name.get(instance_id)
-        return 0 if group is None else round(group.turns.line.used_s * 1_000)
+        return 0 if group is None else round(group.turns.loop_queue.used_s * 1_000)
 
     def close(self, name: str, reason: str = "the listener is closed") -> None:
         """Closes the port and all its connections (CKA-3), some in each turn of the event loop."""

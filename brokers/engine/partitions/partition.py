@@ -307,7 +307,7 @@ class Partition:
                 return AppendResult(duplicate_or_error, log_start_offset=log.log_start_offset)
         room = self.room
         if self.disk.is_short and room.is_bounded:
-            self.disk.refused += 1
+            self.disk.refused_count += 1
             return self._refusal_result(error_codes.POLICY_VIOLATION, DISK_SHORT_MESSAGE)
         code = room.spend(len(checked[0]) * (len(self.replicas) or 1))
         if code:

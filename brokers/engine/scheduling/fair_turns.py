@@ -74,13 +74,13 @@ class InstanceTurns:
     tenant.
     """
 
-    __slots__ = ("_fair_turns", "clock_s", "line", "tenant")
+    __slots__ = ("_fair_turns", "clock_s", "loop_queue", "tenant")
 
     def __init__(self, fair_turns: FairTurns | None, tenant: TenantTurns | None = None, instance_id: str = "") -> None:
         self._fair_turns = fair_turns
         self.clock_s: Callable[[], float] = perf_counter if fair_turns is None else fair_turns.clock_s
         self.tenant = tenant or TenantTurns()
-        self.line = InstanceLoopQueue(self.tenant, instance_id)
+        self.loop_queue = InstanceLoopQueue(self.tenant, instance_id)
 
     @property
     def may_have_to_queue(self) -> bool:
@@ -89,7 +89,7 @@ class InstanceTurns:
     def charge(self, began_s: float, now_s: float) -> None:
         """Charges the loop time for the instance from `began_s` until now, except for what was charged meanwhile."""
         if self._fair_turns is not None:
-            self._fair_turns.charge(self.line, self.tenant, began_s, now_s)
+            self._fair_turns.charge(self.loop_queue, self.tenant, began_s, now_s)
 
     def must_queue(self, now_s: float) -> bool:
         """True if the caller must `enqueue`; work of its tenant that is already queued goes first."""
@@ -103,17 +103,17 @@ class InstanceTurns:
 
     def enqueue(self, waiter: Waiter) -> None:
         assert self._fair_turns is not None, "a protected instance never queues"
-        self._fair_turns.enqueue(self.line, waiter)
+        self._fair_turns.enqueue(self.loop_queue, waiter)
 
     def leave(self, waiter: Waiter) -> None:
         """Removes a socket from the queue, if it is there."""
-        if self._fair_turns is not None and self.line.items:
-            self._fair_turns.queue.cancel(self.line, waiter)
+        if self._fair_turns is not None and self.loop_queue.items:
+            self._fair_turns.queue.cancel(self.loop_queue, waiter)
 
     def move_to(self, tenant: TenantTurns) -> None:
         """Moves the instance with its queue to another tenant."""
         assert self._fair_turns is not None, "it has no tenant"
-        self._fair_turns.queue.move(self.line, tenant)
+        self._fair_turns.queue.move(self.loop_queue, tenant)
         self.tenant = tenant
 
     def schedule(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
@@ -201,7 +201,7 @@ class FairTurns:
         """Returns the number of queued tenants."""
         return len(self.queue)
 
-    def enter(self, tenant_id: str) -> TenantTurns:
+    def register_instance(self, tenant_id: str) -> TenantTurns:
         """Returns the tenant of a new instance; call `exit` when the instance is removed."""
         tenant = self._tenants.get(tenant_id)
         if tenant is None:
@@ -214,14 +214,14 @@ class FairTurns:
         if not tenant.instance_count:
             del self._tenants[tenant.key]
 
-    def enqueue(self, line: InstanceQueue[Waiter], waiter: Waiter) -> None:
-        self.queue.enqueue(line, waiter)
+    def enqueue(self, loop_queue: InstanceQueue[Waiter], waiter: Waiter) -> None:
+        self.queue.enqueue(loop_queue, waiter)
         self._schedule()
 
-    def set_weights(self, line: InstanceLoopQueue, weight: float, tenant_weight: float) -> None:
+    def set_weights(self, loop_queue: InstanceLoopQueue, weight: float, tenant_weight: float) -> None:
         """Sets the weights of an instance and its tenant for their shares of a contended loop."""
-        self.queue.set_weight(line, weight)
-        self.queue.set_weight(line.tenant, tenant_weight)
+        self.queue.set_weight(loop_queue, weight)
+        self.queue.set_weight(loop_queue.tenant, tenant_weight)
 
     def set_tenant_weight(self, tenant_id: str, weight: float) -> None:
         """Sets the weight of a tenant. Does nothing if it has no instance here."""
@@ -229,23 +229,23 @@ class FairTurns:
         if tenant is not None:
             self.queue.set_weight(tenant, weight)
 
-    def charge(self, line: InstanceLoopQueue, tenant: TenantTurns, began_s: float, now_s: float) -> None:
+    def charge(self, loop_queue: InstanceLoopQueue, tenant: TenantTurns, began_s: float, now_s: float) -> None:
         """Charges loop time to an instance. Debt counts only while others queue: one tenant alone may use it all."""
         if began_s < self._charged_s:
             began_s = self._charged_s
-        spent_s = now_s - began_s
-        if spent_s <= 0.0:
+        loop_time_s = now_s - began_s
+        if loop_time_s <= 0.0:
             return
         self._charged_s = now_s
-        line.used_s += spent_s
+        loop_queue.used_s += loop_time_s
         if tenant is not self._recent:
             if self._recent is not None:
                 self._shared_until_s = now_s + SHARED_S
             self._recent = tenant
         decayed_at_s = tenant.decayed_at_s if tenant.decayed_at_s > began_s else began_s
-        tenant.decayed_at_s = decayed_at_s = decayed_at_s + spent_s / DECAY_S_PER_S
+        tenant.decayed_at_s = decayed_at_s = decayed_at_s + loop_time_s / DECAY_S_PER_S
         if len(self.queue):
-            self.queue.charge(line, spent_s)
+            self.queue.charge(loop_queue, loop_time_s)
             tenant.may_have_to_queue = True  # it may be in debt; `must_queue` decides
         elif decayed_at_s - now_s >= self.turn_s(now_s):
             tenant.may_have_to_queue = True
@@ -269,18 +269,18 @@ class FairTurns:
         now_s = self.clock_s()
         end_s = now_s + self.turn_s(now_s)
         while now_s < end_s:
-            line = queue.next_instance()
-            if line is None:
+            loop_queue = queue.next_instance()
+            if loop_queue is None:
                 return
-            assert isinstance(line, InstanceLoopQueue)
-            tenant = line.tenant
+            assert isinstance(loop_queue, InstanceLoopQueue)
+            tenant = loop_queue.tenant
             assert isinstance(tenant, TenantTurns)
             began_s = now_s
             try:
-                queue.pop(line).on_turn()
+                queue.pop(loop_queue).on_turn()
             finally:  # a failure of one request must not end the service of all queued ones
                 now_s = self.clock_s()
-                self.charge(line, tenant, began_s, now_s)
+                self.charge(loop_queue, tenant, began_s, now_s)
                 if not tenant.is_queued and not len(queue):
                     tenant.reset(now_s)
                 if len(queue):

@@ -31,23 +31,23 @@ class Permits:
     Tenants and instances have equal weights, unless `ownership` has others.
     """
 
-    __slots__ = ("_accounts", "_free", "_queue")
+    __slots__ = ("_accounts", "_free_permits", "_queue")
 
     def __init__(
         self, permits_max: int, ownership: Ownership | None = None, *, queued_per_instance_max: int = UNBOUNDED
     ) -> None:
-        self._free = permits_max
+        self._free_permits = permits_max
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(PERMIT_COST, queued_per_instance_max)
         self._accounts: InstanceAccounts[asyncio.Future[None]] = InstanceAccounts(PERMIT_COST, ownership or Ownership())
 
-    def queued(self, instance_id: str) -> int:
+    def count_waiters(self, instance_id: str) -> int:
         """Returns the number of waiters of an instance."""
         instance = self._accounts.get(instance_id)
         return 0 if instance is None else len(instance)
 
     def would_wait(self) -> bool:
         """True if `acquire` would not return at once."""
-        return not self._free
+        return not self._free_permits
 
     async def acquire(self, instance_id: str) -> None:
         """Acquires a permit, which the caller must `release`.
@@ -55,8 +55,8 @@ class Permits:
         Raises:
             QueueFull: the instance has its maximum number of waiters.
         """
-        if self._free:
-            self._free -= 1
+        if self._free_permits:
+            self._free_permits -= 1
             return
         instance = self._accounts.account_to_enqueue(instance_id)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -81,7 +81,7 @@ class Permits:
                 waiter.set_result(None)
                 break
         else:
-            self._free += 1
+            self._free_permits += 1
         self._accounts.forget_idle(queue)
 
     @asynccontextmanager

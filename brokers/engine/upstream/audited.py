@@ -1,4 +1,4 @@
-"""Copies of requests that change something, for the audit log: forwarding changes their lists and names."""
+"""Copies of requests for the audit log, which are needed because forwarding changes the requests' lists and names."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ _ITEMS: Final[Mapping[type[Any], NamedItems]] = {
 
 
 def is_audited(request: Any) -> bool:
-    """False for the commits of group members, which are frequent."""
+    """True if the request is written to the audit log: all requests except the frequent commits of group members."""
     if not isinstance(request, OffsetCommitRequest):
         return True
     is_member = request.member_id or request.group_instance_id
     return request.generation_id_or_member_epoch == _NO_GENERATION and not is_member
 
 
-async def copied_request(request: Any) -> Any:
-    """Returns a copy that keeps the tenant's names."""
+async def copy_request(request: Any) -> Any:
+    """Returns a copy of the request whose items keep the tenant's names."""
     fields = _ITEMS[type(request)]
     time_slice, items = TimeSlice(), []
     for item in getattr(request, fields.items):
@@ -63,19 +63,21 @@ async def copied_request(request: Any) -> Any:
     return replace(request, **{fields.items: items})
 
 
-async def in_order_of(request: Any, response: Any) -> Any:
-    """Returns the request with its items in the order of their results: refused ones come last, and the upstream has an
-    order of its own. Items without a result are left out.
+async def reorder_like_results(request: Any, response: Any) -> Any:
+    """Returns the request with its items in the order of their results in the response.
+
+    The orders differ because refused items come last, and because the upstream has an order of its own. Items without a
+    result are left out.
     """
     fields = _ITEMS[type(request)]
-    time_slice, by_name = TimeSlice(), {}
+    time_slice, items_by_name = TimeSlice(), {}
     for item in getattr(request, fields.items):
-        by_name[getattr(item, fields.name) if fields.name else item] = item
+        items_by_name[getattr(item, fields.name) if fields.name else item] = item
         await time_slice.pause()
     items = []
     for result in getattr(response, fields.results):
         name = getattr(result, fields.result_name)
-        if name in by_name:
-            items.append(by_name[name])
+        if name in items_by_name:
+            items.append(items_by_name[name])
         await time_slice.pause()
     return replace(request, **{fields.items: items})

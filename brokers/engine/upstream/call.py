@@ -76,21 +76,22 @@ class Call:
 
     # -- rights -------------------------------------------------------------------------------------------------------
 
-    def denied(
+    def denial_code(
         self, resource_type: ResourceType, name: str = CLUSTER_NAME, operation: AclOperation | None = None
     ) -> int:
         """Returns the error code if the client may not make this call for a resource; 0 if it may."""
         return self.context.denial(resource_type, name, operation)
 
-    def topic_refusal(self, name: str) -> int:
-        """Returns the error code if the client may not make this call for a topic, if its instance is in a state that
-        refuses the call, or if no topic can have the name; 0 if the topic may be forwarded.
+    def topic_refusal_code(self, name: str) -> int:
+        """Returns the error code with which the call is refused for a topic; 0 if the topic may be forwarded.
+
+        Reasons are missing rights, the state of the instance, and a name that no topic can have.
         """
-        denied = self.denied(ResourceType.TOPIC, name)
-        if denied:
-            return denied
+        code = self.denial_code(ResourceType.TOPIC, name)
+        if code:
+            return code
         view = self.context.view
-        state = ACTIVE if view.internal else view.state  # the control plane deletes topics of an instance that goes
+        state = ACTIVE if view.internal else view.state  # the control plane deletes the topics of a deleted instance
         if state == DELETING or not naming.is_valid_topic_name(name):
             return UNKNOWN_TOPIC
         is_produce = self.context.api.allow_list.operation is Operation.PRODUCE
@@ -109,10 +110,10 @@ class Call:
 
     async def request(self, api_key: int, version: int, request: Any) -> Any:
         """Sends a request of any call to the upstream on behalf of this one; otherwise like `forward`."""
-        body = await self._encoded(api_key, version, request)
+        body = await self._encode(api_key, version, request)
         frame, start = await self._upstream.exchange(api_key, version, self.context.client_id, body, self._admit)
         try:
-            response = await self._decoded(api_key, version, frame, start)
+            response = await self._decode(api_key, version, frame, start)
             for _ in mapping_of(api_key, "response", version).in_pieces(response, self._to_tenant):
                 await yield_to_others()
         except MalformedRequest as error:
@@ -126,10 +127,10 @@ class Call:
     async def send(self, request: Any) -> None:
         """Sends a request that has no response, a Produce with acks=0."""
         context = self.context
-        body = await self._encoded(context.api_key, context.version, request)
+        body = await self._encode(context.api_key, context.version, request)
         await self._upstream.send(context.api_key, context.version, context.client_id, body)
 
-    async def _encoded(self, api_key: int, version: int, request: Any) -> Body:
+    async def _encode(self, api_key: int, version: int, request: Any) -> Body:
         for _ in mapping_of(api_key, "request", version).in_pieces(request, self._to_upstream):
             await yield_to_others()
         if not self.context.request_bytes:
@@ -143,7 +144,7 @@ class Call:
                 body: list[bytes] = end.value
                 return body
 
-    async def _decoded(self, api_key: int, version: int, frame: bytes, start: int) -> Any:
+    async def _decode(self, api_key: int, version: int, frame: bytes, start: int) -> Any:
         if len(frame) <= SYNCHRONOUS_BYTES_MAX:
             return decode_response(api_key, version, frame, start, len(frame))
         return await decode_long_response(api_key, version, frame, start)

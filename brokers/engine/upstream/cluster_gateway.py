@@ -17,7 +17,7 @@ from brokers.contract.routes import RouteDocument
 from brokers.contract.upstream import UPSTREAM_LOST, Address, UpstreamSettings, parse_servers, tls_context
 from brokers.engine import lifecycle
 from brokers.engine.access.external import InternalIdentity
-from brokers.engine.access.principals import Principal, of_tenant_port
+from brokers.engine.access.principals import Principal, tenant_port_principal
 from brokers.engine.assembly import broker
 from brokers.engine.assembly.bandwidth import Bandwidth
 from brokers.engine.assembly.broker import Broker
@@ -154,7 +154,7 @@ class GatewaySessions(SessionFactory):
         return GatewayRoute(self._tenant_node, instance_id, route.name, report_failure)
 
     def anonymous_maker(self, instance_id: str, route: RouteDocument) -> MakeSession:
-        node, principal = self._tenant_node, of_tenant_port(instance_id)
+        node, principal = self._tenant_node, tenant_port_principal(instance_id)
 
         def make(connection: Connection) -> GatewaySession:
             return GatewaySession(node, connection, principal, {}, route.name)

@@ -117,7 +117,7 @@ async def run(settings: GatewaySettings) -> int:
     """Starts, serves until asked to stop, stops. Returns the exit code. Raises StartFailed."""
     descriptors = lifecycle.raise_descriptor_limit()
     # Each client has a connection to the upstream as well.
-    connections_max = lifecycle.connections_within(descriptors // 2, config.CONNECTIONS_MAX)
+    connections_max = lifecycle.limit_connections(descriptors // 2, config.CONNECTIONS_MAX)
     stop = lifecycle.Stop()
     stop.listen(asyncio.get_running_loop())
     gateway = Gateway(settings, stop, connections_max)
@@ -126,4 +126,4 @@ async def run(settings: GatewaySettings) -> int:
         await stop.wait()
     finally:
         await asyncio.wait_for(gateway.stop(), lifecycle.STOP_TIMEOUT_S)
-    return lifecycle.exit_code_of(stop)
+    return lifecycle.exit_code(stop)

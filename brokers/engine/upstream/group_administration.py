@@ -1,4 +1,4 @@
-"""Calls that administer consumer groups: list, description, deletion of groups and of their offsets."""
+"""Forwarding of calls that list, describe and delete consumer groups, or delete their offsets."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from brokers.engine.upstream.topic_calls import CLUSTER, TopicLists, forward_all
 _INVALID_GROUP: Final = int(ErrorCode.INVALID_GROUP_ID)
 
 
-def _refusal(call: Call, group_id: str) -> int:
-    return call.denied(GROUP, group_id) or (0 if group_id else _INVALID_GROUP)
+def _refusal_code(call: Call, group_id: str) -> int:
+    return call.denial_code(GROUP, group_id) or (0 if group_id else _INVALID_GROUP)
 
 
 async def list_groups(call: Call, request: groups.ListGroupsRequest) -> groups.ListGroupsResponse:
     """Forwards a request for all groups, and returns those that the client may describe."""
     response: groups.ListGroupsResponse = await call.forward(request)
-    if call.denied(CLUSTER, operation=AclOperation.DESCRIBE):
+    if call.denial_code(CLUSTER, operation=AclOperation.DESCRIBE):
         time_slice, allowed = TimeSlice(), []
         for group in response.groups:
             await time_slice.pause()
-            if not call.denied(GROUP, group.group_id):
+            if not call.denial_code(GROUP, group.group_id):
                 allowed.append(group)
         response.groups = allowed
     return response
@@ -42,7 +42,7 @@ async def describe_groups(call: Call, request: groups.DescribeGroupsRequest) -> 
     time_slice = TimeSlice()
     for group_id in request.groups:
         await time_slice.pause()
-        code = _refusal(call, group_id)
+        code = _refusal_code(call, group_id)
         if code:
             refused.append(
                 groups.DescribedGroup(
@@ -71,7 +71,7 @@ async def delete_groups(call: Call, request: groups.DeleteGroupsRequest) -> grou
     time_slice = TimeSlice()
     for group_id in request.groups_names:
         await time_slice.pause()
-        code = _refusal(call, group_id)
+        code = _refusal_code(call, group_id)
         if code:
             refused.append(groups.DeletableGroupResult(group_id=group_id, error_code=code))
         else:
@@ -98,7 +98,7 @@ _DELETED: Final = TopicLists(
 
 
 async def delete_offsets(call: Call, request: offsets.OffsetDeleteRequest) -> Any:
-    code = _refusal(call, request.group_id)
+    code = _refusal_code(call, request.group_id)
     if code:
         return offsets.OffsetDeleteResponse(error_code=code)
-    return await forward_allowed(call, request, _DELETED, call.topic_refusal)
+    return await forward_allowed(call, request, _DELETED, call.topic_refusal_code)

@@ -30,7 +30,7 @@ async def find_coordinator(call: Call, request: groups.FindCoordinatorRequest) -
     """
     resource = _RESOURCES.get(request.key_type)
     if call.context.version < _MANY_KEYS_FROM:
-        code = _INVALID_REQUEST if resource is None else call.denied(resource, request.key)
+        code = _INVALID_REQUEST if resource is None else call.denial_code(resource, request.key)
         if code:
             return groups.FindCoordinatorResponse(error_code=code, error_message="", node_id=NO_NODE, port=-1)
         response = await call.forward(request)
@@ -41,7 +41,7 @@ async def find_coordinator(call: Call, request: groups.FindCoordinatorRequest) -
     time_slice = TimeSlice()
     for key in request.coordinator_keys:
         await time_slice.pause()
-        code = _INVALID_REQUEST if resource is None else call.denied(resource, key)
+        code = _INVALID_REQUEST if resource is None else call.denial_code(resource, key)
         if code:
             refused.append(groups.Coordinator(key=key, node_id=NO_NODE, port=-1, error_code=code, error_message=""))
         else:
@@ -62,7 +62,7 @@ def _member_call(response: Callable[[int], Any]) -> Callable[[Call, Any], Any]:
     """Returns the handler of a call that group members make. `response` makes the response for an error code."""
 
     async def handle(call: Call, request: Any) -> Any:
-        code = call.denied(GROUP, request.group_id) or (0 if request.group_id else _INVALID_GROUP)
+        code = call.denial_code(GROUP, request.group_id) or (0 if request.group_id else _INVALID_GROUP)
         return response(code) if code else await call.forward(request)
 
     return handle
@@ -88,10 +88,10 @@ _COMMITTED: Final = TopicLists(
 
 
 async def commit_offsets(call: Call, request: offsets.OffsetCommitRequest) -> Any:
-    code = call.denied(GROUP, request.group_id)
+    code = call.denial_code(GROUP, request.group_id)
     if code:
         return await refuse_all(request, _COMMITTED, code)
-    return await forward_allowed(call, request, _COMMITTED, call.topic_refusal)
+    return await forward_allowed(call, request, _COMMITTED, call.topic_refusal_code)
 
 
 _FETCHED: Final = TopicLists(
@@ -122,14 +122,14 @@ async def fetch_offsets(call: Call, request: offsets.OffsetFetchRequest) -> Any:
     """Forwards a request for committed offsets; one without topics returns all topics that the client may describe."""
     if call.context.version >= _MANY_GROUPS_FROM:
         return await _fetch_offsets_of_groups(call, request)
-    code = call.denied(GROUP, request.group_id)
+    code = call.denial_code(GROUP, request.group_id)
     if code:
         request.topics = request.topics or []
         response = await refuse_all(request, _FETCHED, code)
         response.error_code = code
         return response
     if request.topics is not None:
-        return await forward_allowed(call, request, _FETCHED, call.topic_refusal)
+        return await forward_allowed(call, request, _FETCHED, call.topic_refusal_code)
     response = await call.forward(request)
     response.topics = await _describable(call, response.topics)
     return response
@@ -140,7 +140,7 @@ async def _describable(call: Call, topics: Iterable[Any]) -> list[Any]:
     time_slice, allowed = TimeSlice(), []
     for topic in topics:
         await time_slice.pause()
-        if not call.denied(TOPIC, topic.name):
+        if not call.denial_code(TOPIC, topic.name):
             allowed.append(topic)
     return allowed
 
@@ -152,12 +152,14 @@ async def _fetch_offsets_of_groups(call: Call, request: offsets.OffsetFetchReque
     time_slice = TimeSlice()
     for group in request.groups:
         await time_slice.pause()
-        code = call.denied(GROUP, group.group_id)
+        code = call.denial_code(GROUP, group.group_id)
         if code:
             refused.append(offsets.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
             continue
         if group.topics is not None:
-            group.topics, refused_topics[group.group_id] = await split(group, _FETCHED_OF_GROUP, call.topic_refusal)
+            group.topics, refused_topics[group.group_id] = await split(
+                group, _FETCHED_OF_GROUP, call.topic_refusal_code
+            )
         allowed.append(group)
     if refused and not allowed:
         return offsets.OffsetFetchResponse(groups=refused)

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from brokers.contract.routes import RouteDocument
 from brokers.contract.upstream import Address
 from brokers.engine import config, lifecycle
-from brokers.engine.access.principals import Principal, of_tenant_port
+from brokers.engine.access.principals import Principal, tenant_port_principal
 from brokers.engine.assembly.long_turns import LongTurnLog
 from brokers.engine.assembly.route_sessions import rules_of
 from brokers.engine.assembly.tls_contexts import TlsContexts
@@ -110,7 +110,7 @@ class ListeningNode(UpstreamNode):
                 raise StartFailed(f"{instance.id}: {error}") from error
             weight = weight_of(instance.document.produce_bps, instance.document.consume_bps)
             self.services.accounting.loop_weights.set(instance.id, tenant, weight)
-            tenant_weight = self.services.accounting.loop_weights.of_tenant(tenant)
+            tenant_weight = self.services.accounting.loop_weights.tenant_weight(tenant)
             self.listeners.set_weights(instance.id, weight, tenant, tenant_weight)
             bound.start_accepting()
 
@@ -129,7 +129,7 @@ class ListeningNode(UpstreamNode):
 
     def _session_maker(self, instance_id: str, route: RouteDocument) -> MakeSession:
         if not route.has_sasl:
-            return partial(self._anonymous_session, of_tenant_port(instance_id), route.name)
+            return partial(self._anonymous_session, tenant_port_principal(instance_id), route.name)
         sasl_route = GatewayRoute(
             self, instance_id, route.name, self.listeners.reports.log_tenant_authentication_failure
         )

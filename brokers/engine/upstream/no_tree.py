@@ -1,4 +1,4 @@
-"""Stands for ZooKeeper in a process that has none: nothing is read from it, and every write is refused."""
+"""Replacement of ZooKeeper's tree in a process without ZooKeeper: every read and write raises StoreUnavailable."""
 
 from __future__ import annotations
 

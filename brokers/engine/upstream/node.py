@@ -29,7 +29,7 @@ CreationLocks = WeakValueDictionary[str, asyncio.Lock]
 
 class UpstreamNode:
     """One upstream broker as the sessions of its clients use it. `served` has the calls and versions to forward; it is
-    empty until the first `connect`. `answered_itself` has the calls that the gateway answers from its own metadata.
+    empty until the first `connect`. `own_versions` has the calls that the gateway answers from its own metadata.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class UpstreamNode:
         address: Address,
         login: UpstreamLogin,
         creation_locks: CreationLocks,
-        answered_itself: Versions,
+        own_versions: Versions,
         storage: UpstreamStorage,
     ) -> None:
         self.services = services
         self.address = address
         self.login = login
         self.served: Versions = {}
-        self.answered_itself = answered_itself
+        self.own_versions = own_versions
         self.storage = storage
         self.responses = ResponseMemory(services.metadata.current.tenant_of)
         self._creation_locks = creation_locks
@@ -79,7 +79,7 @@ class GatewayRoute(SaslRoute):
         self._node = node
 
     def served(self) -> list[ApiVersion]:
-        return api_version_list({**self._node.served, **self._node.answered_itself, **OWN_WITH_SASL})
+        return api_version_list({**self._node.served, **self._node.own_versions, **OWN_WITH_SASL})
 
     def session(self, channel: AuthenticatedChannel, principal: Principal) -> GatewaySession:
         return GatewaySession(self._node, channel, principal, dict(self.dispatch_table.fast_codec), self.name)

@@ -53,7 +53,7 @@ from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.charging import Limiter
 from brokers.engine.throttling.waits import Mute
 from brokers.engine.upstream import topic_calls
-from brokers.engine.upstream.audited import copied_request, in_order_of, is_audited
+from brokers.engine.upstream.audited import copy_request, is_audited, reorder_like_results
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import API_VERSIONS_ROW, FORWARDED_APIS, HANDLERS, PARTITION_ADDITIONS
 from brokers.engine.upstream.connection import Admit, Body, UpstreamConnection, UpstreamLost
@@ -72,7 +72,7 @@ class SessionNode(Protocol):
     storage: UpstreamStorage
     served: Versions
     # Calls that are answered here, from the metadata of this gateway.
-    answered_itself: Versions
+    own_versions: Versions
 
     async def connect(self) -> UpstreamConnection: ...
     def creation_lock(self, instance_id: str) -> asyncio.Lock: ...
@@ -97,16 +97,16 @@ class ClientUpstream:
         self, api_key: int, version: int, client_id: str | None, body: Body, admit: Admit
     ) -> tuple[bytes, int]:
         """Returns a response as `UpstreamConnection.exchange` does. Raises UpstreamLost."""
-        connection = await self._connected()
+        connection = await self._get_connection()
         self._sent_without_response = False
         return await connection.exchange(api_key, version, client_id, body, admit=admit)
 
     async def send(self, api_key: int, version: int, client_id: str | None, body: Body) -> None:
-        connection = await self._connected()
+        connection = await self._get_connection()
         self._sent_without_response = True
         await connection.send(api_key, version, client_id, body)
 
-    async def _connected(self) -> UpstreamConnection:
+    async def _get_connection(self) -> UpstreamConnection:
         connection = self._connection
         if connection is not None and not connection.is_closed:
             return connection
@@ -188,7 +188,7 @@ class GatewaySession:
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def frame_bytes_max_of(self, api_key: int) -> int:
-        if api_key in self._node.answered_itself:
+        if api_key in self._node.own_versions:
             return self._local().frame_bytes_max_of(api_key)
         row = FORWARDED_APIS.get(api_key)
         return min(self.frame_bytes_max, (LISTS if row is None else row.limit).bytes_max)
@@ -202,7 +202,7 @@ class GatewaySession:
         if api_key == ApiKey.API_VERSIONS:
             self._respond_with_versions(raw)
             return
-        if api_key in self._node.answered_itself:
+        if api_key in self._node.own_versions:
             self._local().on_frame(buffer, start, end)
             return
         served_versions = self._node.served.get(api_key)  # type: ignore[call-overload]
@@ -226,14 +226,14 @@ class GatewaySession:
         self.software = software_of(request)
         services = self._node.services
         context = RequestContext(services, self.view(), API_VERSIONS_ROW, version, raw.client_id or "", self._address)
-        response = api_versions.build_response(version, request, self.listed())
+        response = api_versions.build_response(version, request, self.listed_versions())
         response.throttle_time_ms = throttle_time_ms(self, context, response, 0.0)
         body = encode_response(ApiKey.API_VERSIONS, version, response)
         frame = encode_response_frame(ApiKey.API_VERSIONS, version, raw.correlation_id, body)
         self.channel.respond(frame, response.throttle_time_ms)
 
-    def listed(self) -> list[Any]:
-        return api_version_list({**self._node.served, **self._node.answered_itself, **OWN})
+    def listed_versions(self) -> list[Any]:
+        return api_version_list({**self._node.served, **self._node.own_versions, **OWN})
 
     def _local(self) -> Session:
         session = self._local_session
@@ -242,7 +242,7 @@ class GatewaySession:
                 self._node.services,
                 self.channel,
                 self.principal,
-                dict(self._node.answered_itself),
+                dict(self._node.own_versions),
                 DISPATCH_TABLE,
                 route_name=self.route_name,
             )
@@ -285,7 +285,7 @@ class GatewaySession:
         call = Call(context, self._upstream, self._node.served, names, self._node.responses)
         permit, size_bytes = await self._permit(context.api_key, raw), raw.size_bytes
         try:
-            request = await self._decoded(context, raw)
+            request = await self._decode(context, raw)
             if context.api_key == ApiKey.PRODUCE:
                 if permit is not None and not _has_many_batches(request):
                     permit.release()  # its memory is that of its records, which counts as received
@@ -318,7 +318,7 @@ class GatewaySession:
             return await memory.acquire(self._instance_id, raw.size_bytes)
         return memory.short_permit(self._instance_id, raw.size_bytes) if api_key == ApiKey.FETCH else None
 
-    async def _decoded(self, context: RequestContext, raw: RawRequest) -> Any:
+    async def _decode(self, context: RequestContext, raw: RawRequest) -> Any:
         api_key, items_max = context.api_key, context.api.limit.items_max
         if raw.size_bytes <= decoded_at_once_bytes_max(api_key, raw.version):
             return decode_request(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
@@ -331,7 +331,7 @@ class GatewaySession:
         if context.api.audit is None or not is_audited(request) or not changes.begin(context):
             return await self._response_to(call, request, size_bytes)
         # Forwarding changes the request.
-        requested = await copied_request(request)
+        requested = await copy_request(request)
         try:
             response = await self._response_to(call, request, size_bytes)
         except MalformedRequest:
@@ -340,7 +340,7 @@ class GatewaySession:
             # The upstream may have done it, also for a client that has gone.
             changes.record(context, requested, None, context.view.image)
             raise
-        changes.record(context, await in_order_of(requested, response), response, context.view.image)
+        changes.record(context, await reorder_like_results(requested, response), response, context.view.image)
         return response
 
     async def _response_to(self, call: Call, request: Any, size_bytes: int) -> Any:

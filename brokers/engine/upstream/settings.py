@@ -219,14 +219,14 @@ def _user(instance_id: str, body: Mapping[str, Any]) -> UserDocument:
     if not password or not password.isascii():
         raise ValueError(f"{instance_id}: the password of {name} is empty or not ASCII")
     verifiers = tuple(
-        verifier_of(_salted(mechanism, password, scram_salt(instance_id, name, mechanism)))
+        verifier_of(_salt_password(mechanism, password, scram_salt(instance_id, name, mechanism)))
         for mechanism in sorted(DIGESTS)
     )
     secret = Secret(id="settings", created_at_ms=0, verifiers=verifiers)
     return UserDocument(name=name, created_at_ms=0, superuser=superuser, secrets=(secret,))
 
 
-def _salted(mechanism: int, password: str, salt: bytes) -> SaltedPassword:
+def _salt_password(mechanism: int, password: str, salt: bytes) -> SaltedPassword:
     derived = hashlib.pbkdf2_hmac(DIGESTS[mechanism], password.encode("ascii"), salt, ITERATIONS)
     return SaltedPassword(mechanism=mechanism, iterations=ITERATIONS, salt=salt, salted_password=derived)
 
@@ -236,15 +236,15 @@ def _acls(bodies: Any) -> dict[str, AclDocument]:
     for body in bodies:
         _check_keys(body, "acl", "resource_type", "name", "pattern_type", "user", "host", "operation", "permission")
         pattern = ResourcePattern(
-            _named(ResourceType, body["resource_type"]),
+            _parse_name(ResourceType, body["resource_type"]),
             _text(body, "acl", "name"),
-            _named(PatternType, body.get("pattern_type", "literal")),
+            _parse_name(PatternType, body.get("pattern_type", "literal")),
         )
         entry = AclEntry(
             f"{USER_PREFIX}{_text(body, 'acl', 'user')}",
             _text(body, "acl", "host", "*"),
-            _named(AclOperation, body["operation"]),
-            _named(Permission, body.get("permission", "allow")),
+            _parse_name(AclOperation, body["operation"]),
+            _parse_name(Permission, body.get("permission", "allow")),
         )
         entries.setdefault(pattern, set()).add(entry)
     return {
@@ -253,7 +253,7 @@ def _acls(bodies: Any) -> dict[str, AclDocument]:
     }
 
 
-def _named(kind: Callable[[Any], T], text: str) -> T:
+def _parse_name(kind: Callable[[Any], T], text: str) -> T:
     member: T | None = getattr(kind, str(text).upper(), None)
     if member is None:
         raise ValueError(f"not known: {text!r}")

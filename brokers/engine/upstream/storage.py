@@ -141,7 +141,7 @@ class UpstreamStorage:
         """Returns the last measured size in bytes of each replica on the upstream broker, by topic and partition."""
         return self._replicas.get(instance_id, {})
 
-    def partitions_led(self, instance_id: str) -> int:
+    def led_partition_count(self, instance_id: str) -> int:
         """Returns 0: DescribeLogDirs does not tell leaders from followers."""
         return 0
 

@@ -69,7 +69,7 @@ async def create_topics(
             await _undo_excess(call, response, partitions_max)
     for result in response.topics:
         await time_slice.pause()
-        if call.denied(TOPIC, result.name, AclOperation.DESCRIBE_CONFIGS):
+        if call.denial_code(TOPIC, result.name, AclOperation.DESCRIBE_CONFIGS):
             result.configs, result.num_partitions, result.replication_factor = None, -1, -1
             result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     response.topics += refused
@@ -77,7 +77,7 @@ async def create_topics(
 
 
 def _creation_refusal(call: Call, topic: topics.CreatableTopic) -> tuple[ErrorCode, str] | None:
-    if call.denied(CLUSTER, operation=AclOperation.CREATE) and call.denied(TOPIC, topic.name):
+    if call.denial_code(CLUSTER, operation=AclOperation.CREATE) and call.denial_code(TOPIC, topic.name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."
     if not naming.is_valid_topic_name(topic.name) or topic.name in naming.RESERVED_TOPIC_NAMES:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, "no topic can have this name"
@@ -174,7 +174,7 @@ async def create_partitions(
 
 
 def _growth_refusal(call: Call, topic: topics.CreatePartitionsTopic) -> tuple[ErrorCode, str] | None:
-    code = call.topic_refusal(topic.name)
+    code = call.topic_refusal_code(topic.name)
     if code:
         return ErrorCode(code), "Authorization failed." if code != UNKNOWN_TOPIC else "There is no such topic."
     if topic.assignments:
@@ -187,7 +187,7 @@ async def delete_topics(call: Call, request: topics.DeleteTopicsRequest) -> topi
     time_slice = TimeSlice()
     for name in request.topic_names:
         await time_slice.pause()
-        code = call.topic_refusal(name)
+        code = call.topic_refusal_code(name)
         if code:
             refused.append(topics.DeletableTopicResult(name=name, error_code=code))
         else:
@@ -208,10 +208,10 @@ async def describe_configs(call: Call, request: configs.DescribeConfigsRequest) 
         await time_slice.pause()
         code, reason = 0, "Authorization failed."
         if resource.resource_type != TOPIC_RESOURCE:
-            code = call.denied(CLUSTER) or int(ErrorCode.INVALID_REQUEST)
+            code = call.denial_code(CLUSTER) or int(ErrorCode.INVALID_REQUEST)
             reason = "only topics have a configuration here"
         else:
-            code = call.denied(TOPIC, resource.resource_name)
+            code = call.denial_code(TOPIC, resource.resource_name)
             if not code and not naming.is_valid_topic_name(resource.resource_name):
                 code, reason = UNKNOWN_TOPIC, "no topic can have this name"
         if code:
@@ -263,9 +263,9 @@ async def alter_configs(
 
 def _alteration_refusal(call: Call, resource: configs.IncrementalAlterConfigsResource) -> tuple[ErrorCode, str] | None:
     if resource.resource_type != TOPIC_RESOURCE:
-        code = ErrorCode(call.denied(CLUSTER) or int(ErrorCode.INVALID_REQUEST))
+        code = ErrorCode(call.denial_code(CLUSTER) or int(ErrorCode.INVALID_REQUEST))
         return code, "only topics have a configuration here"
-    denied = call.denied(TOPIC, resource.resource_name)
+    denied = call.denial_code(TOPIC, resource.resource_name)
     if denied:
         return ErrorCode(denied), "Authorization failed."
     if not naming.is_valid_topic_name(resource.resource_name):
@@ -287,4 +287,4 @@ _DELETED: Final = TopicLists(
 
 
 async def delete_records(call: Call, request: topics.DeleteRecordsRequest) -> Any:
-    return await forward_allowed(call, request, _DELETED, call.topic_refusal)
+    return await forward_allowed(call, request, _DELETED, call.topic_refusal_code)

@@ -44,7 +44,7 @@ class TopicLists:
     topic_result: Callable[[str, list[Any]], Any]
     response: Callable[[list[Any]], Any]
 
-    async def refused(self, topic: Any, code: int, time_slice: TimeSlice) -> Any:
+    async def refused_result(self, topic: Any, code: int, time_slice: TimeSlice) -> Any:
         """Returns the result of a topic that is not forwarded. One topic may have all partitions of a request."""
         results = []
         for partition in getattr(topic, self.partitions):
@@ -79,7 +79,7 @@ async def split(request: Any, lists: TopicLists, refusal: Callable[[str], int]) 
     for topic in getattr(request, lists.topics):
         code = refusal(getattr(topic, lists.name))
         if code:
-            refused.append(await lists.refused(topic, code, time_slice))
+            refused.append(await lists.refused_result(topic, code, time_slice))
         else:
             allowed.append(topic)
         await time_slice.pause()
@@ -110,11 +110,11 @@ async def produce_records(
     services = call.context.services
     call.delay_ms, call.limiter = charge(client.produce_limiters, size_bytes, services.clock.monotonic_ms())
     transactional_id = request.transactional_id
-    is_denied = transactional_id is not None and call.denied(ResourceType.TRANSACTIONAL_ID, transactional_id)
+    is_denied = transactional_id is not None and call.denial_code(ResourceType.TRANSACTIONAL_ID, transactional_id)
     if is_denied and request.acks:
         return cast(produce.ProduceResponse, await refuse_all(request, _PRODUCED, _DENIED_TRANSACTION))
     allowed, refused = await split(
-        request, _PRODUCED, call.topic_refusal if not is_denied else lambda _name: _DENIED_TRANSACTION
+        request, _PRODUCED, call.topic_refusal_code if not is_denied else lambda _name: _DENIED_TRANSACTION
     )
     request.topic_data = allowed
     sent = await metering.record_bytes_of(request)
@@ -179,7 +179,7 @@ async def fetch_records(call: Call, client: ClientContext, request: fetch.FetchR
         for partition in topic.partitions:
             partition.partition_max_bytes = min(partition.partition_max_bytes, request.max_bytes)
             await time_slice.pause()
-    response: fetch.FetchResponse = await forward_allowed(call, request, _FETCHED, call.topic_refusal)
+    response: fetch.FetchResponse = await forward_allowed(call, request, _FETCHED, call.topic_refusal_code)
     response.session_id = _NO_SESSION
     now_ms = call.context.services.clock.monotonic_ms()
     call.delay_ms, call.limiter = charge(limiters, call.size_bytes, now_ms)
@@ -215,12 +215,12 @@ _EPOCHS: Final = TopicLists(
 
 async def find_epoch_ends(call: Call, request: list_offsets.OffsetForLeaderEpochRequest) -> Any:
     request.replica_id = _CONSUMER
-    return await forward_allowed(call, request, _EPOCHS, call.topic_refusal)
+    return await forward_allowed(call, request, _EPOCHS, call.topic_refusal_code)
 
 
 async def find_offsets(call: Call, request: list_offsets.ListOffsetsRequest) -> Any:
     request.replica_id = _CONSUMER
-    return await forward_allowed(call, request, _OFFSETS, call.topic_refusal)
+    return await forward_allowed(call, request, _OFFSETS, call.topic_refusal_code)
 
 
 # -- metadata ---------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ async def describe_topics(call: Call, request: metadata.MetadataRequest) -> meta
         visible = []
         for topic in response.topics:
             await time_slice.pause()
-            if not call.denied(TOPIC, topic.name or ""):
+            if not call.denial_code(TOPIC, topic.name or ""):
                 visible.append(topic)
         response.topics = visible
     response.brokers = [broker for broker in response.brokers if broker.node_id != NO_NODE]
@@ -261,13 +261,13 @@ async def describe_topics(call: Call, request: metadata.MetadataRequest) -> meta
             topic.topic_authorized_operations = context.authorised_operations(TOPIC, topic.name or "")
         await time_slice.pause()
     response.topics += refused
-    if shows_cluster_operations and not call.denied(CLUSTER, operation=AclOperation.DESCRIBE):
+    if shows_cluster_operations and not call.denial_code(CLUSTER, operation=AclOperation.DESCRIBE):
         response.cluster_authorized_operations = context.authorised_operations(CLUSTER)
     return response
 
 
 def _metadata_refusal(call: Call, name: str) -> int:
-    if denied := call.denied(TOPIC, name):
+    if denied := call.denial_code(TOPIC, name):
         return denied
     return 0 if naming.is_valid_topic_name(name) else int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 

@@ -19,10 +19,10 @@ _NOT_ATTEMPTED: Final = int(ErrorCode.OPERATION_NOT_ATTEMPTED)
 async def init_producer_id(call: Call, request: transactions.InitProducerIdRequest) -> Any:
     transactional_id = request.transactional_id
     if transactional_id is not None:
-        code = call.denied(TRANSACTION, transactional_id)
+        code = call.denial_code(TRANSACTION, transactional_id)
         code = code or (0 if transactional_id else int(ErrorCode.INVALID_REQUEST))
     else:
-        code = call.denied(ResourceType.CLUSTER)
+        code = call.denial_code(ResourceType.CLUSTER)
         if code and call.context.rights.allows_any(AclOperation.WRITE, TOPIC):
             code = 0
     if code:
@@ -47,25 +47,25 @@ _ADDED: Final = TopicLists(
 
 async def add_partitions(call: Call, request: transactions.AddPartitionsToTxnRequest) -> Any:
     """Forwards all partitions, or none if one of them is refused."""
-    code = call.denied(TRANSACTION, request.v3_and_below_transactional_id)
+    code = call.denial_code(TRANSACTION, request.v3_and_below_transactional_id)
     if code:
         return await refuse_all(request, _ADDED, code)
-    allowed, refused = await split(request, _ADDED, call.topic_refusal)
+    allowed, refused = await split(request, _ADDED, call.topic_refusal_code)
     if refused:
         time_slice = TimeSlice()
         for topic in allowed:
-            refused.append(await _ADDED.refused(topic, _NOT_ATTEMPTED, time_slice))
+            refused.append(await _ADDED.refused_result(topic, _NOT_ATTEMPTED, time_slice))
         return _ADDED.response(refused)
     return await call.forward(request)
 
 
 async def add_offsets(call: Call, request: transactions.AddOffsetsToTxnRequest) -> Any:
-    code = call.denied(TRANSACTION, request.transactional_id) or call.denied(GROUP, request.group_id)
+    code = call.denial_code(TRANSACTION, request.transactional_id) or call.denial_code(GROUP, request.group_id)
     return transactions.AddOffsetsToTxnResponse(error_code=code) if code else await call.forward(request)
 
 
 async def end_transaction(call: Call, request: transactions.EndTxnRequest) -> Any:
-    code = call.denied(TRANSACTION, request.transactional_id)
+    code = call.denial_code(TRANSACTION, request.transactional_id)
     return transactions.EndTxnResponse(error_code=code) if code else await call.forward(request)
 
 
@@ -83,10 +83,10 @@ _COMMITTED: Final = TopicLists(
 
 
 async def commit_offsets(call: Call, request: transactions.TxnOffsetCommitRequest) -> Any:
-    code = call.denied(TRANSACTION, request.transactional_id) or call.denied(GROUP, request.group_id)
+    code = call.denial_code(TRANSACTION, request.transactional_id) or call.denial_code(GROUP, request.group_id)
     if code:
         return await refuse_all(request, _COMMITTED, code)
-    return await forward_allowed(call, request, _COMMITTED, call.topic_refusal)
+    return await forward_allowed(call, request, _COMMITTED, call.topic_refusal_code)
 
 
 # -- descriptions -----------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ _PRODUCERS: Final = TopicLists(
 
 
 async def describe_producers(call: Call, request: producers.DescribeProducersRequest) -> Any:
-    return await forward_allowed(call, request, _PRODUCERS, call.topic_refusal)
+    return await forward_allowed(call, request, _PRODUCERS, call.topic_refusal_code)
 
 
 async def describe_transactions(
@@ -116,7 +116,7 @@ async def describe_transactions(
     time_slice = TimeSlice()
     for transactional_id in request.transactional_ids:
         await time_slice.pause()
-        code = call.denied(TRANSACTION, transactional_id)
+        code = call.denial_code(TRANSACTION, transactional_id)
         if code:
             refused.append(producers.TransactionDescription(error_code=code, transactional_id=transactional_id))
         else:
@@ -129,7 +129,7 @@ async def describe_transactions(
         visible = []
         for topic in state.topics:
             await time_slice.pause()
-            if not call.denied(TOPIC, topic.topic):
+            if not call.denial_code(TOPIC, topic.topic):
                 visible.append(topic)
         state.topics = visible
     response.transaction_states += refused
@@ -144,7 +144,7 @@ async def list_transactions(
     time_slice, allowed = TimeSlice(), []
     for state in response.transaction_states:
         await time_slice.pause()
-        if not call.denied(TRANSACTION, state.transactional_id):
+        if not call.denial_code(TRANSACTION, state.transactional_id):
             allowed.append(state)
     response.transaction_states = allowed
     return response

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokers.engine.config import CONNECTIONS_MAX
-from brokers.engine.lifecycle import RESERVED_DESCRIPTORS, connections_within
+from brokers.engine.lifecycle import RESERVED_DESCRIPTORS, limit_connections
 from brokers.engine.partitions.log_flusher import FLUSHED_LOGS_MAX
 from brokers.engine.storage.files import OPEN_FILES_MAX
 
@@ -20,13 +20,13 @@ OPENED_PER_FLUSH = 12
 )
 def test_connections_leave_descriptors_for_the_logs(descriptors: int, granted: int) -> None:
     with capture_logs() as written:
-        assert connections_within(descriptors, CONNECTIONS_MAX) == granted
+        assert limit_connections(descriptors, CONNECTIONS_MAX) == granted
     assert [line["event"] for line in written] == ["connections_limited"]
 
 
 def test_where_there_is_room_for_all_connections_all_are_granted() -> None:
     with capture_logs() as written:
-        assert connections_within(CONNECTIONS_MAX + RESERVED_DESCRIPTORS, CONNECTIONS_MAX) == CONNECTIONS_MAX
+        assert limit_connections(CONNECTIONS_MAX + RESERVED_DESCRIPTORS, CONNECTIONS_MAX) == CONNECTIONS_MAX
     assert written == []
 
 

@@ -8,7 +8,7 @@ import asyncio
 from random import Random
 from typing import Any
 
-from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.access.principals import tenant_port_principal
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.codec import encode_request, encode_response
@@ -143,7 +143,9 @@ async def test_mutated_responses_of_the_upstream_show_no_foreign_name(running: R
     node = running.gateway.nodes[0]
     services, upstream = node.services, Replayed()
     drawn = Drawn(SEED, f"{HOSTILE}.{TOPIC}", f"{NEIGHBOUR}.{TOPIC}")
-    view = TenantMetadataView(services.metadata.version, services.metadata.current.image, of_tenant_port(HOSTILE))
+    view = TenantMetadataView(
+        services.metadata.version, services.metadata.current.image, tenant_port_principal(HOSTILE)
+    )
     names = ToUpstream(f"{HOSTILE}."), ToTenant(f"{HOSTILE}.", "cluster", {1: NodeAddress(HOST, 1)})
     outcomes = {"lost": 0, "answered": 0}
     for _ in range(FRAMES):

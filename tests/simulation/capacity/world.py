@@ -14,7 +14,7 @@ from brokers.engine.assembly.storage_capacity import is_in_use
 from brokers.engine.assembly.storage_shortening import LEADER_CHANGE_PAUSE_MS, RESPONSE_AGE_MS_MAX, RETRIABLE_MS
 from brokers.engine.capacity import shortening
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import GONE_MS, Bought, ReportedUse, StorageGrant, StorageLedger
+from brokers.engine.capacity.ledger import DEAD_BROKER_MS, Bought, ReportedUse, StorageGrant, StorageLedger
 from brokers.engine.capacity.room import FULL, OK, StorageRoom
 
 BROKERS: Final = (1, 2, 3)
@@ -84,7 +84,7 @@ class Instance:
 
     @property
     def piece_bytes(self) -> int:
-        return self.bought_bytes // shortening.PIECE_PART // REPLICAS
+        return self.bought_bytes // shortening.ACTIVE_SEGMENT_DIVISOR // REPLICAS
 
 
 @dataclass
@@ -122,7 +122,7 @@ class World:
         for broker in self.brokers.values():
             self.start(broker)
         self.elect()
-        self.now_ms += GONE_MS
+        self.now_ms += DEAD_BROKER_MS
 
     def _instance(self, name: str) -> Instance:
         random = self.random
@@ -189,11 +189,11 @@ class World:
     def answer(self, broker: Broker, uses: list[ReportedUse]) -> list[StorageGrant]:
         bought = {instance.name: Bought(instance.bought_bytes, len(BROKERS)) for instance in self.instances}
         ledger, now_ms = self.ledger, self.now_ms
-        ledger.on_brokers(BROKERS, now_ms)
+        ledger.set_live_brokers(BROKERS, now_ms)
         ledger.begin_report(broker.id, broker.epoch, broker.is_complete, now_ms)
         changes = [ledger.handle_report(broker.id, use, bought[use.instance_id], now_ms) for use in uses]
         answered = {change.instance_id for change in changes}
-        for name in ledger.to_review(broker.id):
+        for name in ledger.instances_to_review(broker.id):
             change = None if name in answered else ledger.review(broker.id, name, bought[name], now_ms)
             changes += [] if change is None else [change]
         return changes
@@ -201,7 +201,7 @@ class World:
     def shorten(self, broker: Broker, instance: Instance) -> None:
         """Shortens one instance as `StorageShortening` does."""
         name = instance.name
-        total, room = broker.credits.totals.get(name), broker.credits.rooms[name]
+        total, room = broker.credits.grants_by_instance.get(name), broker.credits.rooms[name]
         if total is None or broker.is_paused or not instance.shrinks:
             return
         figures = shortening.StorageFigures(
@@ -247,7 +247,7 @@ class World:
     def elect(self) -> None:
         self.term += 1
         self.ledger = StorageLedger(self.now_ms)
-        self.ledger.on_brokers(BROKERS, self.now_ms)
+        self.ledger.set_live_brokers(BROKERS, self.now_ms)
 
     def restart(self, broker: Broker) -> None:
         if self.starts < 5:
@@ -320,7 +320,7 @@ class World:
         for broker in self.brokers.values():
             broker.is_paused = False
         self.loss = 0.0
-        for _ in range(GONE_MS // STEP_MS):
+        for _ in range(DEAD_BROKER_MS // STEP_MS):
             self.now_ms += STEP_MS
             self.report_due()
         for instance in self.instances:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.access.principals import of_internal_login
+from brokers.engine.access.principals import internal_login_principal
 from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL
@@ -163,7 +163,7 @@ class Accepted:
         if self.is_closed:
             return
         if message == HELLO:
-            principal = of_internal_login(CLUSTER_USER)
+            principal = internal_login_principal(CLUSTER_USER)
             assert principal is not None
             self.session = Session(self._process.services, self, principal, ADVERTISED_INTERNAL, DISPATCH_TABLE)
             self.to_client.send(HELLO)

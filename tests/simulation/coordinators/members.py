@@ -118,7 +118,7 @@ class Member(Machine):
     async def _join(self) -> bool:
         """Joins the group; returns True if it got an assignment, which may be empty."""
         asked_us = self.client_context.now_us
-        joined: JoinGroupResponse = await self._call_coordinator(
+        join_reply: JoinGroupResponse = await self._call_coordinator(
             ApiKey.JOIN_GROUP,
             9,
             JoinGroupRequest(
@@ -131,21 +131,21 @@ class Member(Machine):
                 protocols=[JoinGroupRequestProtocol("simulated", (self.instance_id or "").encode())],
             ),
         )
-        code = joined.error_code
+        code = join_reply.error_code
         if code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = joined.member_id
+            self.member_id = join_reply.member_id
             return False
         if not self._is_well(code):
             assert code in ELSEWHERE | OUT | {ErrorCode.REQUEST_TIMED_OUT}, f"{self.name} joins: {ErrorCode(code).name}"
             return False
-        self.member_id = joined.member_id
-        self.generation = joined.generation_id
+        self.member_id = join_reply.member_id
+        self.generation = join_reply.generation_id
         self._promises.joined(self.group, self.generation, self.name, asked_us)
-        return await self._sync(joined)
+        return await self._sync(join_reply)
 
-    def _shares(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+    def _shares(self, join_reply: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         """Returns round-robin assignments in a random order of the members."""
-        members = list(joined.members)
+        members = list(join_reply.members)
         self.dice.shuffle(members)
         shares = {
             member.member_id: list(range(number, self._partitions, len(members)))
@@ -158,8 +158,8 @@ class Member(Machine):
         )
         return [SyncGroupRequestAssignment(id, json.dumps(share).encode()) for id, share in shares.items()]
 
-    async def _sync(self, joined: JoinGroupResponse) -> bool:
-        leads = joined.leader == joined.member_id and not joined.skip_assignment
+    async def _sync(self, join_reply: JoinGroupResponse) -> bool:
+        leads = join_reply.leader == join_reply.member_id and not join_reply.skip_assignment
         asked_us = self.client_context.now_us
         synced = await self._call_coordinator(
             ApiKey.SYNC_GROUP,
@@ -170,8 +170,8 @@ class Member(Machine):
                 member_id=self.member_id,
                 group_instance_id=self.instance_id,
                 protocol_type="consumer",
-                protocol_name=joined.protocol_name,
-                assignments=self._shares(joined) if leads else [],
+                protocol_name=join_reply.protocol_name,
+                assignments=self._shares(join_reply) if leads else [],
             ),
         )
         code = synced.error_code

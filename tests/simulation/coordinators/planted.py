@@ -26,7 +26,7 @@ def reply_before_commit(patch: pytest.MonkeyPatch) -> None:
     """Releases decisions when they are appended, before they are committed."""
 
     def leave(shard: Shard[Any], outcome: CoordinatorResult, ticket: Any, last_offset: int) -> None:
-        shard.release(outcome)
+        shard.release_replies_and_effects(outcome)
         if ticket is not None and outcome.reply is not REPLY_PENDING:
             ticket.deliver(outcome.reply)
 
@@ -39,7 +39,7 @@ def forget_pending_offsets(patch: pytest.MonkeyPatch) -> None:
     async def forgetful(shard: Shard[Any]) -> int:
         records = await load_shard(shard)
         if isinstance(shard.machine, GroupMachine):
-            for held in shard.machine.offsets.by_group.values():
+            for held in shard.machine.offsets.offsets_by_group.values():
                 held.pending.clear()
         return records
 

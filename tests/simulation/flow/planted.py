@@ -19,7 +19,7 @@ def raise_before_others_have_lowered(patch: pytest.MonkeyPatch) -> None:
 
     def at_once(self: FlowLedger, account: Any, broker_id: int, now_ms: int) -> ShareAnswer:
         given = next_share(self, account, broker_id, now_ms)
-        return given if account.targets is None else given._replace(share_bps=account.targets[broker_id])
+        return given if account.targets_bps is None else given._replace(share_bps=account.targets_bps[broker_id])
 
     patch.setattr(FlowLedger, "_next_share", at_once)
 

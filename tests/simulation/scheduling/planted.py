@@ -41,7 +41,7 @@ def forget_that_a_tenant_is_known(patch: pytest.MonkeyPatch) -> None:
         tenant.instance_count = 1
         return tenant
 
-    patch.setattr(FairTurns, "enter", enter)
+    patch.setattr(FairTurns, "register_instance", enter)
 
 
 def stop_after_one_turn(patch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ class Tenant:
 
     def __init__(self, run: SchedulingRun, number: int) -> None:
         self.name = f"tenant {number}"
-        self.turns: TenantTurns = run.loop.fair_turns.enter(self.name)
+        self.turns: TenantTurns = run.loop.fair_turns.register_instance(self.name)
         self.instances: list[Instance] = []
 
     @property
@@ -45,7 +45,7 @@ class Tenant:
 
     @property
     def used_s(self) -> float:
-        return sum(instance.turns.line.used_s for instance in self.instances)
+        return sum(instance.turns.loop_queue.used_s for instance in self.instances)
 
 
 class SchedulingRun:
@@ -77,12 +77,14 @@ class SchedulingRun:
         """Checks that each tenant and instance that always has work gets its part of the loop within 5 %."""
         self._run_for(WARM_UP_S)
         self.probe.sockets[0].longest_wait_s = 0.0
-        before = {instance: instance.turns.line.used_s for tenant in self.tenants for instance in tenant.instances}
+        before = {
+            instance: instance.turns.loop_queue.used_s for tenant in self.tenants for instance in tenant.instances
+        }
         self._run_for(MEASURED_S)
         flooding = [
             (tenant, [instance for instance in tenant.instances if instance.is_flooding]) for tenant in self.tenants
         ]
-        used_s = {instance: instance.turns.line.used_s - before[instance] for instance in before}
+        used_s = {instance: instance.turns.loop_queue.used_s - before[instance] for instance in before}
         parts = {
             tenant: sum(used_s[instance] for instance in tenant.instances) for tenant, busy in flooding if busy
         }  # fmt: skip
@@ -90,7 +92,7 @@ class SchedulingRun:
             self._compare({tenant.name: (parts[tenant], tenant.weight) for tenant in parts})
         for _, busy in flooding:
             if len(busy) > 1 and len(parts) > 1:
-                self._compare({instance.turns.line.key: (used_s[instance], instance.weight) for instance in busy})
+                self._compare({instance.turns.loop_queue.key: (used_s[instance], instance.weight) for instance in busy})
         self._check_waits(len(parts))
 
     def _compare(self, parts: dict[str, tuple[float, float]]) -> None:
@@ -175,7 +177,7 @@ class SchedulingRun:
             return
         before = instance.tenant
         before.instances.remove(instance)
-        instance.turns.move_to(self.loop.fair_turns.enter(target.name))
+        instance.turns.move_to(self.loop.fair_turns.register_instance(target.name))
         self.loop.fair_turns.exit(before.turns)
         instance.tenant = target
         target.instances.append(instance)
@@ -230,7 +232,7 @@ class SchedulingRun:
 
     def _make_instance(self, tenant: Tenant, weight: float) -> Instance:
         if tenant.instances:
-            self.loop.fair_turns.enter(tenant.name)
+            self.loop.fair_turns.register_instance(tenant.name)
         self._numbers += 1
         instance = Instance(self, tenant, weight, f"instance {self._numbers}")
         tenant.instances.append(instance)
@@ -239,7 +241,7 @@ class SchedulingRun:
 
     def _set_weights(self, tenant: Tenant) -> None:
         for instance in tenant.instances:
-            self.loop.fair_turns.set_weights(instance.turns.line, instance.weight, tenant.weight)
+            self.loop.fair_turns.set_weights(instance.turns.loop_queue, instance.weight, tenant.weight)
 
     def _add_sockets(self, instance: Instance, count: int, cost_s: float, pause_s: float) -> None:
         instance.sockets += [Socket(self.loop, instance.turns, cost_s, pause_s) for _ in range(count)]

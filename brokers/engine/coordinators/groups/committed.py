@@ -66,7 +66,7 @@ class GroupOffsets:
 
     @property
     def usage(self) -> tuple[int, int]:
-        """Number of offsets, pending ones included, and the bytes that they take."""
+        """Number of offsets, pending ones included, and the bytes of memory that they take."""
         return self.count + self.pending_count, self.bytes
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
@@ -90,7 +90,7 @@ class GroupOffsets:
                 result = entry.log_offset
         return result
 
-    def all_keys(self) -> Iterator[PartitionKey]:
+    def all_partitions(self) -> Iterator[PartitionKey]:
         """Yields each partition that has a committed or pending offset, once."""
         for topic, partitions in self.topics.items():
             for partition in partitions:
@@ -99,7 +99,7 @@ class GroupOffsets:
             pending = {key for entries in self.pending.values() for key in entries}
             yield from (key for key in pending if self.get(*key) is None)
 
-    def keys_of(self, topics: frozenset[str]) -> list[PartitionKey]:
+    def partitions_of_topics(self, topics: frozenset[str]) -> list[PartitionKey]:
         """Returns the partitions of these topics that have a committed or pending offset."""
         result = [(topic, partition) for topic in topics for partition in self.topics.get(topic, ())]
         if self.pending:
@@ -160,7 +160,7 @@ class GroupOffsets:
             if not entries:
                 del self.pending[producer_id]
 
-    def complete(self, producer_id: int, committed: bool) -> None:
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
         """Ends a producer's transaction: its pending offsets are committed or dropped."""
         entries = self.pending.pop(producer_id, None)
         if entries is None:

@@ -26,7 +26,7 @@ def decode_subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] |
     """Returns the topics of all members as their clients name them, None if a subscription cannot be decoded."""
     result: set[str] = set()
     for subscription in subscriptions:
-        names = _names(subscription)
+        names = _decode_topic_names(subscription)
         if names is None:
             return None
         result.update(names)
@@ -43,19 +43,19 @@ def internal_topics(group: str, names: Iterable[str]) -> frozenset[str]:
     return frozenset(naming.internal_topic(instance_id, name) for name in names)
 
 
-def _names(subscription: bytes) -> list[str] | None:
+def _decode_topic_names(subscription: bytes) -> list[str] | None:
     try:
         version, count = _HEAD.unpack_from(subscription, 0)
-        at = _HEAD.size
-        if version < 0 or not 0 <= count <= (len(subscription) - at) // _LENGTH.size:
+        position = _HEAD.size
+        if version < 0 or not 0 <= count <= (len(subscription) - position) // _LENGTH.size:
             return None
         names = []
         for _ in range(count):
-            (length,) = _LENGTH.unpack_from(subscription, at)
-            at += _LENGTH.size + length
-            if at > len(subscription):
+            (length,) = _LENGTH.unpack_from(subscription, position)
+            position += _LENGTH.size + length
+            if position > len(subscription):
                 return None
-            names.append(str(subscription[at - length : at], "utf-8"))
+            names.append(str(subscription[position - length : position], "utf-8"))
     except (struct_error, UnicodeDecodeError):
         return None
     return names

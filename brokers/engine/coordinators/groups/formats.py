@@ -95,20 +95,20 @@ class GroupRecord(NamedTuple):
     members: tuple[MemberRecord, ...]
 
 
-def offset_key(group: str, topic: str, partition: int) -> bytes:
-    return offset_key_prefix(group) + _text(topic) + _INT.pack(partition)
+def encode_offset_key(group: str, topic: str, partition: int) -> bytes:
+    return encode_offset_key_prefix(group) + _encode_text(topic) + _INT.pack(partition)
 
 
-def offset_key_prefix(group: str) -> bytes:
+def encode_offset_key_prefix(group: str) -> bytes:
     """Returns the common prefix of the keys of a group's offsets."""
-    return _SHORT.pack(OFFSET_KEY_VERSION) + _text(group)
+    return _SHORT.pack(OFFSET_KEY_VERSION) + _encode_text(group)
 
 
-def group_key(group: str) -> bytes:
-    return _SHORT.pack(GROUP_KEY_VERSION) + _text(group)
+def encode_group_key(group: str) -> bytes:
+    return _SHORT.pack(GROUP_KEY_VERSION) + _encode_text(group)
 
 
-def offset_value(value: OffsetValue) -> bytes:
+def encode_offset_value(value: OffsetValue) -> bytes:
     metadata = value.metadata.encode()
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         head = _OFFSET_V1_HEAD.pack(OFFSET_VALUE_VERSION_EXPIRING, value.offset, len(metadata))
@@ -117,22 +117,22 @@ def offset_value(value: OffsetValue) -> bytes:
     return head + metadata + _LONG.pack(value.commit_timestamp_ms)
 
 
-def group_value(group: GroupRecord) -> bytes:
+def encode_group_value(group: GroupRecord) -> bytes:
     parts = [
         _SHORT.pack(GROUP_VALUE_VERSION),
-        _text(group.protocol_type),
+        _encode_text(group.protocol_type),
         _INT.pack(group.generation),
-        _nullable(group.protocol),
-        _nullable(group.leader),
+        _encode_nullable_text(group.protocol),
+        _encode_nullable_text(group.leader),
         _LONG.pack(group.state_timestamp_ms),
         _INT.pack(len(group.members)),
     ]
     for member in group.members:
         parts += (
-            _text(member.member_id),
-            _nullable(member.group_instance_id),
-            _text(member.client_id),
-            _text(member.client_host),
+            _encode_text(member.member_id),
+            _encode_nullable_text(member.group_instance_id),
+            _encode_text(member.client_id),
+            _encode_text(member.client_host),
             _TWO_INTS.pack(member.rebalance_timeout_ms, member.session_timeout_ms),
             _INT.pack(len(member.subscription)),
             member.subscription,
@@ -146,7 +146,7 @@ def read_key(key: bytes) -> OffsetKey | GroupKey:
     """Decodes a key. Raises UnknownFormat for an unknown version, UnreadableRecord for a truncated or overlong key."""
     if key[:2] in _OFFSET_KEY_HEADS:
         return _read_offset_key(key)
-    version = _version(key)
+    version = _read_version(key)
     if version == GROUP_KEY_VERSION:
         return _decode(key, lambda reader: GroupKey(reader.text()))
     raise UnknownFormat(f"unknown key version {version}")
@@ -156,13 +156,13 @@ def _read_offset_key(key: bytes) -> OffsetKey:
     """Decodes an offset's key without a `_Reader`, for speed: a group may have a hundred thousand of them."""
     try:
         _, group_bytes = _TWO_SHORTS.unpack_from(key, 0)
-        topic_at = 6 + group_bytes
-        (topic_bytes,) = _SHORT.unpack_from(key, topic_at - 2)
-        end = topic_at + topic_bytes
+        topic_begin = 6 + group_bytes
+        (topic_bytes,) = _SHORT.unpack_from(key, topic_begin - 2)
+        end = topic_begin + topic_bytes
         (partition,) = _INT.unpack_from(key, end)
         if group_bytes < 0 or topic_bytes < 0 or len(key) != end + 4:
             raise UnreadableRecord("the lengths in an offset's key do not match its size")
-        return OffsetKey(str(key[4 : topic_at - 2], "utf-8"), str(key[topic_at:end], "utf-8"), partition)
+        return OffsetKey(str(key[4 : topic_begin - 2], "utf-8"), str(key[topic_begin:end], "utf-8"), partition)
     except (struct_error, UnicodeDecodeError) as error:
         raise UnreadableRecord("an offset's key is truncated or not UTF-8") from error
 
@@ -171,7 +171,7 @@ def read_offset_value(value: bytes) -> OffsetValue:
     """Decodes the value of an offset's record. Raises UnknownFormat, UnreadableRecord."""
     if value[:2] == _OFFSET_VALUE_HEAD:
         return _read_offset_v3(value)
-    version = _known_version(value, "offsets")
+    version = _read_known_version(value, "offsets")
 
     def read(reader: _Reader) -> OffsetValue:
         offset = reader.int64()
@@ -199,7 +199,7 @@ def _read_offset_v3(value: bytes) -> OffsetValue:
 
 def read_group_value(value: bytes) -> GroupRecord:
     """Decodes the value of a group's record. Raises UnknownFormat, UnreadableRecord."""
-    version = _known_version(value, "groups")
+    version = _read_known_version(value, "groups")
 
     def read_member(reader: _Reader) -> MemberRecord:
         member_id = reader.text()
@@ -241,23 +241,23 @@ class _Reader:
 
     def __init__(self, data: bytes, flexible: bool) -> None:
         self.data = data
-        self.at = _SHORT.size
+        self.position = _SHORT.size
         self.flexible = flexible
 
     def int32(self) -> int:
-        self.at += 4
-        value: int = _INT.unpack_from(self.data, self.at - 4)[0]
+        self.position += 4
+        value: int = _INT.unpack_from(self.data, self.position - 4)[0]
         return value
 
     def int64(self) -> int:
-        self.at += 8
-        value: int = _LONG.unpack_from(self.data, self.at - 8)[0]
+        self.position += 8
+        value: int = _LONG.unpack_from(self.data, self.position - 8)[0]
         return value
 
     def count(self) -> int:
         """Reads the length of an array; more elements than bytes left are an error."""
         count = self._length(_INT)
-        if not 0 <= count <= len(self.data) - self.at:
+        if not 0 <= count <= len(self.data) - self.position:
             raise UnreadableRecord("an array has more elements than bytes")
         return count
 
@@ -275,7 +275,7 @@ class _Reader:
         return self._take(self._length(_INT))
 
     def skip_tagged_fields(self) -> None:
-        """Skips the tagged fields: none is known, and those of later releases may be ignored."""
+        """Skips the tagged fields: this release knows none, and readers may ignore those of later releases."""
         if not self.flexible:
             return
         for _ in range(self._varint()):
@@ -285,20 +285,20 @@ class _Reader:
     def _length(self, classic: Struct) -> int:
         if self.flexible:
             return self._varint() - 1
-        self.at += classic.size
-        length: int = classic.unpack_from(self.data, self.at - classic.size)[0]
+        self.position += classic.size
+        length: int = classic.unpack_from(self.data, self.position - classic.size)[0]
         return length
 
     def _varint(self) -> int:
-        value, self.at = read_unsigned(self.data, self.at, len(self.data))
+        value, self.position = read_unsigned(self.data, self.position, len(self.data))
         return value
 
     def _take(self, length: int) -> bytes:
-        start = self.at
+        start = self.position
         if not 0 <= length <= len(self.data) - start:
             raise UnreadableRecord("a field reaches past the end of the record")
-        self.at += length
-        return self.data[start : self.at]
+        self.position += length
+        return self.data[start : self.position]
 
 
 def _decode(data: bytes, read: Callable[[_Reader], T], flexible: bool = False) -> T:
@@ -307,29 +307,29 @@ def _decode(data: bytes, read: Callable[[_Reader], T], flexible: bool = False) -
         result = read(reader)
     except (struct_error, IndexError, MalformedVarint, UnicodeDecodeError) as error:
         raise UnreadableRecord("a record of the offsets topic is truncated or malformed") from error
-    if reader.at != len(data):
+    if reader.position != len(data):
         raise UnreadableRecord("there are bytes after a record's last field")
     return result
 
 
-def _version(data: bytes) -> int:
+def _read_version(data: bytes) -> int:
     if len(data) < _SHORT.size:
         raise UnreadableRecord("the record is too short to have a version")
     version: int = _SHORT.unpack_from(data, 0)[0]
     return version
 
 
-def _known_version(value: bytes, of: str) -> int:
-    version = _version(value)
+def _read_known_version(value: bytes, record_kind: str) -> int:
+    version = _read_version(value)
     if not 0 <= version <= VALUE_VERSION_MAX:
-        raise UnknownFormat(f"unknown value version {version} of {of}")
+        raise UnknownFormat(f"unknown value version {version} of {record_kind}")
     return version
 
 
-def _text(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     data = text.encode()
     return _SHORT.pack(len(data)) + data
 
 
-def _nullable(text: str | None) -> bytes:
-    return _SHORT.pack(-1) if text is None else _text(text)
+def _encode_nullable_text(text: str | None) -> bytes:
+    return _SHORT.pack(-1) if text is None else _encode_text(text)

@@ -46,12 +46,12 @@ class Group:
         members: members by member id.
         static_members: member ids of static members by group instance id.
         pending: member ids that were assigned and not used to join yet.
-        pending_sync: members of this generation that have not sent SyncGroup.
+        pending_sync_member_ids: members of this generation that have not sent SyncGroup.
         in_initial_delay: True during the initial rebalance delay of an empty group (GRP-9).
-        new_member_added: True if a member joined during the current delay, so that it is extended.
+        has_new_member: True if a member joined during the current delay, so that it is extended.
         delay_ms: length of the current delay.
         delay_remaining_ms: time by which the delay may still be extended.
-        awaiting_join: number of members whose JoinGroup is not answered.
+        awaiting_join_count: number of members whose JoinGroup is not answered.
         counted_usage: the number of members and the bytes that the registry has counted for this group.
         supported_protocols: number of members that offer a protocol, by its name.
         subscriptions: metadata of this generation's members for its protocol; None if the topics that they read are
@@ -64,11 +64,12 @@ class Group:
 
     __slots__ = (
         "assignment_bytes",
-        "awaiting_join",
+        "awaiting_join_count",
         "counted_usage",
         "delay_ms",
         "delay_remaining_ms",
         "generation",
+        "has_new_member",
         "id",
         "in_initial_delay",
         "last_commit_offset",
@@ -76,9 +77,8 @@ class Group:
         "leader",
         "members",
         "metadata_bytes",
-        "new_member_added",
         "pending",
-        "pending_sync",
+        "pending_sync_member_ids",
         "protocol",
         "protocol_type",
         "state",
@@ -104,14 +104,14 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.pending: set[str] = set()
-        self.pending_sync: set[str] = set()
+        self.pending_sync_member_ids: set[str] = set()
         self.subscriptions: list[bytes] | None = None
         self.supported_protocols: Counter[str] = Counter()
-        self.awaiting_join = 0
+        self.awaiting_join_count = 0
         self.metadata_bytes = 0
         self.assignment_bytes = 0
         self.in_initial_delay = False
-        self.new_member_added = False
+        self.has_new_member = False
         self.delay_ms = 0
         self.delay_remaining_ms = 0
 
@@ -129,7 +129,7 @@ class Group:
     @property
     def has_all_members_joined(self) -> bool:
         """True if all members wait with a JoinGroup, and no assigned member id is unused."""
-        return self.awaiting_join == len(self.members) and not self.pending
+        return self.awaiting_join_count == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -155,8 +155,8 @@ class Group:
 
         A tie is broken by the vote of the member that joined earlier.
         """
-        everybody = len(self.members)
-        candidates = {name for name, count in self.supported_protocols.items() if count == everybody}
+        member_count = len(self.members)
+        candidates = {name for name, count in self.supported_protocols.items() if count == member_count}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(votes, key=votes.__getitem__)
 
@@ -171,20 +171,20 @@ class Group:
             self.leader = member.member_id
         self.members[member.member_id] = member
         self.pending.discard(member.member_id)
-        self._count(member.protocols, 1)
+        self._count_protocols(member.protocols, 1)
         if member.join_ticket is not None:
-            self.awaiting_join += 1
+            self.awaiting_join_count += 1
 
     def remove(self, member_id: str) -> Member | None:
         """Removes a member or a pending member id. The caller answers the member's waiting calls."""
         self.pending.discard(member_id)
-        self.pending_sync.discard(member_id)
+        self.pending_sync_member_ids.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:
             return None
-        self._count(member.protocols, -1)
+        self._count_protocols(member.protocols, -1)
         if member.join_ticket is not None:
-            self.awaiting_join -= 1
+            self.awaiting_join_count -= 1
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
         if self.leader == member_id:
@@ -194,14 +194,14 @@ class Group:
     def rename(self, member: Member, member_id: str) -> None:
         """Changes the member id of a static member that has rejoined (GRP-18). It keeps its position and leadership."""
         assert member.group_instance_id is not None, "only a static member is known by more than its id"
-        before = member.member_id
-        self.members = {member_id if id == before else id: other for id, other in self.members.items()}
+        previous_id = member.member_id
+        self.members = {member_id if id == previous_id else id: peer for id, peer in self.members.items()}
         self.static_members[member.group_instance_id] = member_id
-        if self.leader == before:
+        if self.leader == previous_id:
             self.leader = member_id
-        if before in self.pending_sync:
-            self.pending_sync.remove(before)
-            self.pending_sync.add(member_id)
+        if previous_id in self.pending_sync_member_ids:
+            self.pending_sync_member_ids.remove(previous_id)
+            self.pending_sync_member_ids.add(member_id)
         member.member_id = member_id
 
     def update_protocols(
@@ -212,21 +212,21 @@ class Group:
         session_timeout_ms: int,
     ) -> None:
         """Replaces the protocols and time-outs of a member that joins again."""
-        self._count(member.protocols, -1)
+        self._count_protocols(member.protocols, -1)
         member.protocols = tuple(protocols)
         member.metadata_bytes = metadata_bytes(protocols)
-        self._count(member.protocols, 1)
+        self._count_protocols(member.protocols, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
     def set_join_ticket(self, member: Member, ticket: object | None) -> object | None:
         """Sets the JoinGroup call that the member waits with, None if it was answered. Returns the previous one."""
-        before = member.join_ticket
-        self.awaiting_join += (ticket is not None) - (before is not None)
+        previous_ticket = member.join_ticket
+        self.awaiting_join_count += (ticket is not None) - (previous_ticket is not None)
         member.join_ticket = ticket
-        return before
+        return previous_ticket
 
-    def _count(self, protocols: Sequence[tuple[str, bytes]], sign: int) -> None:
+    def _count_protocols(self, protocols: Sequence[tuple[str, bytes]], sign: int) -> None:
         for name, metadata in protocols:
             self.supported_protocols[name] += sign
             self.metadata_bytes += sign * (len(name) + len(metadata))
@@ -266,7 +266,7 @@ class Group:
         previous = self.members
         self.members, self.static_members, self.leader = {}, {}, record.leader
         self.supported_protocols.clear()
-        self.metadata_bytes = self.awaiting_join = 0
+        self.metadata_bytes = self.awaiting_join_count = 0
         for stored in record.members:
             assert record.protocol is not None, "a group with members has chosen a protocol"
             member = previous.get(stored.member_id)

@@ -11,7 +11,7 @@ from typing import Final
 from brokers.engine.coordinators.groups.checking import FATAL_ERRORS, check_generation
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.member import Member
-from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
+from brokers.engine.coordinators.groups.rebalancing import remove_member_and_rebalance, try_to_complete_join
 from brokers.engine.coordinators.groups.result_builder import ResultBuilder
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.settings import GroupSettings
@@ -38,7 +38,7 @@ def heartbeat(
         member = group.members[member_id]
     reply = _REJOIN if group.state is GroupState.PREPARING else _MEMBER_ALIVE
     deadline_ms = now.monotonic_ms + member.session_timeout_ms
-    if member.armed_ms is None or deadline_ms < member.armed_ms:
+    if member.timer_fires_ms is None or deadline_ms < member.timer_fires_ms:
         builder = ResultBuilder(now)
         builder.set_session_deadline(group, member, member.session_timeout_ms)
         return builder.result(reply.reply)
@@ -51,12 +51,12 @@ def on_session_deadline(builder: ResultBuilder, settings: GroupSettings, group: 
 
     A member that waits for a reply other than its first one stays, too.
     """
-    member.armed_ms = None
+    member.timer_fires_ms = None
     if member.deadline_ms > builder.now.monotonic_ms:
         builder.arm_session_timer(group, member)
     elif member.is_new or not member.is_waiting:
-        remove_and_rebalance(builder, settings, group, member)
-        try_to_complete(builder, group)
+        remove_member_and_rebalance(builder, settings, group, member)
+        try_to_complete_join(builder, group)
     # Otherwise the member waits for a reply, and its session starts again with that reply.
 
 
@@ -64,4 +64,4 @@ def on_pending_deadline(builder: ResultBuilder, group: Group, member_id: str) ->
     """Forgets an assigned member id that was not used in time."""
     if member_id in group.pending:
         group.pending.discard(member_id)
-        try_to_complete(builder, group)
+        try_to_complete_join(builder, group)

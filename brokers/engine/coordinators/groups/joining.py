@@ -9,9 +9,9 @@ from brokers.engine.coordinators.groups import static_members
 from brokers.engine.coordinators.groups.checking import check_member
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.member import Member, metadata_bytes
-from brokers.engine.coordinators.groups.rebalancing import joined, prepare, try_to_complete
+from brokers.engine.coordinators.groups.rebalancing import begin_join_phase, join_reply, try_to_complete_join
 from brokers.engine.coordinators.groups.registry import GroupRegistry
-from brokers.engine.coordinators.groups.replies import NO_MEMBER, JoinReply, JoinRequest, join_refused
+from brokers.engine.coordinators.groups.replies import NO_MEMBER, JoinReply, JoinRequest, join_refusal
 from brokers.engine.coordinators.groups.result_builder import ResultBuilder
 from brokers.engine.coordinators.limits import (
     GROUP_METADATA_BYTES_MAX,
@@ -33,33 +33,33 @@ def join(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, req
     """Handles JoinGroup. `group` is None if it does not exist yet; the handler has refused an empty id (GRP-4)."""
     settings = groups.settings
     if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
-        return builder.result(join_refused(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
+        return builder.result(join_refusal(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
     if not is_within_limits(request):
-        return builder.result(join_refused(request.member_id, ErrorCode.INVALID_REQUEST))
+        return builder.result(join_refusal(request.member_id, ErrorCode.INVALID_REQUEST))
     if group is None:
         if request.member_id != NO_MEMBER:
-            return builder.result(join_refused(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+            return builder.result(join_refusal(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         if not groups.may_add_group(request.group_id):
-            return builder.result(join_refused(request.member_id, ErrorCode.POLICY_VIOLATION))
-        group = groups.obtain(request.group_id, builder.now.wall_ms)
+            return builder.result(join_refusal(request.member_id, ErrorCode.POLICY_VIOLATION))
+        group = groups.get_or_create(request.group_id, builder.now.wall_ms)
     reply: Any
     if not accepts_joining_member(settings, group, _existing_member_id(group, request)):
         if group.remove(request.member_id) is not None:
             builder.cancel_session_timer(group, request.member_id)
-        reply = join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        reply = join_refusal(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not fits_in_memory(groups, group, request):
-        reply = join_refused(request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        reply = join_refusal(request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not group.supports_protocols(request.protocol_type, request.protocols):
-        reply = join_refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        reply = join_refusal(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id != NO_MEMBER:
         reply = _rejoin(settings, builder, group, request)
     elif request.group_instance_id is not None and request.group_instance_id in group.static_members:
-        return static_members.replace(settings, builder, group, request, new_member_id(request))
-    elif request.needs_id:
+        return static_members.replace_static_member(settings, builder, group, request, new_member_id(request))
+    elif request.needs_member_id:
         reply = _assign_member_id(settings, builder, group, request)
     else:
         reply = _add_member(settings, builder, group, request, new_member_id(request))
-    try_to_complete(builder, group)
+    try_to_complete_join(builder, group)
     return builder.result(reply)
 
 
@@ -101,7 +101,9 @@ def accepts_joining_member(settings: GroupSettings, group: Group, member_id: str
         return len(group.pending) < settings.members_max or member_id in group.pending
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING:
-        return (member is not None and member.join_ticket is not None) or group.awaiting_join < settings.members_max
+        return (
+            member is not None and member.join_ticket is not None
+        ) or group.awaiting_join_count < settings.members_max
     return member is not None or len(group.members) < settings.members_max
 
 
@@ -120,11 +122,11 @@ def fits_in_memory(groups: GroupRegistry, group: Group, request: JoinRequest) ->
 
 def _assign_member_id(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest) -> JoinReply:
     if len(group.pending) >= settings.members_max:
-        return join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        return join_refusal(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
     member_id = new_member_id(request)
     group.pending.add(member_id)
     builder.arm_pending_timer(group, member_id, request.session_timeout_ms)
-    return join_refused(member_id, ErrorCode.MEMBER_ID_REQUIRED)
+    return join_refusal(member_id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
 def _add_member(
@@ -144,12 +146,12 @@ def _add_member(
     if not group.members:
         group.protocol_type = request.protocol_type
     if group.state is GroupState.PREPARING and group.generation == 0:
-        group.new_member_added = True
+        group.has_new_member = True
     if member_id in group.pending:
         builder.cancel_pending_timer(group, member_id)
     group.add(member)
     builder.set_session_deadline(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-    prepare(builder, settings, group)
+    begin_join_phase(builder, settings, group)
     return REPLY_PENDING
 
 
@@ -159,17 +161,17 @@ def _rejoin(settings: GroupSettings, builder: ResultBuilder, group: Group, reque
         return _add_member(settings, builder, group, request, member_id)
     code = check_member(group, member_id, request.group_instance_id)
     if code:
-        return join_refused(member_id, code)
+        return join_refusal(member_id, code)
     member = group.members[member_id]
     unchanged = member.protocols == tuple(request.protocols)
     if unchanged and (
         group.state is GroupState.COMPLETING or (group.state is GroupState.STABLE and group.leader != member_id)
     ):
         # A retry of an answered call: the generation has not changed.
-        return joined(group, member)
+        return join_reply(group, member)
     group.update_protocols(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     supersede_join(builder, group, member)
-    prepare(builder, settings, group)
+    begin_join_phase(builder, settings, group)
     return REPLY_PENDING
 
 
@@ -178,4 +180,4 @@ def supersede_join(builder: ResultBuilder, group: Group, member: Member) -> None
     REBALANCE_IN_PROGRESS.
     """
     before = group.set_join_ticket(member, builder.ticket)
-    builder.add_reply(before, join_refused(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+    builder.add_reply(before, join_refusal(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))

@@ -22,9 +22,9 @@ from brokers.engine.coordinators.groups.formats import (
 )
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.offsets import ShardOffsets
-from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
+from brokers.engine.coordinators.groups.rebalancing import remove_member_and_rebalance, try_to_complete_join
 from brokers.engine.coordinators.groups.registry import GroupRegistry
-from brokers.engine.coordinators.groups.removals import EVERYTHING_EXISTS, TIMERS, ExistingNames, OffsetRemovals
+from brokers.engine.coordinators.groups.removals import EVERYTHING_EXISTS, REMOVAL_TIMERS, ExistingNames, OffsetRemovals
 from brokers.engine.coordinators.groups.replies import (
     NO_MEMBER,
     DescribedMember,
@@ -35,8 +35,8 @@ from brokers.engine.coordinators.groups.replies import (
     LeaveReply,
     LeftMember,
     SyncRequest,
-    join_refused,
-    sync_refused,
+    join_refusal,
+    sync_refusal,
 )
 from brokers.engine.coordinators.groups.result_builder import JOIN, PENDING, SESSION, SYNC, ResultBuilder
 from brokers.engine.coordinators.led_shards import LedShards, Siblings, no_siblings
@@ -54,12 +54,12 @@ def leave_group(
     if group is None:
         unknown = int(ErrorCode.UNKNOWN_MEMBER_ID)
         return builder.result(LeaveReply(0, [LeftMember(*leaver, unknown) for leaver in leavers]))
-    left = [LeftMember(*leaver, _leave_one(settings, builder, group, leaver)) for leaver in leavers]
-    try_to_complete(builder, group)
-    return builder.result(LeaveReply(0, left))
+    left_members = [LeftMember(*leaver, _remove_leaver(settings, builder, group, leaver)) for leaver in leavers]
+    try_to_complete_join(builder, group)
+    return builder.result(LeaveReply(0, left_members))
 
 
-def _leave_one(settings: GroupSettings, builder: ResultBuilder, group: Group, leaver: Leaver) -> int:
+def _remove_leaver(settings: GroupSettings, builder: ResultBuilder, group: Group, leaver: Leaver) -> int:
     member_id, group_instance_id = leaver
     if member_id == NO_MEMBER:
         # An administrator removes the static member with this group instance id.
@@ -75,7 +75,7 @@ def _leave_one(settings: GroupSettings, builder: ResultBuilder, group: Group, le
         code = check_member(group, member_id, group_instance_id)
         if code:
             return code
-    remove_and_rebalance(builder, settings, group, group.members[member_id])
+    remove_member_and_rebalance(builder, settings, group, group.members[member_id])
     return 0
 
 
@@ -135,14 +135,14 @@ class GroupMachine:
     def join(self, now: Now, ticket: object, request: JoinRequest) -> CoordinatorResult:
         """Handles JoinGroup; the reply is a `JoinReply`, which may be pending until the join phase ends."""
         result = joining.join(self.groups, ResultBuilder(now, ticket), self.groups.get(request.group_id), request)
-        self.groups.recount(self.groups.get(request.group_id))
+        self.groups.update_usage(self.groups.get(request.group_id))
         return _mark_final(result)
 
     def sync(self, now: Now, ticket: object, request: SyncRequest) -> CoordinatorResult:
         """Handles SyncGroup; the reply is a `SyncReply`, which may be pending until the leader has sent its own."""
         group = self.groups.get(request.group_id)
         result = syncing.sync(self.groups, ResultBuilder(now, ticket), group, request)
-        self.groups.recount(group)
+        self.groups.update_usage(group)
         return _mark_final(result)
 
     def heartbeat(
@@ -155,18 +155,18 @@ class GroupMachine:
         """Handles LeaveGroup; the reply is a `LeaveReply` with an error code for each of `leavers`."""
         group = self.groups.get(group_id)
         result = leave_group(self.settings, ResultBuilder(now, ticket), group, leavers)
-        self.groups.recount(group)
+        self.groups.update_usage(group)
         return result
 
     def describe(self, group_id: str) -> CoordinatorResult:
         """Describes a group; an unknown one is reported in state Dead, not as an error (GRP-29)."""
         group = self.groups.get(group_id)
         reply = DescribeReply(0, GroupState.DEAD.value) if group is None else describe_group(group)
-        return CoordinatorResult(reply, depends_on=self.groups.last_record_offset(group_id), is_read=True)
+        return CoordinatorResult(reply, depends_on_offset=self.groups.last_record_offset(group_id), is_read=True)
 
     def list_groups(self, instance_id: str | None) -> list[GroupEntry]:
         """Returns the groups of an instance, or all groups with `instance_id` None."""
-        groups = self.groups if instance_id is None else self.groups.of_instance(instance_id)
+        groups = self.groups if instance_id is None else self.groups.groups_of_instance(instance_id)
         return [group_entry(group) for group in groups]
 
     # -- records -------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class GroupMachine:
             self._replay_group(decoded_key.group, value, offset)
         else:
             self.offsets.replay(decoded_key, value, offset, producer_id)
-            self.groups.offsets_changed(decoded_key.group, offset)
+            self.groups.note_offsets_change(decoded_key.group, offset)
 
     def _replay_group(self, group_id: str, value: bytes | None, offset: int) -> None:
         if value is None:
@@ -198,10 +198,10 @@ class GroupMachine:
             # The previous state stays. Members that differ from it get an error at their next heartbeat and join again.
             log.error("group_unreadable", group=group_id, offset=offset, reason=str(error))
             return
-        group = self.groups.obtain(group_id, record.state_timestamp_ms)
+        group = self.groups.get_or_create(group_id, record.state_timestamp_ms)
         group.restore(record)
         group.last_record_offset = offset
-        self.groups.recount(group)
+        self.groups.update_usage(group)
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         self.offsets.replay_marker(producer_id, committed, offset)
@@ -216,7 +216,7 @@ class GroupMachine:
             for member in group.members.values():
                 builder.set_session_deadline(group, member, member.session_timeout_ms)
             if len(group.members) > self.settings.members_max:
-                rebalancing.prepare(builder, self.settings, group)
+                rebalancing.begin_join_phase(builder, self.settings, group)
         result = builder.result()
         result.timers += self.removals.timers_at_load(now)
         return result
@@ -224,7 +224,7 @@ class GroupMachine:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
-        if key in TIMERS:
+        if key in REMOVAL_TIMERS:
             return self.removals.on_timer(key, now)
         assert isinstance(key, tuple), "keys of timers are tuples"
         builder = ResultBuilder(now)
@@ -243,7 +243,7 @@ class GroupMachine:
         else:
             assert kind == SYNC, f"unknown timer {kind!r}"
             syncing.on_sync_deadline(builder, self.settings, group)
-        self.groups.recount(group)
+        self.groups.update_usage(group)
         return builder.result()
 
     def unload(self) -> list[tuple[object, Any]]:
@@ -269,8 +269,8 @@ def _fail_waiting_calls(group: Group, code: ErrorCode) -> list[tuple[object, Any
     for member in group.members.values():
         ticket = group.set_join_ticket(member, None)
         if ticket is not None:
-            deferred_replies.append((ticket, join_refused(member.member_id, code)))
+            deferred_replies.append((ticket, join_refusal(member.member_id, code)))
         if member.sync_ticket is not None:
-            deferred_replies.append((member.sync_ticket, sync_refused(code)))
+            deferred_replies.append((member.sync_ticket, sync_refusal(code)))
             member.sync_ticket = None
     return deferred_replies

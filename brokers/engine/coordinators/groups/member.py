@@ -11,12 +11,11 @@ class Member:
     """A member of a group.
 
     `join_ticket` and `sync_ticket` are its calls that are not answered yet. `deadline_ms` is the end of its session,
-    `armed_ms` the time at which the session timer fires; it may be earlier, because a heartbeat moves only the
+    `timer_fires_ms` the time at which the session timer fires; it may be earlier, because a heartbeat moves only the
     deadline. `is_new` is True until the member gets its first reply.
     """
 
     __slots__ = (
-        "armed_ms",
         "assignment",
         "client_host",
         "client_id",
@@ -30,6 +29,7 @@ class Member:
         "rebalance_timeout_ms",
         "session_timeout_ms",
         "sync_ticket",
+        "timer_fires_ms",
     )
 
     def __init__(
@@ -57,7 +57,7 @@ class Member:
         self.sync_ticket: object | None = None
         self.is_new = False
         self.deadline_ms = 0
-        self.armed_ms: int | None = None
+        self.timer_fires_ms: int | None = None
 
     @classmethod
     def restored(cls, record: MemberRecord, protocol: str) -> Member:

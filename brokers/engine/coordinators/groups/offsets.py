@@ -22,8 +22,8 @@ from brokers.engine.coordinators.groups.formats import (
     OffsetValue,
     UnknownFormat,
     UnreadableRecord,
-    offset_key,
-    offset_value,
+    encode_offset_key,
+    encode_offset_value,
     read_offset_value,
 )
 from brokers.engine.coordinators.groups.group import Group, GroupState
@@ -58,7 +58,7 @@ _CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
 
 _NO_TOPICS: Final[Mapping[str, Mapping[int, CommittedOffset]]] = {}
 _NO_OFFSETS: Final[Mapping[int, CommittedOffset]] = {}
-_STABLE: Final[frozenset[int]] = frozenset()
+_NO_PARTITIONS: Final[frozenset[int]] = frozenset()
 _UNBOUNDED: Final = 1 << 62
 # Kinds of usage that the shards count by instance.
 COUNT, BYTES = 0, 1
@@ -159,9 +159,9 @@ class ShardOffsets:
         self.shards: LedShards[ShardOffsets] = LedShards() if shards is None else shards
         self.shards.add(self)
         self.position = -1
-        self.by_group: dict[str, GroupOffsets] = {}
+        self.offsets_by_group: dict[str, GroupOffsets] = {}
         # Groups with pending offsets, by producer id.
-        self._open: dict[int, set[str]] = {}
+        self._groups_by_open_producer: dict[int, set[str]] = {}
 
     @property
     def settings(self) -> GroupSettings:
@@ -170,10 +170,10 @@ class ShardOffsets:
 
     def __len__(self) -> int:
         """Number of committed offsets."""
-        return sum(group_offsets.count for group_offsets in self.by_group.values())
+        return sum(group_offsets.count for group_offsets in self.offsets_by_group.values())
 
-    def of(self, group_id: str) -> GroupOffsets | None:
-        return self.by_group.get(group_id)
+    def get(self, group_id: str) -> GroupOffsets | None:
+        return self.offsets_by_group.get(group_id)
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -189,60 +189,60 @@ class ShardOffsets:
             # The previous offset stays: reading from there again repeats records, reading from no offset may lose them.
             log.error("offset_unreadable", group=group_id, topic=topic, partition=partition, reason=str(error))
             return
-        group_offsets = self.by_group.get(group_id)
+        group_offsets = self.offsets_by_group.get(group_id)
         if group_offsets is None:
-            group_offsets = self.by_group[group_id] = GroupOffsets(split_internal(group_id)[0])
-            self.groups.obtain(group_id, NO_TIMESTAMP)
+            group_offsets = self.offsets_by_group[group_id] = GroupOffsets(split_internal(group_id)[0])
+            self.groups.get_or_create(group_id, NO_TIMESTAMP)
         entry = CommittedOffset(*read, offset)
-        before = group_offsets.usage
+        usage_before = group_offsets.usage
         if producer_id == NO_PRODUCER:
             group_offsets.put(topic, partition, entry)
         else:
             group_offsets.put_pending(producer_id, topic, partition, entry)
-            self._open.setdefault(producer_id, set()).add(group_id)
-        self._account(group_offsets, before)
+            self._groups_by_open_producer.setdefault(producer_id, set()).add(group_id)
+        self._charge_usage_change(group_offsets, usage_before)
 
     def _replay_removal(self, key: OffsetKey, producer_id: int) -> None:
         group_id, topic, partition = key
-        group_offsets = self.by_group.get(group_id)
+        group_offsets = self.offsets_by_group.get(group_id)
         if group_offsets is None:
             return
-        before = group_offsets.usage
+        usage_before = group_offsets.usage
         if producer_id == NO_PRODUCER:
             group_offsets.remove(topic, partition)
         else:
             group_offsets.remove_pending(producer_id, topic, partition)
-        self._account(group_offsets, before)
+        self._charge_usage_change(group_offsets, usage_before)
         self._forget_if_empty(group_id, group_offsets)
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         self.position = max(self.position, offset)
         # Sorted, because the order of a set differs between processes.
-        for group_id in sorted(self._open.pop(producer_id, ())):
-            group_offsets = self.by_group.get(group_id)
+        for group_id in sorted(self._groups_by_open_producer.pop(producer_id, ())):
+            group_offsets = self.offsets_by_group.get(group_id)
             if group_offsets is None:
                 continue
-            before = group_offsets.usage
-            group_offsets.complete(producer_id, committed)
-            self._account(group_offsets, before)
+            usage_before = group_offsets.usage
+            group_offsets.end_transaction(producer_id, committed)
+            self._charge_usage_change(group_offsets, usage_before)
             self._forget_if_empty(group_id, group_offsets)
-            self.groups.offsets_changed(group_id, offset)
+            self.groups.note_offsets_change(group_id, offset)
 
     def replay_group_removed(self, group_id: str) -> None:
         """Handles the deletion of a group's record. A group that still has offsets starts again with generation 0."""
-        if group_id in self.by_group:
-            self.groups.obtain(group_id, NO_TIMESTAMP)
+        if group_id in self.offsets_by_group:
+            self.groups.get_or_create(group_id, NO_TIMESTAMP)
 
-    def _account(self, group_offsets: GroupOffsets, before: tuple[int, int]) -> None:
+    def _charge_usage_change(self, group_offsets: GroupOffsets, usage_before: tuple[int, int]) -> None:
         """Charges the instance for the change of its group's number and bytes of offsets, pending ones included."""
         count, size_bytes = group_offsets.usage
-        if (count, size_bytes) != before:
-            self.shards.charge(self, group_offsets.instance_id, count - before[0], size_bytes - before[1])
+        if (count, size_bytes) != usage_before:
+            self.shards.charge(self, group_offsets.instance_id, count - usage_before[0], size_bytes - usage_before[1])
 
     def _forget_if_empty(self, group_id: str, group_offsets: GroupOffsets) -> None:
         if not group_offsets.is_empty:
             return
-        del self.by_group[group_id]
+        del self.offsets_by_group[group_id]
         group = self.groups.get(group_id)
         if group is not None and has_no_members(group) and not group.has_record:
             self.groups.drop(group_id)
@@ -271,7 +271,7 @@ class ShardOffsets:
             member = group.members[member_id]
             builder.set_session_deadline(group, member, member.session_timeout_ms)
             timers = builder.timers()
-        return self._store(now, group_id, commits, retention_ms, timers=timers)
+        return self._store_commits(now, group_id, commits, retention_ms, timers=timers)
 
     def commit_in_transaction(
         self,
@@ -290,7 +290,7 @@ class ShardOffsets:
         code = self._check_commit(group_id, group, generation, member_id, group_instance_id, transactional=True)
         if code:
             return CoordinatorResult([code] * len(commits), is_read=code in FATAL_ERRORS)
-        return self._store(now, group_id, commits, DEFAULT_RETENTION_MS, producer=producer)
+        return self._store_commits(now, group_id, commits, DEFAULT_RETENTION_MS, producer=producer)
 
     def _check_commit(
         self,
@@ -309,7 +309,7 @@ class ShardOffsets:
             return int(ErrorCode.UNKNOWN_MEMBER_ID if transactional else ErrorCode.ILLEGAL_GENERATION)
         return 0 if self.groups.may_add_group(group_id) else int(ErrorCode.POLICY_VIOLATION)
 
-    def _store(
+    def _store_commits(
         self,
         now: Now,
         group_id: str,
@@ -329,7 +329,9 @@ class ShardOffsets:
                 continue
             committed_ms = now.wall_ms if commit.timestamp_ms == NO_TIMESTAMP else commit.timestamp_ms
             value = OffsetValue(commit.offset, commit.leader_epoch, commit.metadata, committed_ms, expire_ms)
-            records.append(StateRecord(offset_key(group_id, commit.topic, commit.partition), offset_value(value)))
+            records.append(
+                StateRecord(encode_offset_key(group_id, commit.topic, commit.partition), encode_offset_value(value))
+            )
         if not records:
             return CoordinatorResult(codes, timers=timers)
 
@@ -341,7 +343,7 @@ class ShardOffsets:
             codes,
             records,
             timers=timers,
-            timeout_reply=error_codes,
+            make_timeout_reply=error_codes,
             on_refused=lambda code: CoordinatorResult(error_codes(code), timers=timers),
         )
         if producer is not None:
@@ -353,7 +355,7 @@ class ShardOffsets:
 
         A pending offset is counted in addition to the committed offset of its partition.
         """
-        group_offsets = self.by_group.get(group_id)
+        group_offsets = self.offsets_by_group.get(group_id)
         in_transaction = producer_id != NO_PRODUCER
         instance_id = split_internal(group_id)[0] if group_offsets is None else group_offsets.instance_id
         remaining: _RemainingQuota | None = None
@@ -404,7 +406,7 @@ class ShardOffsets:
         The reply is `[(topic, TopicOffsets)]`. With `require_stable` a partition that has a pending offset gets
         UNSTABLE_OFFSET_COMMIT.
         """
-        group_offsets = self.by_group.get(group_id)
+        group_offsets = self.offsets_by_group.get(group_id)
         by_topic = _NO_TOPICS if group_offsets is None else group_offsets.topics
         if topics is None:
             topics = ((topic, tuple(entries)) for topic, entries in by_topic.items())
@@ -413,8 +415,8 @@ class ShardOffsets:
         for topic, partitions in topics:
             committed = by_topic.get(topic, _NO_OFFSETS)
             entries = [committed.get(index, _NOT_COMMITTED) for index in partitions]
-            unstable = _STABLE
+            unstable = _NO_PARTITIONS
             if pending is not None:
                 unstable = frozenset(index for index in partitions if pending.is_pending(topic, index))
             reply.append((topic, TopicOffsets(partitions, entries, unstable)))
-        return CoordinatorResult(reply, depends_on=self.groups.last_commit_offset(group_id), is_read=True)
+        return CoordinatorResult(reply, depends_on_offset=self.groups.last_commit_offset(group_id), is_read=True)

@@ -51,7 +51,7 @@ class GroupRegistry:
     def get(self, id: str) -> Group | None:
         return self._by_id.get(id)
 
-    def of_instance(self, instance_id: str) -> tuple[Group, ...]:
+    def groups_of_instance(self, instance_id: str) -> tuple[Group, ...]:
         return tuple(self._by_instance.get(instance_id, {}).values())
 
     def may_add_group(self, id: str) -> bool:
@@ -80,13 +80,13 @@ class GroupRegistry:
             instance_id, MEMBER_BYTES, limits.MEMBER_BYTES_PER_INSTANCE_MAX, limits.MEMBER_BYTES_FLOOR
         )
 
-    def recount(self, group: Group | None) -> None:
+    def update_usage(self, group: Group | None) -> None:
         """Updates the instance's totals after a group's members may have changed."""
         if group is None or self._by_id.get(group.id) is not group:
             return
-        self._count(group, (len(group.members) + len(group.pending), group.size_bytes))
+        self._charge_usage_change(group, (len(group.members) + len(group.pending), group.size_bytes))
 
-    def _count(self, group: Group, counted_usage: tuple[int, int], groups: int = 0) -> None:
+    def _charge_usage_change(self, group: Group, counted_usage: tuple[int, int], groups: int = 0) -> None:
         """Charges the instance for `groups` more groups, and for the change of this group's members and bytes."""
         members, size_bytes = group.counted_usage
         if groups or counted_usage != group.counted_usage:
@@ -94,13 +94,13 @@ class GroupRegistry:
             instance_id = split_internal(group.id)[0]
             self.shards.charge(self, instance_id, groups, counted_usage[0] - members, counted_usage[1] - size_bytes)
 
-    def obtain(self, id: str, now_ms: int) -> Group:
+    def get_or_create(self, id: str, now_ms: int) -> Group:
         """Returns the group, which is created if it is unknown. Except for replays, call `may_add_group` first."""
         group = self._by_id.get(id)
         if group is None:
             group = self._by_id[id] = Group(id, now_ms, self.last_drop_offset)
             self._by_instance.setdefault(split_internal(id)[0], {})[id] = group
-            self._count(group, group.counted_usage, groups=1)
+            self._charge_usage_change(group, group.counted_usage, groups=1)
         return group
 
     def last_record_offset(self, id: str) -> int:
@@ -113,7 +113,7 @@ class GroupRegistry:
         group = self._by_id.get(id)
         return self.last_drop_offset if group is None else group.last_commit_offset
 
-    def offsets_changed(self, id: str, offset: int) -> None:
+    def note_offsets_change(self, id: str, offset: int) -> None:
         """Notes that the record or marker at a log offset changed a group's offsets, or ended the group."""
         group = self._by_id.get(id)
         if group is None:
@@ -129,7 +129,7 @@ class GroupRegistry:
         self.last_drop_offset = max(self.last_drop_offset, group.last_record_offset, group.last_commit_offset)
         group.state = GroupState.DEAD
         instance_id = split_internal(id)[0]
-        self._count(group, (0, 0), groups=-1)
+        self._charge_usage_change(group, (0, 0), groups=-1)
         groups = self._by_instance[instance_id]
         del groups[id]
         if not groups:

@@ -17,10 +17,10 @@ import structlog
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.groups.committed import GroupOffsets
 from brokers.engine.coordinators.groups.expiry import expired_partitions, subscribed_topics
-from brokers.engine.coordinators.groups.formats import group_key, offset_key
+from brokers.engine.coordinators.groups.formats import encode_group_key, encode_offset_key
 from brokers.engine.coordinators.groups.group import Group, GroupState
 from brokers.engine.coordinators.groups.offsets import ShardOffsets, commit_error, has_no_members
-from brokers.engine.coordinators.groups.rebalancing import remove
+from brokers.engine.coordinators.groups.rebalancing import remove_member
 from brokers.engine.coordinators.groups.result_builder import ResultBuilder
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now, StateRecord
 from brokers.engine.protocol.errors import ErrorCode
@@ -30,11 +30,11 @@ log = structlog.get_logger(__name__)
 
 EXPIRE_TIMER: Final = ("offsets", "expire")
 REMOVE_TIMER: Final = ("offsets", "remove")
-TIMERS: Final = frozenset((EXPIRE_TIMER, REMOVE_TIMER))
+REMOVAL_TIMERS: Final = frozenset((EXPIRE_TIMER, REMOVE_TIMER))
 # Total size of the keys in one batch of deletions, far below the largest batch of a partition.
 BATCH_KEY_BYTES_MAX: Final = 256 << 10
 # Offsets whose age is checked in one step of a scan, before other work runs.
-SCANNED_MAX: Final = 20_000
+SCANNED_OFFSETS_MAX: Final = 20_000
 
 
 class ExistingNames(Protocol):
@@ -60,12 +60,12 @@ EVERYTHING_EXISTS: Final = _EverythingExists()
 class _Removal:
     """A removal of a group's offsets, possibly in several steps.
 
-    Offsets of `keys` are removed unless they were committed after log offset `position`; `next_index` is the index of
-    the next key. With `with_members` the group is removed even if it has members. `ticket` is the call that waits for
-    the removal, if any; it is answered with `reply`, or with `error_reply(code)` after an error.
+    Offsets of `keys` are removed unless they were committed after log offset `position`; `next_index` is the index
+    of the next key. With `removes_members` the group is removed even if it has members. `ticket` is the call that waits
+    for the removal, if any; it is answered with `reply`, or with `error_reply(code)` after an error.
     """
 
-    __slots__ = ("error_reply", "group_id", "keys", "next_index", "position", "reply", "ticket", "with_members")
+    __slots__ = ("error_reply", "group_id", "keys", "next_index", "position", "removes_members", "reply", "ticket")
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class _Removal:
         keys: Sequence[PartitionKey],
         position: int,
         *,
-        with_members: bool = False,
+        removes_members: bool = False,
         ticket: object | None = None,
         reply: Any = None,
         error_reply: Callable[[int], Any] | None = None,
@@ -81,7 +81,7 @@ class _Removal:
         self.group_id = group_id
         self.keys = keys
         self.position = position
-        self.with_members = with_members
+        self.removes_members = removes_members
         self.ticket = ticket
         self.reply = reply
         self.error_reply = error_reply
@@ -115,17 +115,18 @@ class _Batch:
 class OffsetRemovals:
     """Removals of offsets and groups in one shard.
 
-    `GroupMachine` passes the timers in `TIMERS` to this class. `existing` shows topics and instances that were deleted
-    while this broker was not the coordinator.
+    `GroupMachine` passes the timers in `REMOVAL_TIMERS` to this class. `existing_names` shows which topics and
+    instances were deleted while this broker was not the coordinator.
     """
 
-    def __init__(self, offsets: ShardOffsets, existing: ExistingNames = EVERYTHING_EXISTS) -> None:
+    def __init__(self, offsets: ShardOffsets, existing_names: ExistingNames = EVERYTHING_EXISTS) -> None:
         self._offsets = offsets
         self._groups = offsets.groups
-        self._existing = existing
+        self._existing_names = existing_names
         self._queue: deque[_Removal] = deque()
+        # Groups that the current scan for expired offsets has not reached yet.
         self._scan: Iterator[Group] | None = None
-        self._scan_began = Now(0, 0)
+        self._scan_began_at = Now(0, 0)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -136,9 +137,11 @@ class OffsetRemovals:
             return CoordinatorResult(int(ErrorCode.GROUP_ID_NOT_FOUND))
         if group.state is not GroupState.EMPTY:
             return CoordinatorResult(int(ErrorCode.NON_EMPTY_GROUP))
-        offsets = self._offsets.of(group_id)
-        keys = [] if offsets is None else list(offsets.all_keys())
-        return self._begin(now, self._removal(group_id, keys, ticket=ticket, reply=0, error_reply=lambda code: code))
+        offsets = self._offsets.get(group_id)
+        keys = [] if offsets is None else list(offsets.all_partitions())
+        return self._start_removal(
+            now, self._new_removal(group_id, keys, ticket=ticket, reply=0, error_reply=lambda code: code)
+        )
 
     def delete_offsets(
         self, now: Now, group_id: str, keys: Sequence[PartitionKey], ticket: object
@@ -158,26 +161,28 @@ class OffsetRemovals:
         removable = [key for key, code in zip(keys, codes, strict=True) if not code]
         if not removable:
             return CoordinatorResult((0, codes))
-        return self._begin(
+        return self._start_removal(
             now,
-            self._removal(group_id, removable, ticket=ticket, reply=(0, codes), error_reply=lambda code: (code, [])),
+            self._new_removal(
+                group_id, removable, ticket=ticket, reply=(0, codes), error_reply=lambda code: (code, [])
+            ),
         )
 
     def on_topics_deleted(self, now: Now, internal_names: Collection[str]) -> CoordinatorResult:
         """Removes the offsets of deleted topics from all groups (GRP-27)."""
         names = frozenset(internal_names)
         owners = {split_internal(name)[0] for name in names}
-        for group_id, offsets in self._offsets.by_group.items():
+        for group_id, offsets in self._offsets.offsets_by_group.items():
             if offsets.instance_id in owners or offsets.instance_id is None:
-                keys = offsets.keys_of(names)
+                keys = offsets.partitions_of_topics(names)
                 if keys:
-                    self._queue.append(self._removal(group_id, keys))
+                    self._queue.append(self._new_removal(group_id, keys))
         return self._result_of_queue(now)
 
     def on_instance_deleted(self, now: Now, instance_id: str) -> CoordinatorResult:
         """Removes all groups of a deleted instance, with their members."""
-        for group in self._groups.of_instance(instance_id):
-            self._queue.append(self._group_removal(group))
+        for group in self._groups.groups_of_instance(instance_id):
+            self._queue.append(self._new_group_removal(group))
         return self._result_of_queue(now)
 
     # -- time ----------------------------------------------------------------------------------------------------------
@@ -203,63 +208,64 @@ class OffsetRemovals:
         """Scans the next groups for expired offsets; begins a new scan if none is in progress."""
         if self._scan is None:
             self._scan = iter(self._groups)
-            self._scan_began = now
-        scanned = 0
+            self._scan_began_at = now
+        scanned_count = 0
         for group in self._scan:
             # Skip groups that were dropped since the scan began.
             if self._groups.get(group.id) is not group:
                 continue
-            offsets = self._offsets.of(group.id)
-            scanned += 1 if offsets is None else 1 + offsets.count
+            offsets = self._offsets.get(group.id)
+            scanned_count += 1 if offsets is None else 1 + offsets.count
             removal = self._expired_removal(now, group, offsets)
             if removal is not None:
                 self._queue.append(removal)
-            if scanned >= SCANNED_MAX:
-                next_ms = now.monotonic_ms
+            if scanned_count >= SCANNED_OFFSETS_MAX:
+                next_scan_ms = now.monotonic_ms
                 break
         else:
             self._scan = None
-            next_ms = self._scan_began.monotonic_ms + self._offsets.settings.retention_check_interval_ms
+            next_scan_ms = self._scan_began_at.monotonic_ms + self._offsets.settings.retention_check_interval_ms
         result = self._result_of_queue(now)
-        result.timers.append((EXPIRE_TIMER, max(next_ms, now.monotonic_ms)))
+        result.timers.append((EXPIRE_TIMER, max(next_scan_ms, now.monotonic_ms)))
         return result
 
     def _expired_removal(self, now: Now, group: Group, offsets: GroupOffsets | None) -> _Removal | None:
         instance_id = split_internal(group.id)[0]
-        if instance_id is not None and not self._existing.has_instance(instance_id):
-            return self._group_removal(group)
+        if instance_id is not None and not self._existing_names.has_instance(instance_id):
+            return self._new_group_removal(group)
         if offsets is None:
-            return self._removal(group.id, []) if has_no_members(group) else None
+            return self._new_removal(group.id, []) if has_no_members(group) else None
         settings = self._offsets.settings
         keys = expired_partitions(group, offsets, now.wall_ms, settings.retention_ms)
         # The topic was deleted while this broker was not the coordinator. A recent commit may be of a new topic that is
         # not in this broker's image yet.
         since_ms = now.wall_ms - settings.retention_check_interval_ms
         for topic, partitions in offsets.topics.items():
-            if not self._existing.has_topic(topic):
+            if not self._existing_names.has_topic(topic):
                 keys += [(topic, index) for index, entry in partitions.items() if entry.commit_timestamp_ms < since_ms]
-        return self._removal(group.id, keys) if keys else None
+        return self._new_removal(group.id, keys) if keys else None
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _removal(self, group_id: str, keys: Sequence[PartitionKey], **options: Any) -> _Removal:
+    def _new_removal(self, group_id: str, keys: Sequence[PartitionKey], **options: Any) -> _Removal:
         return _Removal(group_id, keys, self._offsets.position, **options)
 
-    def _group_removal(self, group: Group) -> _Removal:
-        offsets = self._offsets.of(group.id)
-        return self._removal(group.id, [] if offsets is None else list(offsets.all_keys()), with_members=True)
+    def _new_group_removal(self, group: Group) -> _Removal:
+        offsets = self._offsets.get(group.id)
+        keys = [] if offsets is None else list(offsets.all_partitions())
+        return self._new_removal(group.id, keys, removes_members=True)
 
-    def _begin(self, now: Now, removal: _Removal) -> CoordinatorResult:
+    def _start_removal(self, now: Now, removal: _Removal) -> CoordinatorResult:
         """Starts a removal that a client requested; it is finished at once if it fits into one batch."""
         batch = _Batch(now)
-        self._fill(removal, batch)
+        self._fill_batch(removal, batch)
         assert removal.error_reply is not None
         error_reply = removal.error_reply
         if removal.is_done:
             return CoordinatorResult(
                 removal.reply,
                 batch.records,
-                timeout_reply=error_reply,
+                make_timeout_reply=error_reply,
                 on_refused=lambda code: CoordinatorResult(error_reply(commit_error(code))),
             )
         self._queue.appendleft(removal)
@@ -277,11 +283,11 @@ class OffsetRemovals:
 
     def _remove_batch(self, now: Now) -> CoordinatorResult:
         batch = _Batch(now)
-        touched = []
+        removals_in_batch = []
         while self._queue and not batch.is_full:
             removal = self._queue[0]
-            touched.append(removal)
-            self._fill(removal, batch)
+            removals_in_batch.append(removal)
+            self._fill_batch(removal, batch)
             if not removal.is_done:
                 break
             self._queue.popleft()
@@ -291,17 +297,17 @@ class OffsetRemovals:
         result.records = batch.records
         result.deferred_replies = batch.member_replies.deferred_replies() + batch.deferred_replies
         result.timers += batch.member_replies.timers()
-        result.on_refused = lambda code: self._refused(now, touched, code, batch.member_replies)
+        result.on_refused = lambda code: self._fail_removals(now, removals_in_batch, code, batch.member_replies)
         if batch.records:
-            log.info("offsets_removed", records=len(batch.records), groups=len(touched))
+            log.info("offsets_removed", records=len(batch.records), groups=len(removals_in_batch))
         return result
 
-    def _refused(
-        self, now: Now, touched: Sequence[_Removal], code: int, member_replies: ResultBuilder
+    def _fail_removals(
+        self, now: Now, removals_in_batch: Sequence[_Removal], code: int, member_replies: ResultBuilder
     ) -> CoordinatorResult:
         """Drops the removals of a refused batch and fails their callers; expired offsets are found by a later scan."""
         deferred_replies = member_replies.deferred_replies()
-        for removal in touched:
+        for removal in removals_in_batch:
             if removal in self._queue:
                 self._queue.remove(removal)
             if removal.ticket is not None and removal.error_reply is not None:
@@ -311,30 +317,30 @@ class OffsetRemovals:
         result.timers += member_replies.timers()
         return result
 
-    def _fill(self, removal: _Removal, batch: _Batch) -> None:
+    def _fill_batch(self, removal: _Removal, batch: _Batch) -> None:
         """Adds deletions to the batch until it is full; the group itself is deleted with its last offset."""
         group_id = removal.group_id
-        offsets = self._offsets.of(group_id)
+        offsets = self._offsets.get(group_id)
         deleted = batch.deleted_keys.setdefault(group_id, set())
         while not removal.is_done and not batch.is_full:
             key = removal.keys[removal.next_index]
             removal.next_index += 1
             if offsets is not None and key not in deleted and 0 <= offsets.newest_log_offset(*key) <= removal.position:
                 deleted.add(key)
-                batch.add(offset_key(group_id, *key))
+                batch.add(encode_offset_key(group_id, *key))
         if not removal.is_done:
             return
         group = self._groups.get(group_id)
-        if group is None or not (group.state is GroupState.EMPTY or removal.with_members):
+        if group is None or not (group.state is GroupState.EMPTY or removal.removes_members):
             return
-        if offsets is not None and any(key not in deleted for key in offsets.all_keys()):
+        if offsets is not None and any(key not in deleted for key in offsets.all_partitions()):
             return
-        if removal.with_members:
+        if removal.removes_members:
             for member in tuple(group.members.values()):
-                remove(batch.member_replies, group, member)
-            self._groups.recount(group)
+                remove_member(batch.member_replies, group, member)
+            self._groups.update_usage(group)
         if group.has_record:
-            batch.add(group_key(group_id))
-        elif offsets is None or removal.with_members:
+            batch.add(encode_group_key(group_id))
+        elif offsets is None or removal.removes_members:
             # The log has no record of the group; otherwise it is dropped with its last offset.
             self._groups.drop(group_id)

@@ -1,5 +1,5 @@
-"""Requests to a group and its replies, with the error codes of replies to clients whose group record was not written
-(GRP-12, GRP-22). Handlers translate them for each version of the protocol.
+"""Requests to a group and the replies to them (GRP-12, GRP-22). Handlers translate both for each version of the
+protocol.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from brokers.engine.protocol.errors import ErrorCode
 NO_MEMBER = ""
 # Generation of a reply without one.
 NO_GENERATION = -1
+# Error codes for clients, by the error code of the failed append of a group's record.
 _CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -29,9 +30,9 @@ _CLIENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
 class JoinRequest(NamedTuple):
     """A JoinGroup request.
 
-    `protocols` are `(name, metadata)` in the order of the member's preference. With `needs_id` a member without an id
-    gets one and must join again (GRP-6). `may_skip` is True if the version of the request supports `skip_assignment`,
-    with which a leader keeps the assignment (GRP-19).
+    `protocols` are `(name, metadata)` in the order of the member's preference. With `needs_member_id` a member without
+    an id gets one and must join again (GRP-6). `can_skip_assignment` is True if the version of the request supports
+    `skip_assignment`, with which a leader keeps the assignment (GRP-19).
     """
 
     group_id: str
@@ -43,8 +44,8 @@ class JoinRequest(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: Sequence[tuple[str, bytes]]
-    needs_id: bool = False
-    may_skip: bool = False
+    needs_member_id: bool = False
+    can_skip_assignment: bool = False
 
 
 class JoinedMember(NamedTuple):
@@ -128,14 +129,16 @@ class GroupEntry(NamedTuple):
     state: str
 
 
-def join_refused(member_id: str, code: ErrorCode | int) -> JoinReply:
+def join_refusal(member_id: str, code: ErrorCode | int) -> JoinReply:
+    """Returns the JoinGroup reply with an error code."""
     return JoinReply(int(code), member_id)
 
 
-def sync_refused(code: ErrorCode | int) -> SyncReply:
+def sync_refusal(code: ErrorCode | int) -> SyncReply:
+    """Returns the SyncGroup reply with an error code."""
     return SyncReply(int(code))
 
 
 def client_error(code: int) -> int:
-    """Returns the error code for a member whose call needed the record, by the error code of the append."""
+    """Returns the error code for the client whose call failed because the append of its record failed with `code`."""
     return int(_CLIENT_ERRORS.get(code, code))

@@ -52,7 +52,7 @@ def add_partitions(
         _NONE,
         [record],
         on_refused=lambda code: CoordinatorResult(coordinator_error(code)),
-        timeout_reply=coordinator_error,
+        make_timeout_reply=coordinator_error,
     )
 
 

@@ -1,5 +1,6 @@
-"""EndTxn, and the completion of a transaction once every partition has its marker (TXN-10…13); fencing, which aborts an
-open transaction because a new producer takes over its id, or because it timed out.
+"""The end of a transaction: EndTxn, its completion once every partition has its marker (TXN-10…13), and fencing.
+
+Fencing aborts an open transaction because a new producer takes over its id, or because it timed out.
 """
 
 from __future__ import annotations
@@ -27,19 +28,24 @@ _ANSWERS_AFTER_DECISION: Final[dict[tuple[TransactionState, bool], ErrorCode]] =
 
 
 def fence(
-    registry: TransactionRegistry, metadata: TransactionMetadata, now: Now, *, reply: Any, failed: Callable[[int], Any]
+    registry: TransactionRegistry,
+    metadata: TransactionMetadata,
+    now: Now,
+    *,
+    reply: Any,
+    make_error_reply: Callable[[int], Any],
 ) -> CoordinatorResult:
     """Decides to abort the transaction under a higher epoch, in one record so that no crash can separate the two.
 
-    `failed(code)` makes the reply if the record cannot be written.
+    `make_error_reply(code)` makes the reply if the record cannot be written.
     """
-    fenced = metadata.fenced(now.wall_ms)
+    fenced = metadata.with_fencing_epoch(now.wall_ms)
     return CoordinatorResult(
         reply,
         [record_of(fenced)],
         effects=[markers_effect(registry, fenced)],
-        on_refused=lambda code: CoordinatorResult(failed(code)),
-        timeout_reply=failed,
+        on_refused=lambda code: CoordinatorResult(make_error_reply(code)),
+        make_timeout_reply=make_error_reply,
     )
 
 
@@ -87,13 +93,13 @@ def end(
         if code == ErrorCode.NONE:
             return _confirm_end(metadata)
         return fatal_refusal(int(code)) if code == ErrorCode.INVALID_TXN_STATE else CoordinatorResult(int(code))
-    prepared = metadata.prepared(committed, now.wall_ms)
+    prepared = metadata.with_outcome(committed, now.wall_ms)
     return CoordinatorResult(
         int(ErrorCode.NONE),
         [record_of(prepared)],
         effects=[markers_effect(registry, prepared)],
         on_refused=lambda code: CoordinatorResult(coordinator_error(code)),
-        timeout_reply=coordinator_error,
+        make_timeout_reply=coordinator_error,
     )
 
 
@@ -107,11 +113,11 @@ def _confirm_end(metadata: TransactionMetadata) -> CoordinatorResult:
         int(ErrorCode.NONE),
         [record_of(metadata)],
         on_refused=lambda code: CoordinatorResult(coordinator_error(code)),
-        timeout_reply=coordinator_error,
+        make_timeout_reply=coordinator_error,
     )
 
 
-def markers_written(
+def record_written_markers(
     registry: TransactionRegistry, sent: SendMarkers, partitions: Collection[PartitionKey], now: Now
 ) -> CoordinatorResult:
     """Records that `partitions` of `sent` have their marker or need none any more (TXN-12).
@@ -128,16 +134,18 @@ def markers_written(
 
 
 def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> CoordinatorResult:
-    """Writes the final record of a transaction if no partition is owed a marker (TXN-13). The reply is True."""
+    """Writes the final record of a transaction if no partition waits for a marker (TXN-13). The reply is True."""
     entry = registry.entry(transactional_id)
-    if entry is None or not _is_done(entry) or entry.visible is None:
+    if entry is None or not _is_ready_to_complete(entry) or entry.visible is None:
         return CoordinatorResult(True)
 
     def on_refused(_: int) -> CoordinatorResult:
         key = CompletionTimer(transactional_id)
         return CoordinatorResult(True, timers=[(key, now.monotonic_ms + COMPLETION_RETRY_MS)])
 
-    return CoordinatorResult(True, records=[record_of(entry.visible.completed(now.wall_ms))], on_refused=on_refused)
+    return CoordinatorResult(
+        True, records=[record_of(entry.visible.with_markers_written(now.wall_ms))], on_refused=on_refused
+    )
 
 
 def _matches(sent: SendMarkers, registry: TransactionRegistry, metadata: TransactionMetadata) -> bool:
@@ -150,6 +158,6 @@ def _matches(sent: SendMarkers, registry: TransactionRegistry, metadata: Transac
     )
 
 
-def _is_done(entry: Entry) -> bool:
+def _is_ready_to_complete(entry: Entry) -> bool:
     metadata = entry.visible
     return metadata is not None and not entry.pending and metadata.state in DECIDED and not entry.pending_markers

@@ -9,7 +9,12 @@ from brokers.engine.coordinators import limits
 from brokers.engine.coordinators.result import CoordinatorResult, Now, StateRecord
 from brokers.engine.coordinators.transactions.ending import markers_effect
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
-from brokers.engine.coordinators.transactions.registry import TransactionRegistry, deletion_of, instance_of, record_of
+from brokers.engine.coordinators.transactions.registry import (
+    TransactionRegistry,
+    deletion_record,
+    instance_of,
+    record_of,
+)
 from brokers.engine.coordinators.transactions.states import AT_REST
 
 
@@ -20,7 +25,7 @@ class ExpirationTask(Enum):
     EXPIRE_IDS = "expire-ids"
 
 
-def next_expirations(registry: TransactionRegistry, now: Now) -> list[tuple[object, int]]:
+def initial_timers(registry: TransactionRegistry, now: Now) -> list[tuple[object, int]]:
     """Returns the timers of a shard that was just loaded, as `(key, deadline in monotonic ms)`."""
     settings = registry.settings
     return [
@@ -32,7 +37,9 @@ def next_expirations(registry: TransactionRegistry, now: Now) -> list[tuple[obje
 def abort_overdue(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
     """Fences the producers whose transactions are overdue."""
     fenced = (
-        metadata.fenced(now.wall_ms) for metadata in _without_pending(registry) if metadata.is_overdue(now.wall_ms)
+        metadata.with_fencing_epoch(now.wall_ms)
+        for metadata in _settled_metadata(registry)
+        if metadata.is_overdue(now.wall_ms)
     )
     records: list[StateRecord] = []
     effects: list[object] = []
@@ -54,12 +61,12 @@ def expire_ids(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
     """Deletes ids that were at rest for too long, and ids of deleted instances."""
     interval_ms = registry.settings.id_expiration_check_interval_ms
     records: list[StateRecord] = []
-    for metadata in _without_pending(registry):
+    for metadata in _settled_metadata(registry):
         if metadata.state not in AT_REST or not _is_expired(registry, metadata, now):
             continue
         if not _fits_into_round(len(records), 0):
             return _round_result(ExpirationTask.EXPIRE_IDS, records, [], now, 0, interval_ms)
-        records.append(deletion_of(metadata.transactional_id))
+        records.append(deletion_record(metadata.transactional_id))
     return _round_result(ExpirationTask.EXPIRE_IDS, records, [], now, interval_ms, interval_ms)
 
 
@@ -70,10 +77,10 @@ def _is_expired(registry: TransactionRegistry, metadata: TransactionMetadata, no
     if instance_id is None:
         return False
     is_old = metadata.last_update_ms <= now.wall_ms - limits.FULL_INSTANCE_EXPIRATION_MS
-    return not registry.instance_exists(instance_id) or (is_old and not registry.may_add_id(instance_id))
+    return not registry.instance_exists(instance_id) or (is_old and not registry.may_add_transactional_id(instance_id))
 
 
-def _without_pending(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:
+def _settled_metadata(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:
     """Yields the metadata of ids without a pending record."""
     for _, entry in registry.entries():
         if entry.visible is not None and not entry.pending:

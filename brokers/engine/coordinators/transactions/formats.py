@@ -35,7 +35,7 @@ class UndecodableRecord(Exception):
 
 def encode_key(transactional_id: str) -> bytes:
     """Returns the key of a transactional id's record. Raises ValueError for an id longer than STRING_BYTES_MAX."""
-    return _INT16.pack(KEY_VERSION) + _string(transactional_id)
+    return _INT16.pack(KEY_VERSION) + _encode_string(transactional_id)
 
 
 def decode_key(key: bytes) -> str:
@@ -67,7 +67,7 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
             by_topic.setdefault(topic, []).append(index)
         parts.append(_INT32.pack(len(by_topic)))
         for topic, indexes in by_topic.items():
-            parts.append(_string(topic))
+            parts.append(_encode_string(topic))
             parts.append(Struct(f">i{len(indexes)}i").pack(len(indexes), *indexes))
     parts.append(_TAIL.pack(metadata.last_update_ms, metadata.start_ms))
     return b"".join(parts)
@@ -100,7 +100,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     )
 
 
-def _string(text: str) -> bytes:
+def _encode_string(text: str) -> bytes:
     raw = text.encode()
     if len(raw) > STRING_BYTES_MAX:
         raise ValueError(f"{len(raw)} bytes do not fit into a string")
@@ -113,7 +113,7 @@ def _read_partitions(value: bytes, position: int) -> tuple[frozenset[PartitionKe
     result: list[PartitionKey] = []
     for _ in range(topics):
         (length,) = _INT16.unpack_from(value, position)
-        topic, position = _text(value, position + _INT16.size, length)
+        topic, position = _read_text(value, position + _INT16.size, length)
         (count,) = _INT32.unpack_from(value, position)
         position = _read_indexes(value, position + _INT32.size, topic, count, result)
     return frozenset(result), position
@@ -128,13 +128,13 @@ def _read_compact_partitions(value: bytes, position: int) -> tuple[frozenset[Par
     result: list[PartitionKey] = []
     for _ in range(topics - 1):
         length, position = read_unsigned(value, position, len(value))
-        topic, position = _text(value, position, length - 1)
+        topic, position = _read_text(value, position, length - 1)
         count, position = read_unsigned(value, position, len(value))
         position = _skip_tags(value, _read_indexes(value, position, topic, count - 1, result))
     return frozenset(result), position
 
 
-def _text(value: bytes, position: int, length: int) -> tuple[str, int]:
+def _read_text(value: bytes, position: int, length: int) -> tuple[str, int]:
     if not 0 <= length <= len(value) - position:
         raise UndecodableRecord(f"invalid length {length} of a topic name in a transaction's value")
     return value[position : position + length].decode(), position + length

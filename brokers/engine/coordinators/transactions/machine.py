@@ -102,12 +102,14 @@ class TransactionMachine:
         """Verifies that partitions are in an open transaction; the reply is a `replies.VerificationReply` (TXN-27)."""
         return adding.verify_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions)
 
-    def markers_written(self, sent: SendMarkers, partitions: Collection[PartitionKey], now: Now) -> CoordinatorResult:
+    def record_written_markers(
+        self, sent: SendMarkers, partitions: Collection[PartitionKey], now: Now
+    ) -> CoordinatorResult:
         """Records that partitions have their marker or need none (TXN-12, TXN-13).
 
         The reply is False if the transaction no longer waits for these markers.
         """
-        return ending.markers_written(self.registry, sent, partitions, now)
+        return ending.record_written_markers(self.registry, sent, partitions, now)
 
     # -- the machine protocol ------------------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class TransactionMachine:
                 effects.append(markers_effect(self.registry, entry.written))
                 last_offset = max(last_offset, entry.offset)
         return CoordinatorResult(
-            effects=effects, timers=list(expiration.next_expirations(self.registry, now)), depends_on=last_offset
+            effects=effects, timers=list(expiration.initial_timers(self.registry, now)), depends_on_offset=last_offset
         )
 
     def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:

@@ -33,9 +33,9 @@ class TransactionMetadata(NamedTuple):
     last_update_ms: int
     start_ms: int
 
-    def initialised(self, producer_id: int, producer_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+    def with_producer(self, producer_id: int, producer_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
         """Returns the metadata after InitProducerId: state Empty with this producer (TXN-5)."""
-        return self._step(
+        return self._transition_to(
             TransactionState.EMPTY,
             now_ms,
             producer_id=producer_id,
@@ -48,29 +48,34 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(self, added: Iterable[PartitionKey], now_ms: int) -> TransactionMetadata:
         """Returns the metadata with more partitions; the first one starts the transaction's clock (TXN-7)."""
         start_ms = self.start_ms if self.state is TransactionState.ONGOING else now_ms
-        return self._step(TransactionState.ONGOING, now_ms, partitions=self.partitions.union(added), start_ms=start_ms)
+        return self._transition_to(
+            TransactionState.ONGOING, now_ms, partitions=self.partitions.union(added), start_ms=start_ms
+        )
 
-    def prepared(self, committed: bool, now_ms: int) -> TransactionMetadata:
-        """Returns the metadata with the decided outcome, which is final once it is durable (TXN-11)."""
-        return self._step(TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT, now_ms)
+    def with_outcome(self, committed: bool, now_ms: int) -> TransactionMetadata:
+        """Returns the metadata in the state that decides to commit or abort; it is final once durable (TXN-11)."""
+        return self._transition_to(
+            TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT, now_ms
+        )
 
-    def fenced(self, now_ms: int) -> TransactionMetadata:
-        """Returns the metadata aborted under an epoch that no client has, so that every partition refuses the producer
-        (TXN-5, TXN-17).
+    def with_fencing_epoch(self, now_ms: int) -> TransactionMetadata:
+        """Returns the metadata in state PrepareAbort, with an epoch that no client has (TXN-5, TXN-17).
+
+        Every partition then refuses the producer.
         """
-        return self._step(TransactionState.PREPARE_ABORT, now_ms, producer_epoch=self.producer_epoch + 1)
+        return self._transition_to(TransactionState.PREPARE_ABORT, now_ms, producer_epoch=self.producer_epoch + 1)
 
-    def completed(self, now_ms: int) -> TransactionMetadata:
+    def with_markers_written(self, now_ms: int) -> TransactionMetadata:
         """Returns the metadata after every partition got its marker (TXN-13)."""
         after = (
             TransactionState.COMPLETE_COMMIT
             if self.state is TransactionState.PREPARE_COMMIT
             else TransactionState.COMPLETE_ABORT
         )
-        return self._step(after, now_ms, partitions=NO_PARTITIONS)
+        return self._transition_to(after, now_ms, partitions=NO_PARTITIONS)
 
     @property
-    def epochs_used_up(self) -> bool:
+    def has_used_up_epochs(self) -> bool:
         """True if the next producer needs another producer id."""
         return self.producer_epoch >= EPOCH_MAX
 
@@ -83,7 +88,7 @@ class TransactionMetadata(NamedTuple):
         """True if the transaction is open for longer than its time-out (TXN-17, DEC-14)."""
         return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
 
-    def _step(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
+    def _transition_to(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
         assert may_follow(self.state, state), f"{state!r} after {self.state!r}"
         # A clock that was set back must not give a record an earlier time than the previous one.
         return self._replace(state=state, last_update_ms=max(now_ms, self.last_update_ms), **changes)

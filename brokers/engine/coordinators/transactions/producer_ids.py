@@ -42,7 +42,7 @@ def init_producer_id(
         return CoordinatorResult(InitProducerIdReply(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
     entry = registry.entry(transactional_id)
     if entry is None:
-        return _first(registry, transactional_id, timeout_ms, fresh_producer_id, now)
+        return _assign_first_producer_id(registry, transactional_id, timeout_ms, fresh_producer_id, now)
     metadata = entry.visible
     if entry.pending or metadata is None:
         return CoordinatorResult(InitProducerIdReply(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
@@ -54,19 +54,19 @@ def init_producer_id(
         # No client gets the epoch of the fence; the retry gets the next one. An old epoch of the right producer id may
         # fence as well, as in Kafka; its retry is refused.
         fenced = InitProducerIdReply(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-        return fence(registry, metadata, now, reply=fenced, failed=_failed)
+        return fence(registry, metadata, now, reply=fenced, make_error_reply=_error_reply)
     return _reinitialise(entry, metadata, timeout_ms, expected, fresh_producer_id, now)
 
 
-def _first(
+def _assign_first_producer_id(
     registry: TransactionRegistry, transactional_id: str, timeout_ms: int, fresh_producer_id: int | None, now: Now
 ) -> CoordinatorResult:
     """Assigns epoch 0 of a fresh producer id to an unknown transactional id, whatever the client expects (TXN-6)."""
-    if not registry.may_add_id(instance_of(transactional_id)):
+    if not registry.may_add_transactional_id(instance_of(transactional_id)):
         return CoordinatorResult(InitProducerIdReply(int(ErrorCode.POLICY_VIOLATION)))
     if fresh_producer_id is None:
         return CoordinatorResult(NEEDS_PRODUCER_ID)
-    return _initialised(new_metadata(transactional_id, fresh_producer_id, timeout_ms, now.wall_ms))
+    return _initialised_result(new_metadata(transactional_id, fresh_producer_id, timeout_ms, now.wall_ms))
 
 
 def _is_plausible(expected: ExpectedProducer, metadata: TransactionMetadata, previous: PreviousProducer) -> bool:
@@ -95,32 +95,32 @@ def _reinitialise(
             return fatal_refusal(InitProducerIdReply(int(ErrorCode.PRODUCER_FENCED)))
         # A retry of a call whose answer was lost: the client gets the same producer id and epoch again.
         entry.previous_after_init = PreviousProducer(metadata.producer_id, entry.previous.producer_epoch)
-        return _initialised(
-            metadata.initialised(metadata.producer_id, metadata.producer_epoch, timeout_ms, now.wall_ms)
+        return _initialised_result(
+            metadata.with_producer(metadata.producer_id, metadata.producer_epoch, timeout_ms, now.wall_ms)
         )
     previous_epoch = NO_EPOCH if expected is None else metadata.producer_epoch
-    if not metadata.epochs_used_up:
+    if not metadata.has_used_up_epochs:
         producer_id, producer_epoch = metadata.producer_id, metadata.producer_epoch + 1
     elif fresh_producer_id is not None:
         producer_id, producer_epoch = fresh_producer_id, 0
     else:
         return CoordinatorResult(NEEDS_PRODUCER_ID)
     entry.previous_after_init = PreviousProducer(metadata.producer_id, previous_epoch)
-    return _initialised(metadata.initialised(producer_id, producer_epoch, timeout_ms, now.wall_ms))
+    return _initialised_result(metadata.with_producer(producer_id, producer_epoch, timeout_ms, now.wall_ms))
 
 
-def _initialised(metadata: TransactionMetadata) -> CoordinatorResult:
+def _initialised_result(metadata: TransactionMetadata) -> CoordinatorResult:
     return CoordinatorResult(
         InitProducerIdReply(int(ErrorCode.NONE), metadata.producer_id, metadata.producer_epoch),
         [record_of(metadata)],
-        on_refused=_refused,
-        timeout_reply=_failed,
+        on_refused=_refused_result,
+        make_timeout_reply=_error_reply,
     )
 
 
-def _failed(code: int) -> InitProducerIdReply:
+def _error_reply(code: int) -> InitProducerIdReply:
     return InitProducerIdReply(coordinator_error(code))
 
 
-def _refused(code: int) -> CoordinatorResult:
-    return CoordinatorResult(_failed(code))
+def _refused_result(code: int) -> CoordinatorResult:
+    return CoordinatorResult(_error_reply(code))

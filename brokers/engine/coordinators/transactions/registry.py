@@ -53,7 +53,7 @@ class TransactionRegistry:
             return None
         entry.advance(self._high_watermark())
         if entry.is_deleted:
-            self._forget(transactional_id)
+            self._remove_entry(transactional_id)
             return None
         return entry
 
@@ -65,7 +65,7 @@ class TransactionRegistry:
             if entry is not None:
                 yield transactional_id, entry
 
-    def may_add_id(self, instance_id: str | None) -> bool:
+    def may_add_transactional_id(self, instance_id: str | None) -> bool:
         """True if an instance may have one more id on this broker."""
         if instance_id is None:
             return True
@@ -95,19 +95,19 @@ class TransactionRegistry:
             self.shards.charge(self, instance_id, 1, 0)
         before = 0 if entry.written is None else len(entry.written.partitions)
         entry.write(metadata, offset)
-        self._count(transactional_id, (0 if metadata is None else len(metadata.partitions)) - before)
+        self._charge_partitions(transactional_id, (0 if metadata is None else len(metadata.partitions)) - before)
 
     def drop_deleted(self) -> None:
         """Drops the entries of ids whose deletion is committed, to free their memory after a load."""
         for transactional_id in tuple(self._entries):
             self.entry(transactional_id)
 
-    def _count(self, transactional_id: str, more: int) -> None:
+    def _charge_partitions(self, transactional_id: str, more: int) -> None:
         """Charges the instance for `more` partitions in open transactions."""
         if more:
             self.shards.charge(self, instance_of(transactional_id), 0, more)
 
-    def _forget(self, transactional_id: str) -> None:
+    def _remove_entry(self, transactional_id: str) -> None:
         del self._entries[transactional_id]
         instance_id = instance_of(transactional_id)
         siblings = self._by_instance[instance_id]
@@ -127,6 +127,6 @@ def record_of(metadata: TransactionMetadata) -> StateRecord:
     return StateRecord(encode_key(metadata.transactional_id), encode_value(metadata))
 
 
-def deletion_of(transactional_id: str) -> StateRecord:
+def deletion_record(transactional_id: str) -> StateRecord:
     """Returns the record that deletes a transactional id (TXN-18)."""
     return StateRecord(encode_key(transactional_id), None)

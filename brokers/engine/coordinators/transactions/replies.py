@@ -61,7 +61,7 @@ class VerificationReply(NamedTuple):
 class SendMarkers(NamedTuple):
     """Effect of a decided transaction: a marker is written to each of `partitions` (TXN-12).
 
-    The sender reports back with `TransactionMachine.markers_written`, also if there are no partitions.
+    The sender reports back with `TransactionMachine.record_written_markers`, also if there are no partitions.
     """
 
     transactional_id: str

@@ -35,7 +35,7 @@ NAMES: Final[dict[TransactionState, str]] = {
 }
 BY_NAME: Final[dict[str, TransactionState]] = {name: state for state, name in NAMES.items()}
 
-# No transaction is open, and no partition is owed a marker.
+# No transaction is open, and no partition waits for a marker.
 AT_REST: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 # The outcome is decided, and markers are being written to the partitions (TXN-11).
 DECIDED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})

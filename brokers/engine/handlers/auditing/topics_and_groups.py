@@ -1,5 +1,6 @@
-"""Audit descriptions of topics that are created, deleted, grown or configured, of deleted records and groups, and of
-offsets that are deleted, or committed by clients that are no members.
+"""Audit descriptions of changes of topics, records, groups and offsets.
+
+Commits of offsets are described only if the client is no member of the group.
 """
 
 from __future__ import annotations
@@ -45,21 +46,23 @@ def describe_topic_creation(audited: AuditedRequest) -> Change | None:
         return None
     topics = audited.request.topics
     pairs = pair_with_results(topics, None if audited.response is None else audited.response.topics)
-    results = (ItemResult(error_of(result), topic.name, partial(_created, audited, topic)) for topic, result in pairs)
+    results = (
+        ItemResult(error_of(result), topic.name, partial(_created_item, audited, topic)) for topic, result in pairs
+    )
     return Change("topic.created", TOPIC, len(topics), results)
 
 
-def _created(audited: AuditedRequest, wanted: CreatableTopic) -> AuditItem:
-    topic = audited.topic_now(wanted.name)
+def _created_item(audited: AuditedRequest, requested_topic: CreatableTopic) -> AuditItem:
+    topic = audited.topic_now(requested_topic.name)
     if topic is not None:
         after = topic_properties(topic)
     else:
         after = {
-            "partitions": len(wanted.assignments) or wanted.num_partitions,
-            "replication_factor": wanted.replication_factor,
-            "config": {config.name: config.value for config in wanted.configs},
+            "partitions": len(requested_topic.assignments) or requested_topic.num_partitions,
+            "replication_factor": requested_topic.replication_factor,
+            "config": {config.name: config.value for config in requested_topic.configs},
         }
-    return AuditItem(action="topic.created", kind=TOPIC, name=wanted.name, after=after)
+    return AuditItem(action="topic.created", kind=TOPIC, name=requested_topic.name, after=after)
 
 
 def topic_properties(topic: TopicImage) -> dict[str, Any]:
@@ -77,12 +80,12 @@ def describe_topic_deletion(audited: AuditedRequest) -> Change | None:
     states = request.topics or request.topic_names
     if audited.response is not None:
         results = (
-            ItemResult(result.error_code, result.name or "", partial(_deleted, audited, result.name or ""))
+            ItemResult(result.error_code, result.name or "", partial(_deleted_item, audited, result.name or ""))
             for result in audited.response.responses
         )
         return Change("topic.deleted", TOPIC, len(states), results)
     names = (_name_of(audited, state) for state in states)
-    results = (ItemResult(error_of(None), name, partial(_deleted, audited, name)) for name in names)
+    results = (ItemResult(error_of(None), name, partial(_deleted_item, audited, name)) for name in names)
     return Change("topic.deleted", TOPIC, len(states), results)
 
 
@@ -95,7 +98,7 @@ def _name_of(audited: AuditedRequest, state: DeleteTopicState | str) -> str:
     return "" if topic is None else audited.context.view.namespace.shown(topic)
 
 
-def _deleted(audited: AuditedRequest, name: str) -> AuditItem | None:
+def _deleted_item(audited: AuditedRequest, name: str) -> AuditItem | None:
     topic = audited.topic(name)
     if audited.response is None and topic is None:
         return None
@@ -114,12 +117,12 @@ def describe_topic_growth(audited: AuditedRequest) -> Change | None:
     else:
         item_errors = ((result.name, result.error_code) for result in audited.response.results)
     results = (
-        ItemResult(error, name, partial(_grown, audited, name, counts.get(name, 0))) for name, error in item_errors
+        ItemResult(error, name, partial(_grown_item, audited, name, counts.get(name, 0))) for name, error in item_errors
     )
     return Change("topic.changed", TOPIC, len(request.topics), results)
 
 
-def _grown(audited: AuditedRequest, name: str, count: int) -> AuditItem:
+def _grown_item(audited: AuditedRequest, name: str, count: int) -> AuditItem:
     topic = audited.topic(name)
     before = None if topic is None else {"partitions": len(topic.partitions)}
     return AuditItem(action="topic.changed", kind=TOPIC, name=name, before=before, after={"partitions": count})
@@ -136,7 +139,9 @@ def describe_topic_configuration(audited: AuditedRequest) -> Change | None:
     pairs = pair_with_results(request.resources, None if audited.response is None else audited.response.responses)
     results = (
         ItemResult(
-            _config_error(audited, resource, result), resource.resource_name, partial(_configured, audited, resource)
+            _config_error(audited, resource, result),
+            resource.resource_name,
+            partial(_configured_item, audited, resource),
         )
         for resource, result in pairs
     )
@@ -149,7 +154,7 @@ def _config_error(audited: AuditedRequest, resource: Any, result: Any) -> int:
     return 0 if result is None and resource.resource_name in setting_changes else error_of(result)
 
 
-def _configured(
+def _configured_item(
     audited: AuditedRequest, resource: AlterConfigsResource | IncrementalAlterConfigsResource
 ) -> AuditItem | None:
     if resource.resource_type != _TOPIC_RESOURCE:
@@ -181,20 +186,30 @@ def describe_record_deletion(audited: AuditedRequest) -> Change | None:
         ItemResult(
             error_of(None) if result is None else first_error(result.partitions),
             topic.name,
-            partial(_records_deleted, topic, result),
+            partial(_deleted_records_item, topic, result),
         )
         for topic, result in pairs
     )
     return Change("topic.records_deleted", TOPIC, len(topics), results)
 
 
-def _records_deleted(topic: Any, result: Any) -> AuditItem | None:
+def _deleted_records_item(topic: Any, result: Any) -> AuditItem | None:
     if result is None:
-        first = {partition.partition_index: partition.offset for partition in topic.partitions[:PARTITIONS_MAX]}
+        first_offset_by_index = {
+            partition.partition_index: partition.offset for partition in topic.partitions[:PARTITIONS_MAX]
+        }
     else:
-        done = (partition for partition in islice(result.partitions, DESCRIBED_ITEMS_MAX) if not partition.error_code)
-        first = {partition.partition_index: partition.low_watermark for partition in islice(done, PARTITIONS_MAX)}
-    after = {"partitions": len(topic.partitions), "first_offsets": {str(index): at for index, at in first.items()}}
+        successful_partitions = (
+            partition for partition in islice(result.partitions, DESCRIBED_ITEMS_MAX) if not partition.error_code
+        )
+        first_offset_by_index = {
+            partition.partition_index: partition.low_watermark
+            for partition in islice(successful_partitions, PARTITIONS_MAX)
+        }
+    after = {
+        "partitions": len(topic.partitions),
+        "first_offsets": {str(index): offset for index, offset in first_offset_by_index.items()},
+    }
     return AuditItem(action="topic.records_deleted", kind=TOPIC, name=topic.name, after=after)
 
 
@@ -220,11 +235,11 @@ def describe_offset_deletion(audited: AuditedRequest) -> Change | None:
         error = error_of(None)
     else:
         error = response.error_code or first_error(_partitions(response.topics))
-    result = ItemResult(error, request.group_id, partial(_offsets_deleted, request))
+    result = ItemResult(error, request.group_id, partial(_deleted_offsets_item, request))
     return Change("group.offsets_deleted", GROUP, 1, (result,))
 
 
-def _offsets_deleted(request: Any) -> AuditItem:
+def _deleted_offsets_item(request: Any) -> AuditItem:
     names = (f"{topic.name}-{partition.partition_index}" for topic in request.topics for partition in topic.partitions)
     before = {"partitions": _count(request.topics), "of": list(islice(names, PARTITIONS_MAX))}
     return AuditItem(action="group.offsets_deleted", kind=GROUP, name=request.group_id, before=before)
@@ -238,11 +253,11 @@ def describe_offset_commit(audited: AuditedRequest) -> Change | None:
     if request.generation_id_or_member_epoch != _NO_GENERATION or request.member_id or request.group_instance_id:
         return None
     error = error_of(None) if response is None else first_error(_partitions(response.topics))
-    result = ItemResult(error, request.group_id, partial(_offsets_committed, request))
+    result = ItemResult(error, request.group_id, partial(_committed_offsets_item, request))
     return Change(COMMITTED, GROUP, 1, (result,))
 
 
-def _offsets_committed(request: Any) -> AuditItem:
+def _committed_offsets_item(request: Any) -> AuditItem:
     offsets = (
         (f"{topic.name}-{partition.partition_index}", partition.committed_offset)
         for topic in request.topics

@@ -22,7 +22,7 @@ from brokers.contract.acls import (
     ResourcePattern,
     ResourceType,
 )
-from brokers.engine.access.acl_filters import AclFilter, in_order
+from brokers.engine.access.acl_filters import AclFilter, sort_documents
 from brokers.engine.cluster.acl_writes import split_into_transactions
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.handlers.context import RequestContext
@@ -69,7 +69,7 @@ async def describe_acls(context: RequestContext, request: DescribeAclsRequest) -
         return DescribeAclsResponse(error_code=error.code, error_message=str(error), resources=[])
     time_slice = TimeSlice()
     resources = []
-    for pattern, entries in _filter(context, request).matching(in_order(documents.values())):
+    for pattern, entries in _filter(context, request).select(sort_documents(documents.values())):
         resources.append(_describe(pattern, entries))
         await time_slice.pause()
     return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)
@@ -138,7 +138,7 @@ async def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> De
         )
     try:
         check_right(context)
-        documents = {document.pattern: document for document in in_order(_documents(context).values())}
+        documents = {document.pattern: document for document in sort_documents(_documents(context).values())}
     except ResourceError as error:
         error_result = DeleteAclsFilterResult(error_code=error.code, error_message=str(error), matching_acls=[])
         return DeleteAclsResponse(filter_results=[error_result] * len(request.filters))
@@ -153,12 +153,12 @@ async def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> De
             results.append(DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[]))
             continue
         matching: list[DeleteAclsMatchingAcl] = []
-        for pattern, entries in list(_filter(context, acl_filter).matching(documents.values())):
+        for pattern, entries in list(_filter(context, acl_filter).select(documents.values())):
             remaining_entries = documents.pop(pattern).entries.difference(entries)
             if remaining_entries:
                 documents[pattern] = AclDocument(pattern=pattern, entries=remaining_entries)
             entries_to_remove.setdefault(pattern, []).extend(entries)
-            pattern_results = [_matching(pattern, entry) for entry in entries]
+            pattern_results = [_matching_acl(pattern, entry) for entry in entries]
             results_by_pattern.setdefault(pattern, []).extend(pattern_results)
             matching += pattern_results
         results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
@@ -265,7 +265,7 @@ def _is_surely_short(text: str) -> bool:
     return text.isascii() and len(text) * 3 <= NAME_BYTES_MAX
 
 
-def _matching(pattern: ResourcePattern, entry: AclEntry) -> DeleteAclsMatchingAcl:
+def _matching_acl(pattern: ResourcePattern, entry: AclEntry) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
         error_code=0,
         error_message=None,

@@ -118,4 +118,4 @@ class CertificateRoute:
         services.access.audit.report_failed_sign_in(instance_id, source, TLS, is_refused=False, reason=reason)
 
     def _fault_of(self, identity: CertificateIdentity) -> str | None:
-        return UNTRUSTED if self.authorities is None else self.authorities.fault_of(identity)
+        return UNTRUSTED if self.authorities is None else self.authorities.find_fault(identity)

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from brokers.contract.process_identity import ProcessIdentity
 from brokers.engine.access import external, sasl
 from brokers.engine.access.external import InternalIdentity
-from brokers.engine.access.principals import of_internal_login
+from brokers.engine.access.principals import internal_login_principal
 from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.context import Channel
 from brokers.engine.handlers.services import BrokerServices
@@ -167,7 +167,7 @@ class SaslSession(InternalSession):
             self._has_mechanism, self._raw_tokens = True, version == RAW_TOKENS_VERSION
 
     def _authenticate_token(self, token: bytes) -> InternalIdentity:
-        principal = of_internal_login(sasl.verify_plain(token, self.services.access.control_secret))
+        principal = internal_login_principal(sasl.verify_plain(token, self.services.access.control_secret))
         client = sasl.forwarded_client(token)
         if principal is None or (client is not None and principal.instance_id is None):
             raise sasl.SaslFailed("authentication failed")

@@ -240,14 +240,14 @@ class TenantSaslSession(UnauthenticatedSession):
     def _in_turn(self, work: Callable[[], object]) -> None:
         """Runs `work` in the turn of the instance."""
 
-        def contained() -> None:
+        def run_contained() -> None:
             self._cancel = None
             try:
                 work()
             except Exception as error:  # see `_await_proof`
                 self.channel.fail(error)
 
-        turn = self.channel.turns.run_or_enqueue(contained)
+        turn = self.channel.turns.run_or_enqueue(run_contained)
         self._cancel = None if turn.is_over else turn.cancel
 
     def _apply(self, outcome: Outcome, reply: SaslReply) -> None:

@@ -50,11 +50,13 @@ async def elect_leaders(context: RequestContext, request: ElectLeadersRequest) -
         return _build_response(results, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if request.election_type not in tuple(ElectionType):
         return _build_response(results, int(ErrorCode.INVALID_REQUEST))
-    wanted = [key for key, error in results.items() if error == _NO_ERROR]
-    if wanted:
+    electable_keys = [key for key, error in results.items() if error == _NO_ERROR]
+    if electable_keys:
         metadata = context.services.metadata
-        change = metadata.store.elect_leaders(metadata.current.image, wanted, ElectionType(request.election_type))
-        results |= await _apply_change(context, wanted, change, _has_elected, request.timeout_ms)
+        change = metadata.store.elect_leaders(
+            metadata.current.image, electable_keys, ElectionType(request.election_type)
+        )
+        results |= await _apply_change(context, electable_keys, change, _has_elected, request.timeout_ms)
     if requests_all:
         results = {key: error for key, error in results.items() if error[0] != ErrorCode.ELECTION_NOT_NEEDED}
     return _build_response(results)
@@ -70,11 +72,11 @@ def _requested_partitions(context: RequestContext, request: ElectLeadersRequest)
             for partition in topic.partitions
         }
     result: dict[_Key, _Error] = {}
-    for wanted in request.topic_partitions:
-        topic = topics.get(wanted.topic.encode())
-        for index in wanted.partitions:
+    for requested_topic in request.topic_partitions:
+        topic = topics.get(requested_topic.topic.encode())
+        for index in requested_topic.partitions:
             exists = topic is not None and 0 <= index < len(topic.partitions)
-            result[wanted.topic, index] = _NO_ERROR if exists else _NO_SUCH_PARTITION
+            result[requested_topic.topic, index] = _NO_ERROR if exists else _NO_SUCH_PARTITION
     return result
 
 
@@ -103,7 +105,7 @@ def _build_response(results: dict[_Key, _Error], error_code: int = 0) -> ElectLe
 
 async def _apply_change(
     context: RequestContext,
-    wanted: Iterable[_Key],
+    keys: Iterable[_Key],
     change: Awaitable[Mapping[_Key, Any]],
     has: Callable[[ClusterImage, _Key, Any], bool],
     timeout_ms: int,
@@ -113,7 +115,7 @@ async def _apply_change(
     try:
         outcomes = await change
     except ClusterError as failure:
-        return dict.fromkeys(wanted, (failure.wire_code, str(failure)))
+        return dict.fromkeys(keys, (failure.wire_code, str(failure)))
     written = {key: outcome for key, outcome in outcomes.items() if not isinstance(outcome, ClusterError)}
     timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
     await current.wait_until(lambda image: all(has(image, *pair) for pair in written.items()), timeout_s)
@@ -136,19 +138,22 @@ async def alter_partition_reassignments(
             error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=OPERATOR_ONLY
         )
     results: dict[_Key, _Error] = {}
-    wanted: dict[str, dict[int, Sequence[int] | None]] = {}
+    targets_by_topic: dict[str, dict[int, Sequence[int] | None]] = {}
     for topic in request.topics:
         image = context.view.namespace.topics.get(topic.name.encode())
         for partition in topic.partitions:
             key = topic.name, partition.partition_index
             if image is not None and 0 <= partition.partition_index < len(image.partitions):
-                wanted.setdefault(topic.name, {})[partition.partition_index] = partition.replicas
+                targets_by_topic.setdefault(topic.name, {})[partition.partition_index] = partition.replicas
                 results[key] = _NO_ERROR
             else:
                 results[key] = _NO_REASSIGNMENT if partition.replicas is None else _NO_SUCH_PARTITION
-    if wanted:
-        metadata, keys = context.services.metadata, [(name, index) for name in wanted for index in wanted[name]]
-        change = metadata.store.reassign(metadata.current.image, wanted)
+    if targets_by_topic:
+        metadata, keys = (
+            context.services.metadata,
+            [(name, index) for name in targets_by_topic for index in targets_by_topic[name]],
+        )
+        change = metadata.store.reassign(metadata.current.image, targets_by_topic)
         results |= await _apply_change(context, keys, change, _has_started, request.timeout_ms)
     topics: dict[str, list[ReassignablePartitionResponse]] = {}
     for (name, index), (code, message) in results.items():
@@ -183,10 +188,10 @@ def list_partition_reassignments(
         for _, topic in sorted(topics.items()):
             _list(ongoing, topic, range(len(topic.partitions)))
     else:
-        for wanted in request.topics:
-            result = topics.get(wanted.name.encode())
+        for requested_topic in request.topics:
+            result = topics.get(requested_topic.name.encode())
             if result is not None:
-                _list(ongoing, result, dict.fromkeys(wanted.partition_indexes))
+                _list(ongoing, result, dict.fromkeys(requested_topic.partition_indexes))
     return ListPartitionReassignmentsResponse(topics=ongoing)
 
 

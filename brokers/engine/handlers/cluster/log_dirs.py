@@ -43,8 +43,8 @@ async def describe_log_dirs(context: RequestContext, request: DescribeLogDirsReq
     roots = table.settings.roots
     partitions_by_root: dict[Path, _ByTopic] = {root: {} for root in roots}
     time_slice = TimeSlice()
-    wanted = await _requested_partitions(context, request, time_slice)
-    for name, partition in _visible(context, wanted):
+    requested_indexes_by_topic = await _requested_partitions(context, request, time_slice)
+    for name, partition in _visible(context, requested_indexes_by_topic):
         partitions_by_root[partition.log.root].setdefault(name, []).append(partition)
         await time_slice.pause()
     volumes: dict[Path, tuple[int, int]] = {}
@@ -84,23 +84,25 @@ async def _requested_partitions(
     """Returns the requested partitions by the names of existing topics; None for all."""
     if request.topics is None:
         return None
-    wanted: dict[str, set[int]] = {}
+    requested_indexes_by_topic: dict[str, set[int]] = {}
     topics = context.view.namespace.topics
     for topic in request.topics:
         if topic.topic.encode() in topics:
-            wanted.setdefault(topic.topic, set()).update(topic.partitions)
+            requested_indexes_by_topic.setdefault(topic.topic, set()).update(topic.partitions)
         await time_slice.pause()
-    return wanted
+    return requested_indexes_by_topic
 
 
-def _visible(context: RequestContext, wanted: Mapping[str, Set[int]] | None) -> Iterable[tuple[str, Partition]]:
+def _visible(
+    context: RequestContext, requested_indexes_by_topic: Mapping[str, Set[int]] | None
+) -> Iterable[tuple[str, Partition]]:
     """Yields the requested partitions on this broker that the caller may see, with the names of their topics."""
     namespace, table = context.view.namespace, context.services.storage.table
     for topic in namespace.topics.values():
         name = namespace.shown(topic)
         if context.refusal(topic, name):
             continue
-        indexes = None if wanted is None else wanted.get(name, ())
+        indexes = None if requested_indexes_by_topic is None else requested_indexes_by_topic.get(name, ())
         for index in range(len(topic.partitions)):
             if indexes is not None and index not in indexes:
                 continue

@@ -138,19 +138,19 @@ class DuplicateLimit:
     def __init__(self) -> None:
         self._count = 0
 
-    def exceeded_by(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
+    def exceeded_by(self, requested_topics: Sequence[tuple[str, Sequence[int]]]) -> bool:
         """True if the request exceeds the limit with these partitions, by topic."""
-        count = sum(len(indexes) for _, indexes in wanted)
+        count = sum(len(indexes) for _, indexes in requested_topics)
         if count > REPEATED_ELEMENTS_MAX - self._count:
-            count -= len({(name, index) for name, indexes in wanted for index in indexes})
+            count -= len({(name, index) for name, indexes in requested_topics for index in indexes})
         self._count += count
         return self._count > REPEATED_ELEMENTS_MAX
 
-    async def exceeded_by_many(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
+    async def exceeded_by_many(self, requested_topics: Sequence[tuple[str, Sequence[int]]]) -> bool:
         """Does the work of `exceeded_by` for many partitions, and serves other requests in between."""
         time_slice = TimeSlice()
         known: set[tuple[str, int]] = set()
-        for name, indexes in wanted:
+        for name, indexes in requested_topics:
             for begin in range(0, len(indexes), ELEMENTS_PER_TURN_MAX):
                 part = indexes[begin : begin + ELEMENTS_PER_TURN_MAX]
                 previous_count = len(known)

@@ -84,7 +84,7 @@ def _between(low: float, high: float = REPLICATION_BYTES_PER_S_MAX) -> Callable[
     return lambda value: low <= float(value) <= high
 
 
-def _whole(low: int, high: int = REPLICATION_BYTES_PER_S_MAX) -> Callable[[str], bool]:
+def _is_whole_number_within(low: int, high: int = REPLICATION_BYTES_PER_S_MAX) -> Callable[[str], bool]:
     return lambda value: low <= int(value) <= high
 
 
@@ -98,7 +98,7 @@ DYNAMIC_SETTINGS: Final = (
         str(REPLICATION_BYTES_PER_S_MAX),
         "Bytes per second that this broker sends to the replicas that topics name in "
         "`leader.replication.throttled.replicas` while they are not in sync.",
-        _whole(0),
+        _is_whole_number_within(0),
     ),
     Row(
         FOLLOWER_RATE,
@@ -106,43 +106,45 @@ DYNAMIC_SETTINGS: Final = (
         str(REPLICATION_BYTES_PER_S_MAX),
         "Bytes per second that this broker copies into the replicas that topics name in "
         "`follower.replication.throttled.replicas`.",
-        _whole(0),
+        _is_whole_number_within(0),
     ),
     Row(
         "group.initial.rebalance.delay.ms",
         _INT,
         "3000",
         "Time for which the first members of a group wait for others.",
-        _whole(0, INT_MAX),
+        _is_whole_number_within(0, INT_MAX),
     ),
     Row(
         "group.max.session.timeout.ms",
         _INT,
         "1800000",
         "Maximum session timeout of a group member.",
-        _whole(1, INT_MAX),
+        _is_whole_number_within(1, INT_MAX),
     ),
     Row(
         "group.max.size",
         _INT,
         "1000",
         "Maximum number of members of a group; a larger group loses the excess ones at its next rebalance.",
-        _whole(1, INT_MAX),
+        _is_whole_number_within(1, INT_MAX),
     ),
     Row(
         "group.min.session.timeout.ms",
         _INT,
         "6000",
         "Minimum session timeout of a group member.",
-        _whole(1, INT_MAX),
+        _is_whole_number_within(1, INT_MAX),
     ),
-    Row("log.cleaner.backoff.ms", _LONG, "15000", "Pause of the cleaner when no log is due.", _whole(1)),
+    Row(
+        "log.cleaner.backoff.ms", _LONG, "15000", "Pause of the cleaner when no log is due.", _is_whole_number_within(1)
+    ),
     Row(
         "log.cleaner.dedupe.buffer.size",
         _LONG,
         "134217728",
         "Bytes for the offset maps of all threads of the cleaner.",
-        _whole(CLEANER_MAP_BYTES_MIN),
+        _is_whole_number_within(CLEANER_MAP_BYTES_MIN),
     ),
     Row(
         "log.cleaner.io.buffer.load.factor",
@@ -156,7 +158,7 @@ DYNAMIC_SETTINGS: Final = (
         _INT,
         "524288",
         "Bytes that each thread of the cleaner reads and writes at once.",
-        _whole(CLEANER_BUFFER_BYTES_MIN, INT_MAX),
+        _is_whole_number_within(CLEANER_BUFFER_BYTES_MIN, INT_MAX),
     ),
     Row(
         "log.cleaner.io.max.bytes.per.second",
@@ -170,7 +172,7 @@ DYNAMIC_SETTINGS: Final = (
         _INT,
         "1",
         "Number of logs that are cleaned concurrently.",
-        _whole(1, CLEANER_THREADS_MAX),
+        _is_whole_number_within(1, CLEANER_THREADS_MAX),
     ),
     Row(
         WATERMARK,
@@ -192,7 +194,7 @@ DYNAMIC_SETTINGS: Final = (
         "0",
         "Bytes that stay free on the volume of a log directory: with less, tenants' produces to its partitions are "
         "refused. 0: one hundredth of the volume, 536,870,912 at least.",
-        _whole(0),
+        _is_whole_number_within(0),
     ),
     Row(
         VERIFICATION,
@@ -207,7 +209,7 @@ DYNAMIC_SETTINGS: Final = (
         f"Version of usage records that this broker writes: {COLUMNS_VERSION} has the counters of a report as columns, "
         f"{EVENT_VERSION} each in a record of its own. The agent sets {COLUMNS_VERSION}; a pipeline of an earlier "
         f"version of Penstock reads {EVENT_VERSION} only.",
-        _whole(EVENT_VERSION, COLUMNS_VERSION),
+        _is_whole_number_within(EVENT_VERSION, COLUMNS_VERSION),
     ),
 )
 

@@ -143,7 +143,7 @@ def _topic_entry(
     context: RequestContext, request: DescribeConfigsRequest, described: DescribedSetting
 ) -> DescribeConfigsResourceResult:
     setting, source = described.setting, described.source
-    inherited = _inherited(context, setting)
+    inherited = _inherited_synonyms(context, setting)
     if source is not ConfigSource.TOPIC and inherited:
         source = ConfigSource(inherited[0].source)
     own_synonyms = [_synonym(setting.name, described.value, source)] if source is ConfigSource.TOPIC else []
@@ -179,7 +179,7 @@ def _entry(
     )
 
 
-def _inherited(context: RequestContext, setting: Setting) -> list[DescribeConfigsSynonym]:
+def _inherited_synonyms(context: RequestContext, setting: Setting) -> list[DescribeConfigsSynonym]:
     """Returns the values that apply if the topic has none. Only operators see if a value was set for one broker or for
     all; a tenant sees that it was set.
     """

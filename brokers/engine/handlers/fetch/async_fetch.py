@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from brokers.engine.handlers.common.background import parts_of, serve_in_background, serve_in_turns
+from brokers.engine.handlers.common.background import serve_in_background, serve_in_turns, split_into_parts
 from brokers.engine.handlers.common.long_requests import encode_in_chunks
 from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower, respond_error
 from brokers.engine.handlers.fetch.reading import read
@@ -71,10 +71,10 @@ async def encode_rejection(version: int, correlation_id: int, error: int, frame:
     topics = []
     if version < TOPIC_IDS_FROM:
         time_slice = TimeSlice()
-        for key, wanted in frame.topics:
+        for key, requested_partitions in frame.topics:
             await time_slice.pause()  # a topic may be named without partitions
             partitions = []
-            for partition in wanted:
+            for partition in requested_partitions:
                 await time_slice.pause()
                 partitions.append(
                     FetchPartitionData(
@@ -198,7 +198,7 @@ async def _read_in_turns(request: FetchRequest, uncached_reads: Sequence[Uncache
 async def _read_all(request: FetchRequest, *, wait: bool) -> FetchReadResult:
     read_result, limit_bytes = FetchReadResult(), request.limit_bytes(request.client())
     try:
-        for topics, is_continuation in parts_of(request.frame.topics):
+        for topics, is_continuation in split_into_parts(request.frame.topics):
             has_room = read_result.slices < SLICES_MAX
             remaining_bytes = max(limit_bytes - read_result.readable_bytes, 0) if has_room else 0
             part = read(

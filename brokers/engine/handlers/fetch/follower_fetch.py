@@ -215,15 +215,17 @@ def _apply_request(session: Session, fetch_session: FollowerSession, frame: Fetc
         for topic_id, indexes in frame.forgotten:
             for index in indexes:
                 fetch_session.remove((topic_id, index))
-    for topic_id, wanted in frame.topics:
-        for partition_wanted in wanted:
-            key = (topic_id, partition_wanted[0])
+    for topic_id, requested_partitions in frame.topics:
+        for requested_partition in requested_partitions:
+            key = (topic_id, requested_partition[0])
             known = fetch_session.partitions.get(key)
             partition = None if known is None else known.partition
             result = (
-                partition if partition is not None else _find(services.storage, session, topic_id, partition_wanted[0])
+                partition
+                if partition is not None
+                else _find(services.storage, session, topic_id, requested_partition[0])
             )
-            if fetch_session.update_position(key, partition_wanted, result, now_ms) and not isinstance(result, int):
+            if fetch_session.update_position(key, requested_partition, result, now_ms) and not isinstance(result, int):
                 services.storage.may_join_isr(result)
     if services.storage.leadership_checks.is_waiting:
         services.storage.leadership_checks.evaluate()

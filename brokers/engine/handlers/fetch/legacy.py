@@ -58,7 +58,7 @@ NOT_DOWN_CONVERTIBLE: Final = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode
 class _PartitionRead:
     """One partition of the response, and what was read for it."""
 
-    wanted: FetchPartition
+    requested_partition: FetchPartition
     response: FetchPartitionData
     usage: UsageCounter | None = None
     limiter: Limiter | None = None
@@ -181,9 +181,9 @@ class _OldFetch:
         for topic in self.request.topics:
             await time_slice.pause()
             partitions = []
-            for wanted in topic.partitions:
+            for requested_partition in topic.partitions:
                 await time_slice.pause()
-                partitions.append(_empty_response(wanted.partition, error))
+                partitions.append(_empty_response(requested_partition.partition, error))
             responses.append(FetchableTopicResponse(topic=topic.topic, partitions=partitions))
         return FetchResponse(responses=responses)
 
@@ -212,11 +212,11 @@ class _OldFetch:
                 partition_reads: list[_PartitionRead] = []
                 topics.append((topic.topic, partition_reads))
                 await time_slice.pause()
-                for wanted in topic.partitions:
+                for requested_partition in topic.partitions:
                     await time_slice.pause()
                     client = self.session.client(self.client_id)
                     partition_read = self._read_partition(
-                        client, topic.topic.encode(), wanted, remaining, min_one_batch, wait
+                        client, topic.topic.encode(), requested_partition, remaining, min_one_batch, wait
                     )
                     partition_reads.append(partition_read)
                     if partition_read.result is not None and partition_read.result.slice is not None:
@@ -231,7 +231,11 @@ class _OldFetch:
         if not 0 < readable_bytes < wanted_bytes:
             return topics, wanted_bytes - readable_bytes
         readable = [
-            (partition_read.partition, partition_read.wanted.fetch_offset, partition_read.wanted.partition_max_bytes)
+            (
+                partition_read.partition,
+                partition_read.requested_partition.fetch_offset,
+                partition_read.requested_partition.partition_max_bytes,
+            )
             for partition_read in _all_partitions(topics)
             if partition_read.partition is not None and not partition_read.response.error_code
         ]
@@ -241,35 +245,37 @@ class _OldFetch:
         self,
         client: ClientContext,
         name: bytes,
-        wanted: FetchPartition,
+        requested_partition: FetchPartition,
         remaining: int,
         min_one_batch: bool,
         wait: bool,
     ) -> _PartitionRead:
         resolved_topic = client.consume_topics.get(name) or client.resolve_consume_topic(name, by_id=False)
-        response = _empty_response(wanted.partition, resolved_topic.error)
+        response = _empty_response(requested_partition.partition, resolved_topic.error)
         if resolved_topic.error:
-            return _PartitionRead(wanted, response)
-        partition = resolved_topic.partitions.get(wanted.partition) or resolved_topic.find(
-            wanted.partition, self.session.storage
+            return _PartitionRead(requested_partition, response)
+        partition = resolved_topic.partitions.get(requested_partition.partition) or resolved_topic.find(
+            requested_partition.partition, self.session.storage
         )
         if isinstance(partition, int):
             self.must_respond = self.must_respond or partition != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             response.error_code = partition
-            return _PartitionRead(wanted, response)
-        partition_read = _PartitionRead(wanted, response, resolved_topic.usage, resolved_topic.limiter, partition)
-        if wanted.partition_max_bytes < 0 or self.request.max_bytes < 0:
+            return _PartitionRead(requested_partition, response)
+        partition_read = _PartitionRead(
+            requested_partition, response, resolved_topic.usage, resolved_topic.limiter, partition
+        )
+        if requested_partition.partition_max_bytes < 0 or self.request.max_bytes < 0:
             response.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         elif partition.config.batch_rules.codec == ZSTD:
             response.error_code = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         elif not partition.config.converts_down:
             response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
         else:
-            bytes_max = min(wanted.partition_max_bytes, remaining)
+            bytes_max = min(requested_partition.partition_max_bytes, remaining)
             if resolved_topic.limiter is not None:
                 bytes_max = fetch_cap_bytes((resolved_topic.limiter,), bytes_max)
             result = read_whole_batches(
-                partition, wanted.fetch_offset, bytes_max, min_one_batch=min_one_batch, may_wait=wait
+                partition, requested_partition.fetch_offset, bytes_max, min_one_batch=min_one_batch, may_wait=wait
             )
             response.error_code = result.error_code
             response.high_watermark = result.high_watermark
@@ -359,7 +365,7 @@ def _convert(topics: _Topics, magic: int) -> None:
                 partition_read.partition,
                 partition_read.result.slice,
                 magic,
-                partition_read.wanted.fetch_offset,
+                partition_read.requested_partition.fetch_offset,
                 conversion_budget,
             )
 
@@ -370,9 +376,9 @@ def _skip_empty_batches(topics: _Topics) -> bool:
     for partition_read in _all_partitions(topics):
         if (
             partition_read.converted is not None
-            and partition_read.converted.skipped_to > partition_read.wanted.fetch_offset
+            and partition_read.converted.skipped_to > partition_read.requested_partition.fetch_offset
         ):
-            partition_read.wanted.fetch_offset = partition_read.converted.skipped_to
+            partition_read.requested_partition.fetch_offset = partition_read.converted.skipped_to
             skipped = True
     return skipped
 

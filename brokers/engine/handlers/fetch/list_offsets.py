@@ -55,17 +55,17 @@ def list_offsets(
     )
     lookup = _Lookup(context, _isolation(context, request))
     topics = []
-    for wanted in request.topics:
-        topic, error = context.named_topic(wanted.name)
+    for requested_topic in request.topics:
+        topic, error = context.named_topic(requested_topic.name)
         results = []
-        for partition in wanted.partitions:
-            if occurrences[wanted.name, partition.partition_index] > 1:
+        for partition in requested_topic.partitions:
+            if occurrences[requested_topic.name, partition.partition_index] > 1:
                 results.append(_error_response(partition, int(ErrorCode.INVALID_REQUEST)))
             elif error or topic is None:
                 results.append(_error_response(partition, error))
             else:
                 results.append(lookup.add(topic, partition))
-        topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=results))
+        topics.append(ListOffsetsTopicResponse(name=requested_topic.name, partitions=results))
     response = ListOffsetsResponse(topics=topics)
     return lookup.complete(response) if lookup.unfinished else response
 
@@ -92,33 +92,35 @@ class _Lookup:
         self.search_count = 0
         self.unfinished: list[tuple[ListOffsetsPartitionResponse, ListOffsetsPartition, Partition]] = []
 
-    def add(self, topic: TopicImage, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        index = wanted.partition_index
+    def add(self, topic: TopicImage, requested_partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        index = requested_partition.partition_index
         if self.isolation == UNKNOWN_ISOLATION:
-            return _error_response(wanted, int(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return _error_response(requested_partition, int(ErrorCode.UNKNOWN_SERVER_ERROR))
         partition = self.context.services.storage.find(topic, index)
         if isinstance(partition, int):
-            return _error_response(wanted, partition)
+            return _error_response(requested_partition, partition)
         response = ListOffsetsPartitionResponse(partition_index=index)
-        if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
+        if requested_partition.timestamp >= 0 or requested_partition.timestamp == MAX_TIMESTAMP:
             self.search_count += 1
             if self.search_count > SEARCHED_AT_ONCE_MAX:
-                self.unfinished.append((response, wanted, partition))
+                self.unfinished.append((response, requested_partition, partition))
                 return response
-        result = self._list_offset(partition, wanted, wait=False)
+        result = self._list_offset(partition, requested_partition, wait=False)
         self._set_result(response, result)
         if result.uncached is not None:
             result.uncached.release()
-            self.unfinished.append((response, wanted, partition))
+            self.unfinished.append((response, requested_partition, partition))
         return response
 
-    def _list_offset(self, partition: Partition, wanted: ListOffsetsPartition, *, wait: bool) -> ListedOffset:
+    def _list_offset(
+        self, partition: Partition, requested_partition: ListOffsetsPartition, *, wait: bool
+    ) -> ListedOffset:
         return list_offsets_of(
             partition,
-            wanted.timestamp,
+            requested_partition.timestamp,
             isolation=self.isolation,
             version=self.context.version,
-            current_leader_epoch=wanted.current_leader_epoch,
+            current_leader_epoch=requested_partition.current_leader_epoch,
             may_wait=wait,
         )
 
@@ -130,15 +132,15 @@ class _Lookup:
 
     async def complete(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
         """Sets the results of the unfinished partitions in `response`, and serves other requests in between."""
-        for partition_response, wanted, partition in self.unfinished:
+        for partition_response, requested_partition, partition in self.unfinished:
             await yield_to_others()
             for _ in range(PREFETCH_ROUNDS_MAX):
-                result = self._list_offset(partition, wanted, wait=False)
+                result = self._list_offset(partition, requested_partition, wait=False)
                 if result.uncached is None:
                     break
                 await prefetch(self.context.services, [UncachedRead(partition, result.uncached)])
             else:
-                result = self._list_offset(partition, wanted, wait=True)
+                result = self._list_offset(partition, requested_partition, wait=True)
             self._set_result(partition_response, result)
         return response
 
@@ -147,10 +149,10 @@ def list_segments(context: RequestContext, request: ListOffsetsRequest) -> ListO
     """Answers a ListOffsets of version 0 with the base offsets of segments."""
     topics = []
     segment_count = 0
-    for wanted in request.topics:
-        topic, error = context.named_topic(wanted.name)
+    for requested_topic in request.topics:
+        topic, error = context.named_topic(requested_topic.name)
         results = []
-        for partition in wanted.partitions:
+        for partition in requested_topic.partitions:
             if error or topic is None:
                 results.append(_error_response(partition, error))
             elif segment_count >= SEGMENTS_PER_RESPONSE_MAX:
@@ -159,24 +161,24 @@ def list_segments(context: RequestContext, request: ListOffsetsRequest) -> ListO
                 response, partition_segments = _segments_response(context, topic, partition)
                 results.append(response)
                 segment_count += partition_segments
-        topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=results))
+        topics.append(ListOffsetsTopicResponse(name=requested_topic.name, partitions=results))
     return ListOffsetsResponse(topics=topics)
 
 
 def _segments_response(
-    context: RequestContext, topic: TopicImage, wanted: ListOffsetsPartition
+    context: RequestContext, topic: TopicImage, requested_partition: ListOffsetsPartition
 ) -> tuple[ListOffsetsPartitionResponse, int]:
     """Returns the result of a partition, and the number of its segments."""
-    partition = context.services.storage.find(topic, wanted.partition_index)
+    partition = context.services.storage.find(topic, requested_partition.partition_index)
     if isinstance(partition, int):
-        return _error_response(wanted, partition), 0
+        return _error_response(requested_partition, partition), 0
     segments = len(partition.log.segments)
-    if wanted.max_num_offsets < 0:
-        return _error_response(wanted, int(ErrorCode.INVALID_REQUEST)), segments
+    if requested_partition.max_num_offsets < 0:
+        return _error_response(requested_partition, int(ErrorCode.INVALID_REQUEST)), segments
     code, offsets = list_segment_offsets(
-        partition, wanted.timestamp, wanted.max_num_offsets, context.services.clock.now_ms()
+        partition, requested_partition.timestamp, requested_partition.max_num_offsets, context.services.clock.now_ms()
     )
-    response = _error_response(wanted, downgraded(code, ApiKey.LIST_OFFSETS, context.version))
+    response = _error_response(requested_partition, downgraded(code, ApiKey.LIST_OFFSETS, context.version))
     response.old_style_offsets = offsets
     return response, segments
 
@@ -186,18 +188,22 @@ def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     """Answers the request from memory, for partitions that this broker leads. The `replica_id` is ignored."""
     topics = []
-    for wanted in request.topics:
-        topic, error = context.named_topic(wanted.topic)
-        results = [_end_offset(context, topic, error, partition) for partition in wanted.partitions]
-        topics.append(OffsetForLeaderTopicResult(topic=wanted.topic, partitions=results))
+    for requested_topic in request.topics:
+        topic, error = context.named_topic(requested_topic.topic)
+        results = [_end_offset(context, topic, error, partition) for partition in requested_topic.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic=requested_topic.topic, partitions=results))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _end_offset(
-    context: RequestContext, topic: TopicImage | None, error: int, wanted: OffsetForLeaderPartition
+    context: RequestContext, topic: TopicImage | None, error: int, requested_partition: OffsetForLeaderPartition
 ) -> LeaderEpochEndOffset:
-    partition = error if topic is None or error else context.services.storage.find(topic, wanted.partition)
+    partition = error if topic is None or error else context.services.storage.find(topic, requested_partition.partition)
     if isinstance(partition, int):
-        return LeaderEpochEndOffset(error_code=partition, partition=wanted.partition)
-    code, epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch, wanted.current_leader_epoch)
-    return LeaderEpochEndOffset(error_code=code, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
+        return LeaderEpochEndOffset(error_code=partition, partition=requested_partition.partition)
+    code, epoch, end_offset = partition.end_offset_for_epoch(
+        requested_partition.leader_epoch, requested_partition.current_leader_epoch
+    )
+    return LeaderEpochEndOffset(
+        error_code=code, partition=requested_partition.partition, leader_epoch=epoch, end_offset=end_offset
+    )

@@ -155,10 +155,10 @@ def _redirect_to_preferred_replica(
     read_result: FetchReadResult,
     partition: Partition,
     key: bytes,
-    wanted: FetchPartitionRequest,
+    requested_partition: FetchPartitionRequest,
 ) -> bool:
     """Returns True if the client should read from another replica, which is added to the result (WIRE-32)."""
-    index, leader_epoch, offset, _, _, _ = wanted
+    index, leader_epoch, offset, _, _, _ = requested_partition
     epoch = leader_epoch if leader_epoch >= 0 else NO_EPOCH
     services = request.session.services
     replica = preferred_replica(services, client, partition, request.frame.rack_id, epoch, offset)
@@ -177,20 +177,20 @@ def _resolve_read(
     read_result: FetchReadResult,
     partition: Partition,
     key: bytes,
-    wanted: FetchPartitionRequest,
+    requested_partition: FetchPartitionRequest,
     by_rack: bool,
 ) -> tuple[int, int]:
     """Returns an error code and the offset to read from, for the rare cases: a negative limit, records that the
     version's clients cannot read, the id of another topic, a client with a rack, a last fetched epoch.
     """
-    _, _, offset, last_fetched_epoch, _, partition_bytes_max = wanted
+    _, _, offset, last_fetched_epoch, _, partition_bytes_max = requested_partition
     if min(request.frame.max_bytes, partition_bytes_max) < 0:
         return int(ErrorCode.UNKNOWN_SERVER_ERROR), offset
     if request.version < ZSTD_FROM and partition.config.batch_rules.codec == ZSTD:
         return int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), offset
     if request.names_topics_by_id and partition.topic_id != key:
         return int(ErrorCode.INCONSISTENT_TOPIC_ID), offset
-    if by_rack and _redirect_to_preferred_replica(request, client, read_result, partition, key, wanted):
+    if by_rack and _redirect_to_preferred_replica(request, client, read_result, partition, key, requested_partition):
         return 0, partition.log_end_offset
     diverging = divergence(partition, last_fetched_epoch, offset) if last_fetched_epoch >= 0 else None
     if isinstance(diverging, int):

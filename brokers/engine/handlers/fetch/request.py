@@ -259,16 +259,16 @@ async def without_repeats_in_legacy_request(request: LegacyFetchRequest) -> None
     for topic in request.topics:
         count += len(topic.partitions)
         await time_slice.pause()
-        for wanted in topic.partitions:
+        for requested_partition in topic.partitions:
             await time_slice.pause()
-            latest[topic.topic, wanted.partition] = wanted
+            latest[topic.topic, requested_partition.partition] = requested_partition
     if len(latest) == count and len({topic.topic for topic in request.topics}) == len(request.topics):
         return
     topics: list[FetchTopic] = []
-    for (name, _), wanted in latest.items():
+    for (name, _), requested_partition in latest.items():
         await time_slice.pause()
         if topics and topics[-1].topic == name:
-            topics[-1].partitions.append(wanted)
+            topics[-1].partitions.append(requested_partition)
         else:
-            topics.append(FetchTopic(topic=name, partitions=[wanted]))
+            topics.append(FetchTopic(topic=name, partitions=[requested_partition]))
     request.topics = topics

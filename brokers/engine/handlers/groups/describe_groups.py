@@ -158,7 +158,7 @@ def _list(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResp
         for result in (
             shard.machine.list_groups(context.view.instance_id) if includes_classic and not shard.loading else ()
         ):
-            shown = namespace.shown_id(result.group_id)
+            shown = namespace.client_id_of(result.group_id)
             if shown is not None and (not states or result.state.lower() in states):
                 groups.append(
                     ListedGroup(

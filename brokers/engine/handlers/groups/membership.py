@@ -15,10 +15,10 @@ from brokers.engine.coordinators.groups.replies import (
     LeaveReply,
     SyncReply,
     SyncRequest,
-    join_refused,
-    sync_refused,
+    join_refusal,
+    sync_refusal,
 )
-from brokers.engine.coordinators.limits import LEAVING_MAX, is_too_long
+from brokers.engine.coordinators.limits import LEAVING_MEMBERS_MAX, is_too_long
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.groups.coordinator_calls import Operation, WaitingClient, call_group_coordinator
 from brokers.engine.protocol.errors import ErrorCode
@@ -48,7 +48,7 @@ _ALIVE: Final = HeartbeatResponse(error_code=0)
 
 def join_group(context: RequestContext, request: JoinGroupRequest) -> Any:
     def error_reply(code: int) -> JoinReply:
-        return join_refused(request.member_id, code)
+        return join_refusal(request.member_id, code)
 
     def to_response(reply: JoinReply) -> JoinGroupResponse:
         return _join_response(context.version, reply)
@@ -68,8 +68,8 @@ def join_group(context: RequestContext, request: JoinGroupRequest) -> Any:
         request.rebalance_timeout_ms if context.version >= _REBALANCE_TIMEOUT_FROM else session_ms,
         request.protocol_type,
         tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
-        needs_id=context.version >= _MEMBER_ID_REQUIRED_FROM and static is None,
-        may_skip=context.version >= _SKIP_FROM,
+        needs_member_id=context.version >= _MEMBER_ID_REQUIRED_FROM and static is None,
+        can_skip_assignment=context.version >= _SKIP_FROM,
     )
     return _call(
         context, request, lambda machine, now, ticket: machine.join(now, ticket, join), error_reply, to_response
@@ -98,7 +98,7 @@ def _join_response(version: int, reply: JoinReply) -> JoinGroupResponse:
 def sync_group(context: RequestContext, request: SyncGroupRequest) -> Any:
     def error_reply(code: int) -> SyncReply:
         # Clients do not expect 14 here. The rebalance is lost with the former coordinator, so members rejoin.
-        return sync_refused(ErrorCode.REBALANCE_IN_PROGRESS if code == _LOADING else code)
+        return sync_refusal(ErrorCode.REBALANCE_IN_PROGRESS if code == _LOADING else code)
 
     def to_response(reply: SyncReply) -> SyncGroupResponse:
         return SyncGroupResponse(
@@ -109,7 +109,7 @@ def sync_group(context: RequestContext, request: SyncGroupRequest) -> Any:
         )
 
     if context.version >= _PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
-        return to_response(sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return to_response(sync_refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     group_id = context.view.namespace.internal_id(request.group_id)
     sync = SyncRequest(
         group_id,
@@ -146,7 +146,7 @@ def heartbeat(context: RequestContext, request: HeartbeatRequest) -> Any:
 
 def leave_group(context: RequestContext, request: LeaveGroupRequest) -> Any:
     is_single = context.version < _LEAVE_BATCH_FROM
-    if len(request.members) > LEAVING_MAX:
+    if len(request.members) > LEAVING_MEMBERS_MAX:
         return LeaveGroupResponse(error_code=int(ErrorCode.INVALID_REQUEST), members=[])
     if is_single:
         leavers = [Leaver(request.member_id)]

@@ -38,7 +38,7 @@ async def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -
     refusal = context.denial(ResourceType.GROUP, request.group_id) or refusal
     if refusal:
         return OffsetDeleteResponse(error_code=refusal, topics=[])
-    keys = [(topic, wanted.partition_index) for topic, wanted, _ in results.allowed]
+    keys = [(topic, requested_partition.partition_index) for topic, requested_partition, _ in results.allowed]
     reply = call_group_coordinator(
         context,
         group_id,
@@ -56,12 +56,12 @@ async def offset_delete(context: RequestContext, request: OffsetDeleteRequest) -
 
 async def delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
-    wanted = names[:GROUPS_PER_REQUEST_MAX]
+    requested_names = names[:GROUPS_PER_REQUEST_MAX]
     codes: list[int] = []
     time_slice = TimeSlice()
-    for start in range(0, len(wanted), GROUPS_AT_ONCE):
+    for start in range(0, len(requested_names), GROUPS_AT_ONCE):
         replies = []
-        for name in wanted[start : start + GROUPS_AT_ONCE]:
+        for name in requested_names[start : start + GROUPS_AT_ONCE]:
             replies.append(_delete(context, name))
             await time_slice.pause()
         awaited_replies = iter(await asyncio.gather(*(reply for reply in replies if isinstance(reply, Awaitable))))

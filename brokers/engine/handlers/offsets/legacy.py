@@ -22,25 +22,25 @@ PARTITIONS_MAX: Final = 10_000
 # Number of partitions whose commit costs as much as one change of a topic's configuration.
 PARTITIONS_PER_CHANGE: Final = 10
 
-Wanted = Sequence[tuple[str, Sequence[int]]]
+RequestedTopics = Sequence[tuple[str, Sequence[int]]]
 
 
 async def commit(
-    context: RequestContext, group_id: str, wanted: Sequence[tuple[str, OffsetCommitRequestPartition]]
+    context: RequestContext, group_id: str, topic_partitions: Sequence[tuple[str, OffsetCommitRequestPartition]]
 ) -> list[int]:
     """Commits offsets. Returns an error code for each partition."""
     services = context.services
-    if not group_id or len(wanted) > PARTITIONS_MAX:
+    if not group_id or len(topic_partitions) > PARTITIONS_MAX:
         code = ErrorCode.INVALID_REQUEST if group_id else ErrorCode.INVALID_GROUP_ID
-        return [int(code)] * len(wanted)
+        return [int(code)] * len(topic_partitions)
     metadata_chars_max = services.coordination.settings.groups.metadata_bytes_max
     codes = [
         int(ErrorCode.OFFSET_METADATA_TOO_LARGE) if len(partition.committed_metadata or "") > metadata_chars_max else 0
-        for _, partition in wanted
+        for _, partition in topic_partitions
     ]
     offsets = {
         (topic, partition.partition_index): partition.committed_offset
-        for (topic, partition), code in zip(wanted, codes, strict=True)
+        for (topic, partition), code in zip(topic_partitions, codes, strict=True)
         if not code
     }
     try:
@@ -51,11 +51,13 @@ async def commit(
     return codes
 
 
-async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[tuple[str, list[FetchedOffset]]]:
+async def fetch(
+    context: RequestContext, group_id: str, requested_topics: RequestedTopics
+) -> list[tuple[str, list[FetchedOffset]]]:
     """Returns offsets by the client's topic names; a partition without one has UNKNOWN_TOPIC_OR_PARTITION."""
-    if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
-        return await error_for_all(wanted, int(ErrorCode.INVALID_REQUEST))
-    keys, error_codes = await _readable_partitions(context, wanted)
+    if sum(len(indexes) for _, indexes in requested_topics) > PARTITIONS_MAX:
+        return await error_for_all(requested_topics, int(ErrorCode.INVALID_REQUEST))
+    keys, error_codes = await _readable_partitions(context, requested_topics)
     result: dict[PartitionKey, int | None] = {}
     failure_code = 0
     if keys and group_id:
@@ -67,7 +69,7 @@ async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[
             result = dict(zip(keys, offsets, strict=True))
     topics = []
     time_slice = TimeSlice()
-    for name, indexes in wanted:
+    for name, indexes in requested_topics:
         await time_slice.pause()
         results = []
         for index in indexes:
@@ -79,11 +81,11 @@ async def fetch(context: RequestContext, group_id: str, wanted: Wanted) -> list[
     return topics
 
 
-async def error_for_all(wanted: Wanted, code: int) -> list[tuple[str, list[FetchedOffset]]]:
+async def error_for_all(requested_topics: RequestedTopics, code: int) -> list[tuple[str, list[FetchedOffset]]]:
     """Returns the same error for every partition."""
     time_slice = TimeSlice()
     topics = []
-    for name, indexes in wanted:
+    for name, indexes in requested_topics:
         await time_slice.pause()
         results = []
         for index in indexes:
@@ -94,13 +96,13 @@ async def error_for_all(wanted: Wanted, code: int) -> list[tuple[str, list[Fetch
 
 
 async def _readable_partitions(
-    context: RequestContext, wanted: Wanted
+    context: RequestContext, requested_topics: RequestedTopics
 ) -> tuple[dict[PartitionKey, PartitionKey], dict[PartitionKey, int]]:
     """Returns the keys of partitions that may be read, by the client's names, and the error codes of the others."""
     keys: dict[PartitionKey, PartitionKey] = {}
     error_codes: dict[PartitionKey, int] = {}
     time_slice = TimeSlice()
-    for name, indexes in wanted:
+    for name, indexes in requested_topics:
         await time_slice.pause()
         topic, error = context.named_topic(name)
         for index in indexes:

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, Union
 from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, FetchedOffset, TopicOffsets
 from brokers.engine.coordinators.limits import GROUP_ID_BYTES_MAX
-from brokers.engine.handlers.common.background import parts_of
+from brokers.engine.handlers.common.background import split_into_parts
 from brokers.engine.handlers.common.long_requests import ELEMENTS_PER_TURN_MAX, DuplicateLimit, repetitions_beyond_limit
 from brokers.engine.handlers.context import RequestContext
 from brokers.engine.handlers.groups.coordinator_calls import call_group_coordinator
@@ -51,7 +51,7 @@ GROUPS_PER_REQUEST_MAX: Final = 10_000
 # Number of groups that are awaited together.
 GROUPS_TOGETHER_MAX: Final = 50
 # Requested partitions by the client's topic names; None for all.
-Wanted = Sequence[tuple[str, list[int]]] | None
+RequestedTopics = Sequence[tuple[str, list[int]]] | None
 CommittedOrFetched = Union[TopicOffsets, list[FetchedOffset], "_JoinedParts"]
 TopicResults = Sequence[tuple[str, CommittedOrFetched]]
 
@@ -78,10 +78,10 @@ class PartitionResults(Generic[ResultT, WantedT]):
     def __init__(self, context: RequestContext, topics: Sequence[Any], make: Callable[[int, int], ResultT]) -> None:
         self.by_topic: list[tuple[str, list[ResultT]]] = []
         self.allowed: list[tuple[str, WantedT, ResultT]] = []
-        for wanted in topics:
-            topic, error = context.named_topic(wanted.name)
+        for requested_topic in topics:
+            topic, error = context.named_topic(requested_topic.name)
             partition_results = []
-            for partition in wanted.partitions:
+            for partition in requested_topic.partitions:
                 result = make(partition.partition_index, error)
                 partition_results.append(result)
                 if error or topic is None:
@@ -90,7 +90,7 @@ class PartitionResults(Generic[ResultT, WantedT]):
                     self.allowed.append((topic.name, partition, result))
                 else:
                     result.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self.by_topic.append((wanted.name, partition_results))
+            self.by_topic.append((requested_topic.name, partition_results))
 
     def complete(self, codes: Sequence[int]) -> None:
         """Sets the error codes of the allowed partitions, in their order."""
@@ -126,26 +126,26 @@ def offset_commit(
     denied = context.denial(ResourceType.GROUP, request.group_id)
     if denied:
         results.fail_all(denied)
-        return _committed(results)
+        return _commit_response(results)
     if not results.allowed:
-        return _committed(results)
+        return _commit_response(results)
     refusal = id_refusal(group_id)
     if refusal:
         results.fail(refusal)
-        return _committed(results)
+        return _commit_response(results)
     if context.version == LEGACY_VERSION:
-        committed = [(topic, wanted) for topic, wanted, _ in results.allowed]
+        committed = [(topic, requested_partition) for topic, requested_partition, _ in results.allowed]
         return _commit_later(results, legacy.commit(context, group_id if request.group_id else "", committed))
     commits = [
         Commit(
             topic,
-            wanted.partition_index,
-            wanted.committed_offset,
-            wanted.committed_leader_epoch,
-            wanted.committed_metadata or "",
-            wanted.commit_timestamp,
+            requested_partition.partition_index,
+            requested_partition.committed_offset,
+            requested_partition.committed_leader_epoch,
+            requested_partition.committed_metadata or "",
+            requested_partition.commit_timestamp,
         )
-        for topic, wanted, _ in results.allowed
+        for topic, requested_partition, _ in results.allowed
     ]
     reply = call_group_coordinator(
         context,
@@ -163,16 +163,16 @@ def offset_commit(
     )
     if type(reply) is list:
         results.complete(reply)
-        return _committed(results)
+        return _commit_response(results)
     return _commit_later(results, reply)
 
 
 async def _commit_later(results: PartitionResults[Any, Any], reply: Awaitable[list[int]]) -> OffsetCommitResponse:
     results.complete(await reply)
-    return _committed(results)
+    return _commit_response(results)
 
 
-def _committed(results: PartitionResults[OffsetCommitResponsePartition, Any]) -> OffsetCommitResponse:
+def _commit_response(results: PartitionResults[OffsetCommitResponsePartition, Any]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[OffsetCommitResponseTopic(name=name, partitions=result) for name, result in results.by_topic]
     )
@@ -186,16 +186,16 @@ def offset_fetch(
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     if context.version >= MANY_GROUPS_FROM:
         return _fetch_groups(context, request)
-    wanted: Wanted = None
+    requested_topics: RequestedTopics = None
     if request.topics is not None:
-        wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        requested_topics = [(topic.name, topic.partition_indexes) for topic in request.topics]
     if context.version == LEGACY_VERSION:
-        return _fetch_from_zookeeper(context, request.group_id, wanted or [])
-    lookup = _OffsetLookup(context, request.group_id, wanted, request.require_stable, DuplicateLimit())
+        return _fetch_from_zookeeper(context, request.group_id, requested_topics or [])
+    lookup = _OffsetLookup(context, request.group_id, requested_topics, request.require_stable, DuplicateLimit())
     reply = lookup.look_up_in_turns() if lookup.is_long else lookup.reply()
     if isinstance(reply, Awaitable):
         return _fetch_later(context, lookup, reply)
-    return _fetched(context, lookup, *reply)
+    return _fetch_response(context, lookup, *reply)
 
 
 async def _fetch_later(
@@ -203,15 +203,17 @@ async def _fetch_later(
 ) -> OffsetFetchResponse:
     error, results = await reply
     if error and _is_repeated_in_partitions(context, error):
-        results = await legacy.error_for_all(lookup.wanted or (), error)
+        results = await legacy.error_for_all(lookup.requested_topics or (), error)
     return OffsetFetchResponse(error_code=error, topics=await _response_topics(results), groups=[])
 
 
-def _fetched(context: RequestContext, lookup: _OffsetLookup, error: int, results: TopicResults) -> OffsetFetchResponse:
+def _fetch_response(
+    context: RequestContext, lookup: _OffsetLookup, error: int, results: TopicResults
+) -> OffsetFetchResponse:
     if error and _is_repeated_in_partitions(context, error):
         results = [
             (name, [FetchedOffset(index, NO_OFFSET, -1, "", error) for index in indexes])
-            for name, indexes in lookup.wanted or ()
+            for name, indexes in lookup.requested_topics or ()
         ]
     topics = [
         OffsetFetchResponseTopic(name=name, partitions=lazy_partitions(OffsetFetchResponsePartition, partition_results))
@@ -258,8 +260,10 @@ async def _fetch_groups(context: RequestContext, request: OffsetFetchRequest) ->
         if next(excess) or number > GROUPS_PER_REQUEST_MAX:
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
             continue
-        wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
-        lookup = _OffsetLookup(context, group.group_id, wanted, request.require_stable, repeated)
+        requested_topics = (
+            None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
+        )
+        lookup = _OffsetLookup(context, group.group_id, requested_topics, request.require_stable, repeated)
         # A long group is looked up here, since a task of its own would have no turns.
         replies.append((group.group_id, await lookup.look_up_in_turns() if lookup.is_long else lookup.reply()))
     groups += await _fetched_groups(replies)
@@ -331,30 +335,48 @@ class _JoinedParts:
 class _OffsetLookup:
     """Look-up of one group's offsets."""
 
-    __slots__ = ("_context", "_denied", "_group_id", "_is_excessive", "_repeated", "_stable", "is_long", "wanted")
+    __slots__ = (
+        "_context",
+        "_denied",
+        "_group_id",
+        "_is_excessive",
+        "_repeated",
+        "_stable",
+        "is_long",
+        "requested_topics",
+    )
 
     def __init__(
-        self, context: RequestContext, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimit
+        self,
+        context: RequestContext,
+        group_id: str,
+        requested_topics: RequestedTopics,
+        require_stable: bool,
+        repeated: DuplicateLimit,
     ) -> None:
         self._context = context
         self._denied = context.denial(ResourceType.GROUP, group_id)
         self._group_id = context.view.namespace.internal_id(group_id)
         self._stable = require_stable
         self._repeated = repeated
-        self.wanted = wanted
+        self.requested_topics = requested_topics
         # True if the look-up takes more than one turn of the event loop.
-        self.is_long = sum(1 + len(indexes) for _, indexes in wanted or ()) > ELEMENTS_PER_TURN_MAX
-        self._is_excessive = wanted is not None and not self.is_long and repeated.exceeded_by(wanted)
+        self.is_long = sum(1 + len(indexes) for _, indexes in requested_topics or ()) > ELEMENTS_PER_TURN_MAX
+        self._is_excessive = (
+            requested_topics is not None and not self.is_long and repeated.exceeded_by(requested_topics)
+        )
 
     async def look_up_in_turns(self) -> tuple[int, TopicResults]:
         """Looks up the group like `reply`, some topics at a time."""
         result: list[tuple[str, CommittedOrFetched]] = []
         part_lookup = copy(self)
-        self._is_excessive = part_lookup._is_excessive = await self._repeated.exceeded_by_many(self.wanted or ())
+        self._is_excessive = part_lookup._is_excessive = await self._repeated.exceeded_by_many(
+            self.requested_topics or ()
+        )
         if self._is_excessive:
             return int(ErrorCode.INVALID_REQUEST) if not self._denied else self._denied, []
-        for part, is_continuation in parts_of(self.wanted or ()):
-            part_lookup.wanted = part
+        for part, is_continuation in split_into_parts(self.requested_topics or ()):
+            part_lookup.requested_topics = part
             reply = part_lookup.reply()
             error, part_results = await reply if isinstance(reply, Awaitable) else reply
             if error:
@@ -376,8 +398,8 @@ class _OffsetLookup:
         if refusal:
             return refusal, []
         context, group_id, stable = self._context, self._group_id, self._stable
-        refusals = [self._refusal(name) for name, _ in self.wanted or ()]
-        names = None if self.wanted is None else self._names(refusals)
+        refusals = [self._refusal(name) for name, _ in self.requested_topics or ()]
+        names = None if self.requested_topics is None else self._names(refusals)
         reply = call_group_coordinator(
             context,
             group_id,
@@ -392,7 +414,7 @@ class _OffsetLookup:
         """Returns `_with_client_names` of a reply that is awaited, or that has many topics, some at a time."""
         if isinstance(reply, Awaitable):
             reply = await reply
-        if self.wanted is not None or isinstance(reply, int):
+        if self.requested_topics is not None or isinstance(reply, int):
             return self._with_client_names(reply, refusals)
         results: list[tuple[str, CommittedOrFetched]] = []
         for begin in range(0, len(reply), ELEMENTS_PER_TURN_MAX):
@@ -407,7 +429,7 @@ class _OffsetLookup:
         namespace = self._context.view.namespace
         return [
             (namespace.internal_topic(name), indexes)
-            for (name, indexes), code in zip(self.wanted or (), refusals, strict=True)
+            for (name, indexes), code in zip(self.requested_topics or (), refusals, strict=True)
             if not code
         ]
 
@@ -418,14 +440,14 @@ class _OffsetLookup:
     def _with_client_names(
         self, reply: int | list[tuple[str, TopicOffsets]], refusals: Sequence[int]
     ) -> tuple[int, TopicResults]:
-        """Returns the results; the reply has the topics of `wanted` that had no refusal when it was asked for."""
+        """Returns the results; the reply has only those of `requested_topics` that were not refused."""
         if isinstance(reply, int):
             return reply, []
-        if self.wanted is None:
+        if self.requested_topics is None:
             return 0, [(name, offsets) for name, offsets in self._rename_all(reply) if not self._refusal(name)]
         replies = iter(reply)
         result: list[tuple[str, CommittedOrFetched]] = []
-        for (name, indexes), code in zip(self.wanted, refusals, strict=True):
+        for (name, indexes), code in zip(self.requested_topics, refusals, strict=True):
             offsets: CommittedOrFetched = [] if code else next(replies)[1]
             # The right may have been lost while the coordinator was asked.
             code = code or self._refusal(name)
@@ -450,12 +472,12 @@ class _OffsetLookup:
 
 
 async def _fetch_from_zookeeper(
-    context: RequestContext, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]]
+    context: RequestContext, group_id: str, requested_topics: Sequence[tuple[str, Sequence[int]]]
 ) -> OffsetFetchResponse:
     internal_id = context.view.namespace.internal_id(group_id)
     denied = context.denial(ResourceType.GROUP, group_id)
     if denied:
-        result = await legacy.error_for_all(wanted, denied)
+        result = await legacy.error_for_all(requested_topics, denied)
     else:
-        result = await legacy.fetch(context, internal_id if group_id else "", wanted)
+        result = await legacy.fetch(context, internal_id if group_id else "", requested_topics)
     return OffsetFetchResponse(topics=await _response_topics(result), groups=[])

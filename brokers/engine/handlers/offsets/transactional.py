@@ -77,12 +77,12 @@ async def _commit(context: RequestContext, request: TxnOffsetCommitRequest, grou
     commits = [
         Commit(
             topic,
-            wanted.partition_index,
-            wanted.committed_offset,
-            wanted.committed_leader_epoch,
-            wanted.committed_metadata or "",
+            requested_partition.partition_index,
+            requested_partition.committed_offset,
+            requested_partition.committed_leader_epoch,
+            requested_partition.committed_metadata or "",
         )
-        for topic, wanted, _ in results.allowed
+        for topic, requested_partition, _ in results.allowed
     ]
     reply = call_group_coordinator(
         context,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, Protocol
 
 from brokers.engine.handlers.client import ClientContext
-from brokers.engine.handlers.common.background import charged_turn, parts_of, run_in_turns, serve_in_background
+from brokers.engine.handlers.common.background import charged_turn, run_in_turns, serve_in_background, split_into_parts
 from brokers.engine.handlers.produce.append import append_topics, respond
 from brokers.engine.handlers.produce.recompression import SlowBatches, check_in_thread, find_slow_batches, may_be_slow
 from brokers.engine.handlers.produce.request import (
@@ -184,20 +184,20 @@ class AsyncProduce:
 
     async def _gather_in_turns(self) -> None:
         self._claims = claims = TransactionClaims(self._request)
-        for topics, _ in parts_of(self._request.topics):
+        for topics, _ in split_into_parts(self._request.topics):
             claims.add(topics)
             await yield_to_others()
         claims.finish()
 
     async def _find_slow_batches(self) -> None:
         self._slow_batches = slow_batches = []
-        for topics, _ in parts_of(self._request.topics):
+        for topics, _ in split_into_parts(self._request.topics):
             slow_batches += find_slow_batches(self._request, topics)
             await yield_to_others()
 
     async def _append_in_turns(self) -> None:
         request = self._request
-        for part, is_continuation in parts_of(request.topics, _append_weight):
+        for part, is_continuation in split_into_parts(request.topics, _append_weight):
             previous_count = len(request.results)
             append_topics(request, request.client(), part)
             if is_continuation:
@@ -230,6 +230,6 @@ async def _encode_in_parts(version: int, results: list[TopicResult]) -> list[Enc
 
 
 def _append_weight(partition: ProducePartition) -> int:
-    """Returns the number of partitions of a Fetch that take as long as this append (`parts_of`)."""
+    """Returns the number of partitions of a Fetch that take as long as this append (`split_into_parts`)."""
     _, records_start, records_end = partition
     return BATCH_WEIGHT + max(0, records_end - records_start) // BYTES_PER_WEIGHT

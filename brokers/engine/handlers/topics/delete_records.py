@@ -36,17 +36,17 @@ async def delete_records(context: RequestContext, request: DeleteRecordsRequest)
     topics = []
     unpersisted: _PartitionResults = []
     replicated: _PartitionResults = []
-    for wanted in request.topics:
-        topic, error = context.named_topic(wanted.name)
+    for requested_topic in request.topics:
+        topic, error = context.named_topic(requested_topic.name)
         if topic is not None and topic.instance_id is None and topic.name.startswith(INTERNAL_PREFIX):
             error = error or int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         results = [
-            _error_result(partition_wanted, error)
+            _error_result(requested_partition, error)
             if topic is None or error
-            else _delete(context, topic, partition_wanted, unpersisted, replicated)
-            for partition_wanted in wanted.partitions
+            else _delete(context, topic, requested_partition, unpersisted, replicated)
+            for requested_partition in requested_topic.partitions
         ]
-        topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=results))
+        topics.append(DeleteRecordsTopicResult(name=requested_topic.name, partitions=results))
     if unpersisted:
         await context.services.storage.durable_start_offsets.wait_until_durable(
             partition.log.root for partition, _ in unpersisted
@@ -63,25 +63,25 @@ async def delete_records(context: RequestContext, request: DeleteRecordsRequest)
     return DeleteRecordsResponse(topics=topics)
 
 
-def _error_result(wanted: DeleteRecordsPartition, error: int) -> DeleteRecordsPartitionResult:
+def _error_result(requested_partition: DeleteRecordsPartition, error: int) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
-        partition_index=wanted.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=error
+        partition_index=requested_partition.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=error
     )
 
 
 def _delete(
     context: RequestContext,
     topic: TopicImage,
-    wanted: DeleteRecordsPartition,
+    requested_partition: DeleteRecordsPartition,
     unpersisted: _PartitionResults,
     replicated: _PartitionResults,
 ) -> DeleteRecordsPartitionResult:
-    partition = context.services.storage.find(topic, wanted.partition_index)
+    partition = context.services.storage.find(topic, requested_partition.partition_index)
     if isinstance(partition, int):
-        return _error_result(wanted, partition)
-    error, low_watermark = delete_before(partition, wanted.offset)
+        return _error_result(requested_partition, partition)
+    error, low_watermark = delete_before(partition, requested_partition.offset)
     result = DeleteRecordsPartitionResult(
-        partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error
+        partition_index=requested_partition.partition_index, low_watermark=low_watermark, error_code=error
     )
     # The log start may not be on disk even if this request did not move it: another request or a former leader may have
     # done so. Until it is on disk, segments that retention deleted may reappear after a power failure as well.

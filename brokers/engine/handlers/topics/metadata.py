@@ -121,8 +121,12 @@ def _topics(context: RequestContext, request: MetadataRequest) -> Iterator[Metad
             yield None if refusal else _describe(context, topic, request)
         return
     remaining_checks = repeat(True, CHECKED_AT_ONCE_MAX)
-    for wanted in _without_repetitions(context, request.topics or ()):
-        yield None if wanted is None else _describe_requested(context, wanted, request, remaining_checks)
+    for requested_topic in _without_repetitions(context, request.topics or ()):
+        yield (
+            None
+            if requested_topic is None
+            else _describe_requested(context, requested_topic, request, remaining_checks)
+        )
 
 
 def _without_repetitions(
@@ -134,15 +138,15 @@ def _without_repetitions(
     """
     has_ids = context.version >= _TOPIC_IDS_FROM
     seen: set[tuple[str | None, bytes]] = set()
-    for wanted in topics:
-        key = wanted.name, wanted.topic_id
-        if key not in seen and (has_ids or wanted.topic_id == UUID_ZERO):
+    for requested_topic in topics:
+        key = requested_topic.name, requested_topic.topic_id
+        if key not in seen and (has_ids or requested_topic.topic_id == UUID_ZERO):
             seen.add(key)
-            yield wanted
+            yield requested_topic
         else:
             yield None
     if not has_ids:
-        yield from (wanted for wanted in topics if wanted.topic_id != UUID_ZERO)
+        yield from (requested_topic for requested_topic in topics if requested_topic.topic_id != UUID_ZERO)
     # A long request has time slices between elements: the set is freed within them.
     while len(seen) > FREED_AT_ONCE_MAX:
         for _ in range(FREED_AT_ONCE_MAX):
@@ -151,19 +155,22 @@ def _without_repetitions(
 
 
 def _describe_requested(
-    context: RequestContext, wanted: MetadataRequestTopic, request: MetadataRequest, remaining_checks: Iterator[bool]
+    context: RequestContext,
+    requested_topic: MetadataRequestTopic,
+    request: MetadataRequest,
+    remaining_checks: Iterator[bool],
 ) -> MetadataResponseTopic:
     namespace = context.view.namespace
-    name = wanted.name
-    if name is None or wanted.topic_id != UUID_ZERO:
-        if context.version < _TOPIC_IDS_FROM or wanted.topic_id == UUID_ZERO:
-            return _error_topic(ErrorCode.INVALID_REQUEST, name or "", wanted.topic_id)
-        by_id = namespace.topic_by_id(wanted.topic_id)
+    name = requested_topic.name
+    if name is None or requested_topic.topic_id != UUID_ZERO:
+        if context.version < _TOPIC_IDS_FROM or requested_topic.topic_id == UUID_ZERO:
+            return _error_topic(ErrorCode.INVALID_REQUEST, name or "", requested_topic.topic_id)
+        by_id = namespace.topic_by_id(requested_topic.topic_id)
         if by_id is None:
-            return _error_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
+            return _error_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, requested_topic.topic_id)
         if refusal := context.refusal(by_id, namespace.shown(by_id)):
             is_gone = refusal == UNKNOWN_TOPIC_OR_PARTITION
-            return _error_topic(ErrorCode.UNKNOWN_TOPIC_ID if is_gone else refusal, None, wanted.topic_id)
+            return _error_topic(ErrorCode.UNKNOWN_TOPIC_ID if is_gone else refusal, None, requested_topic.topic_id)
         return _describe(context, by_id, request)
     topic = namespace.topics.get(name.encode())
     error = context.refusal(topic, name)

@@ -286,13 +286,15 @@ def _created_result(
 
 
 async def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    wanted = request.topics or [DeleteTopicState(name=name, topic_id=UUID_ZERO) for name in request.topic_names]
+    requested_topics = request.topics or [
+        DeleteTopicState(name=name, topic_id=UUID_ZERO) for name in request.topic_names
+    ]
     results = []
     deleted: list[tuple[TopicImage, DeletableTopicResult]] = []
     marked: set[str] = set()
     deadline = RequestDeadline(context, request.timeout_ms)
     time_slice = TimeSlice()
-    for number, state in enumerate(wanted):
+    for number, state in enumerate(requested_topics):
         await time_slice.pause()
         try:
             if number >= TOPICS_PER_CALL_MAX:
@@ -403,12 +405,12 @@ async def create_partitions(context: RequestContext, request: CreatePartitionsRe
 
 async def _add_partitions(
     context: RequestContext,
-    wanted: CreatePartitionsTopic,
+    requested_topic: CreatePartitionsTopic,
     pending_creations: Sequence[CreatedTopic],
     deadline: RequestDeadline | None,
 ) -> CreatedTopic:
     """Grows a topic, or only validates that without `deadline`. `pending_creations` are those of the same request."""
-    topic, error = context.named_topic(wanted.name)
+    topic, error = context.named_topic(requested_topic.name)
     if error:
         raise ResourceError(
             error, "This server does not host this topic-partition." if topic is None else "Not allowed."
@@ -419,12 +421,18 @@ async def _add_partitions(
         raise ResourceError(
             ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes."
         )
-    assignment = None if wanted.assignments is None else [tuple(replicas.broker_ids) for replicas in wanted.assignments]
+    assignment = (
+        None
+        if requested_topic.assignments is None
+        else [tuple(replicas.broker_ids) for replicas in requested_topic.assignments]
+    )
 
     async def grow(*, validate_only: bool) -> CreatedTopic:
         return await context.services.metadata.store.create_partitions(
             context.services.metadata.current.image,
-            TopicGrowth(context.view.instance_id, wanted.name, total=wanted.count, assignment=assignment),
+            TopicGrowth(
+                context.view.instance_id, requested_topic.name, total=requested_topic.count, assignment=assignment
+            ),
             validate_only=validate_only,
             pending_creations=pending_creations,
         )

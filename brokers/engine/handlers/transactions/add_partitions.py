@@ -95,19 +95,19 @@ async def _add_or_verify(context: RequestContext, transaction: AddPartitionsToTx
         return PartitionCodes(dict.fromkeys(requested, refusal))
     internal_id = context.view.namespace.internal_id(transaction.transactional_id)
     producer_id, producer_epoch = transaction.producer_id, transaction.producer_epoch
-    wanted = list(partitions.values())
+    partition_keys = list(partitions.values())
     if transaction.verify_only:
         verified: VerificationReply = await call_transaction_coordinator(
             context,
             internal_id,
-            lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
-            lambda code: VerificationReply(dict.fromkeys(wanted, code)),
+            lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, partition_keys),
+            lambda code: VerificationReply(dict.fromkeys(partition_keys, code)),
         )
         codes = {key: verified.codes[partition] for key, partition in partitions.items()}
         return PartitionCodes(codes, verified.coordinator_epoch)
 
     def operation(machine: Any, now: Any, _: object) -> Any:
-        return machine.add_partitions(internal_id, producer_id, producer_epoch, wanted, now)
+        return machine.add_partitions(internal_id, producer_id, producer_epoch, partition_keys, now)
 
     code = await call_transaction_coordinator(context, internal_id, operation, int)
     return PartitionCodes(dict.fromkeys(requested, code))

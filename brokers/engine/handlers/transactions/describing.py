@@ -140,7 +140,7 @@ async def list_transactions(context: RequestContext, request: ListTransactionsRe
     time_slice = TimeSlice()
     listed: list[ListedTransaction] = []
     for transaction in result:
-        listed += _listed(context, transaction)
+        listed += _list_if_visible(context, transaction)
         await time_slice.pause()
     return ListTransactionsResponse(
         error_code=int(ErrorCode.NONE),
@@ -149,9 +149,9 @@ async def list_transactions(context: RequestContext, request: ListTransactionsRe
     )
 
 
-def _listed(context: RequestContext, transaction: TransactionListing) -> list[ListedTransaction]:
+def _list_if_visible(context: RequestContext, transaction: TransactionListing) -> list[ListedTransaction]:
     """Returns a list with the transaction; an empty one if it is another instance's or may not be described."""
-    transactional_id = context.view.namespace.shown_id(transaction.transactional_id)
+    transactional_id = context.view.namespace.client_id_of(transaction.transactional_id)
     if transactional_id is None or context.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):
         return []
     return [
@@ -165,12 +165,12 @@ async def describe_producers(context: RequestContext, request: DescribeProducers
     time_slice = TimeSlice()
     topics = []
     producer_count = 0
-    for wanted in request.topics:
-        topic, error = context.named_topic(wanted.name)
-        if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not naming.is_valid_topic_name(wanted.name):
+    for requested_topic in request.topics:
+        topic, error = context.named_topic(requested_topic.name)
+        if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not naming.is_valid_topic_name(requested_topic.name):
             error = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partitions = []
-        for index in wanted.partition_indexes:
+        for index in requested_topic.partition_indexes:
             if error or topic is None:
                 partitions.append(_error_result(index, error))
             elif producer_count >= PRODUCERS_PER_RESPONSE_MAX:
@@ -179,7 +179,7 @@ async def describe_producers(context: RequestContext, request: DescribeProducers
                 partitions.append(_partition(context, topic, index))
                 producer_count += len(partitions[-1].active_producers)
             await time_slice.pause()
-        topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
+        topics.append(DescribeProducersTopicResult(name=requested_topic.name, partitions=partitions))
         await time_slice.pause()  # a topic may have no partitions
     return DescribeProducersResponse(topics=topics)
 

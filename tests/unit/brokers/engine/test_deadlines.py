@@ -89,7 +89,7 @@ def test_an_operation_expires_once_within_a_tick_of_its_deadline_unless_dropped(
         elif verb == "pass":
             clock.pass_until(clock.at_ms + number)
         assert len(clock.timers) <= 1
-        assert all(deadlines._by_tick.values()), "what was dropped takes no room"
+        assert all(deadlines._expirables_by_tick.values()), "what was dropped takes no room"
     clock.pass_until(clock.at_ms + 3_000)
     assert not clock.timers, "nothing waits, so nothing is to be woken for"
     for item, _ in waiting:
@@ -149,4 +149,4 @@ def test_deadlines_that_are_dropped_take_no_room_for_long() -> None:
         item = Expirable(clock, 0)
         deadlines.drop(item, deadlines.add(item, 30_000 + 20 * number))
     assert len(deadlines._ticks) <= SWEEP_SIZE_MIN
-    assert not deadlines._by_tick
+    assert not deadlines._expirables_by_tick

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.garbage import (
-    FROZEN_AFTER_MS,
+    FREEZE_AFTER_MS,
     OBJECTS_MAX,
     OBJECTS_MIN,
     WHOLE_INTERVAL_MS,
@@ -31,14 +31,14 @@ def test_a_long_request_under_way_is_not_looked_at() -> None:
 
 def test_many_objects_that_stay_are_frozen_unexamined() -> None:
     schedule = Schedule(0)
-    actions = [schedule.next(10 * OBJECTS_MAX, now_ms) for now_ms in range(0, 2 * FROZEN_AFTER_MS, SECOND_MS)]
+    actions = [schedule.next(10 * OBJECTS_MAX, now_ms) for now_ms in range(0, 2 * FREEZE_AFTER_MS, SECOND_MS)]
     assert actions.count(Action.FREEZE) == 1
     assert set(actions) == {Action.NOTHING, Action.FREEZE}
 
 
 def test_some_objects_that_stay_are_collected_before_they_are_frozen() -> None:
     schedule = Schedule(0)
-    actions = [schedule.next(WHOLE_OBJECTS_MAX, now_ms) for now_ms in range(0, 2 * FROZEN_AFTER_MS, SECOND_MS)]
+    actions = [schedule.next(WHOLE_OBJECTS_MAX, now_ms) for now_ms in range(0, 2 * FREEZE_AFTER_MS, SECOND_MS)]
     assert actions.count(Action.COLLECT_WHOLE) == 1
     assert set(actions) == {Action.NOTHING, Action.COLLECT_WHOLE}
 
@@ -48,16 +48,16 @@ def test_objects_that_earlier_collections_found_in_use_count_for_the_pause() -> 
     for _ in range(WHOLE_OBJECTS_MAX // OBJECTS_MAX - 1):
         assert schedule.next(OBJECTS_MAX, 0) is Action.COLLECT_NEW
     assert schedule.next(OBJECTS_MAX + 1, SECOND_MS) is Action.NOTHING
-    assert schedule.next(OBJECTS_MAX + 1, SECOND_MS + FROZEN_AFTER_MS) is Action.FREEZE
-    assert schedule.next(OBJECTS_MAX + 1, 2 * FROZEN_AFTER_MS) is Action.NOTHING
-    assert schedule.next(OBJECTS_MAX + 1, 3 * FROZEN_AFTER_MS) is Action.COLLECT_WHOLE
+    assert schedule.next(OBJECTS_MAX + 1, SECOND_MS + FREEZE_AFTER_MS) is Action.FREEZE
+    assert schedule.next(OBJECTS_MAX + 1, 2 * FREEZE_AFTER_MS) is Action.NOTHING
+    assert schedule.next(OBJECTS_MAX + 1, 3 * FREEZE_AFTER_MS) is Action.COLLECT_WHOLE
 
 
 @given(st.lists(st.integers(0, 2 * OBJECTS_MAX), min_size=1, max_size=200))
 def test_no_collection_examines_more_objects_than_fit_in_its_pause(counts: list[int]) -> None:
     schedule, in_use = Schedule(0), 0
     for number, count in enumerate(counts, start=1):
-        action = schedule.next(count, number * FROZEN_AFTER_MS)
+        action = schedule.next(count, number * FREEZE_AFTER_MS)
         if action is Action.COLLECT_NEW:
             in_use += count
         elif action is Action.COLLECT_WHOLE:

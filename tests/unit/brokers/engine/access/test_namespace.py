@@ -67,14 +67,14 @@ def test_the_cluster_itself_sees_internal_names() -> None:
     assert set(cluster.topics) == {name.encode() for name in cluster_image().topics}
     result = cluster.topic_by_id(bytes([2]) * 16)
     assert result is not None and cluster.shown(result) == "ins-bbbbbbbb.orders"
-    assert cluster.internal_topic("x") == cluster.internal_id("x") == cluster.shown_id("x") == "x"
+    assert cluster.internal_topic("x") == cluster.internal_id("x") == cluster.client_id_of("x") == "x"
 
 
 def test_groups_of_others_cannot_be_named_or_shown() -> None:
     ours = view(cluster_image(), OURS)
     assert ours.internal_id("g") == "ins-aaaaaaaa.g"
-    assert ours.shown_id("ins-aaaaaaaa.g") == "g"
-    assert ours.shown_id("ins-bbbbbbbb.g") is None
+    assert ours.client_id_of("ins-aaaaaaaa.g") == "g"
+    assert ours.client_id_of("ins-bbbbbbbb.g") is None
 
 
 def test_a_topic_being_deleted_is_gone_for_its_owner_but_not_for_the_cluster() -> None:

@@ -68,17 +68,17 @@ def test_no_token_raises_anything_but_a_refusal(token: bytes) -> None:
 
 def test_a_tenant_port_gives_the_anonymous_user_of_its_instance() -> None:
     """CKA-9: the port determines the instance."""
-    principal = principals.of_tenant_port("ins-7k2m9qxa")
+    principal = principals.tenant_port_principal("ins-7k2m9qxa")
     assert (principal.wire_name, principal.instance_id, principal.internal) == ("User:ANONYMOUS", "ins-7k2m9qxa", False)
 
 
 def test_an_internal_login_is_the_cluster_an_instance_or_nobody() -> None:
-    cluster = principals.of_internal_login("penstock")
-    owner = principals.of_internal_login("ins-7k2m9qxa")
+    cluster = principals.internal_login_principal("penstock")
+    owner = principals.internal_login_principal("ins-7k2m9qxa")
     assert cluster is not None and cluster.instance_id is None and cluster.internal
     assert owner is not None and owner.instance_id == "ins-7k2m9qxa" and owner.wire_name == "User:ANONYMOUS"
-    assert principals.of_internal_login("alice") is None
-    assert principals.of_internal_login("") is None
+    assert principals.internal_login_principal("alice") is None
+    assert principals.internal_login_principal("") is None
 
 
 @pytest.mark.parametrize("user", ["ANONYMOUS", "alice", "a b", "ü/%\0", "127.0.0.1"])

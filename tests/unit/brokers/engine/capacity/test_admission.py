@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import FRESH_MS, GONE_MS, Bought, ReportedUse, StorageGrant, StorageLedger
+from brokers.engine.capacity.ledger import (
+    DEAD_BROKER_MS,
+    REPORT_AGE_MS_MAX,
+    Bought,
+    ReportedUse,
+    StorageGrant,
+    StorageLedger,
+)
 from brokers.engine.capacity.room import FULL, OK, RETRY_LATER, StorageRoom
 
 NAME = "ins-aaaaaaaa"
@@ -52,13 +59,13 @@ class World:
         for node in self.nodes.values():
             node.start()
         self.elect()
-        self.now_ms += GONE_MS
+        self.now_ms += DEAD_BROKER_MS
 
     def elect(self) -> None:
         """Elect another controller, whose ledger is empty."""
         self.term += 1
         self.ledger = StorageLedger(self.now_ms)
-        self.ledger.on_brokers(BROKERS, self.now_ms)
+        self.ledger.set_live_brokers(BROKERS, self.now_ms)
 
     def exchange(self, id: int, *, request_lost: bool = False, answer_lost: bool = False) -> None:
         node = self.nodes[id]
@@ -77,7 +84,7 @@ class World:
     def answer(self, node: Node, uses: list[ReportedUse]) -> list[StorageGrant]:
         self.ledger.begin_report(node.id, node.epoch, True, self.now_ms)
         changes = [self.ledger.handle_report(node.id, use, Bought(BOUGHT, len(BROKERS)), self.now_ms) for use in uses]
-        names = [] if uses else self.ledger.to_review(node.id)
+        names = [] if uses else self.ledger.instances_to_review(node.id)
         reviewed = (self.ledger.review(node.id, name, Bought(BOUGHT, len(BROKERS)), self.now_ms) for name in names)
         return [*changes, *(change for change in reviewed if change is not None)]
 
@@ -237,17 +244,17 @@ def test_storage_of_a_broker_that_is_gone_is_counted_until_others_lead_its_parti
         world.exchange(id)
     world.nodes[3].used_bytes = 900_000
     world.exchange(3)
-    world.ledger.on_brokers((1, 2), world.now_ms)
+    world.ledger.set_live_brokers((1, 2), world.now_ms)
     assert _answered(world).used_bytes >= 900_000
-    world.now_ms += GONE_MS
-    world.ledger.on_brokers((1, 2), world.now_ms)
+    world.now_ms += DEAD_BROKER_MS
+    world.ledger.set_live_brokers((1, 2), world.now_ms)
     assert _answered(world).used_bytes < 900_000
 
 
 def _answered(world: World) -> StorageGrant:
-    world.nodes[1].room.wanted_bytes = 1
+    world.nodes[1].room.refused_append_bytes = 1
     world.exchange(1)
-    return world.nodes[1].credits.totals[NAME]
+    return world.nodes[1].credits.grants_by_instance[NAME]
 
 
 def test_answer_says_how_much_of_the_figure_is_the_brokers_own() -> None:
@@ -262,7 +269,7 @@ def test_answer_says_how_much_of_the_figure_is_the_brokers_own() -> None:
     total = _answered(world)
     assert total.used_bytes == 500_000, "less is believed when all others reported"
     assert (total.reported_bytes, total.counted_bytes) == (300_000, 100_000)
-    world.now_ms += FRESH_MS + 1
+    world.now_ms += REPORT_AGE_MS_MAX + 1
     total = _answered(world)
     assert (total.reported_bytes, total.counted_bytes) == (100_000, 100_000), "who is not heard may lead nothing"
 
@@ -270,18 +277,20 @@ def test_answer_says_how_much_of_the_figure_is_the_brokers_own() -> None:
 def test_a_reclaimed_grant_is_counted_once_among_any_other_reports() -> None:
     """After a smaller purchase, the broker reports other instances before its remaining grant for this one."""
     ledger = StorageLedger(0)
-    ledger.on_brokers(BROKERS, GONE_MS)
+    ledger.set_live_brokers(BROKERS, DEAD_BROKER_MS)
     left = dict.fromkeys(BROKERS, 1_000 * BOUGHT)
     for id in BROKERS:
-        ledger.begin_report(id, 1, True, GONE_MS)
-        change = ledger.handle_report(id, ReportedUse(NAME, 0, left[id], 0, 0, False), Bought(BOUGHT, 3), GONE_MS)
+        ledger.begin_report(id, 1, True, DEAD_BROKER_MS)
+        change = ledger.handle_report(
+            id, ReportedUse(NAME, 0, left[id], 0, 0, False), Bought(BOUGHT, 3), DEAD_BROKER_MS
+        )
         left[id] += change.delta_bytes
     assert left[1] < BOUGHT
 
-    ledger.begin_report(1, 1, True, GONE_MS)
-    assert NAME in ledger.to_review(1)
-    assert ledger.review(1, NAME, Bought(BOUGHT, 3), GONE_MS) is None
+    ledger.begin_report(1, 1, True, DEAD_BROKER_MS)
+    assert NAME in ledger.instances_to_review(1)
+    assert ledger.review(1, NAME, Bought(BOUGHT, 3), DEAD_BROKER_MS) is None
 
-    ledger.begin_report(1, 1, True, GONE_MS)
-    change = ledger.handle_report(1, ReportedUse(NAME, 0, left[1], 1, 1, True), Bought(BOUGHT, 3), GONE_MS)
+    ledger.begin_report(1, 1, True, DEAD_BROKER_MS)
+    change = ledger.handle_report(1, ReportedUse(NAME, 0, left[1], 1, 1, True), Bought(BOUGHT, 3), DEAD_BROKER_MS)
     assert (change.used_bytes, change.is_full) == (0, False)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.capacity.shortening import (
-    PIECE_BYTES_MIN,
+    ACTIVE_SEGMENT_BYTES_MIN,
     RELEASE_PERCENT,
     SHORTEN_PERCENT,
     OldSegment,
@@ -84,8 +84,10 @@ def test_no_more_goes_than_is_wanted_and_part_of_the_last_segment(
         assert freed_bytes - max(segment.stored_bytes for segment in gone) // 2 <= wanted_bytes + 1
 
 
-def figures(used_bytes: int, counted_bytes: int, held_bytes: int | None = None) -> StorageFigures:
-    return StorageFigures(BOUGHT, used_bytes, counted_bytes, counted_bytes if held_bytes is None else held_bytes)
+def figures(used_bytes: int, counted_bytes: int, local_log_bytes: int | None = None) -> StorageFigures:
+    return StorageFigures(
+        BOUGHT, used_bytes, counted_bytes, counted_bytes if local_log_bytes is None else local_log_bytes
+    )
 
 
 def test_shortening_begins_at_95_percent_and_ends_below_90() -> None:
@@ -101,12 +103,12 @@ def test_broker_frees_the_part_that_it_holds() -> None:
 
 
 def test_bytes_freed_since_the_controllers_count_are_not_freed_again() -> None:
-    assert excess_bytes(figures(1_000_000, 400_000, held_bytes=360_000)) == 0
-    assert excess_bytes(figures(1_000_000, 400_000, held_bytes=380_000)) == 20_000
+    assert excess_bytes(figures(1_000_000, 400_000, local_log_bytes=360_000)) == 0
+    assert excess_bytes(figures(1_000_000, 400_000, local_log_bytes=380_000)) == 20_000
 
 
 def test_bytes_appended_since_the_controllers_count_are_freed_as_well() -> None:
-    assert excess_bytes(figures(1_000_000, 400_000, held_bytes=410_000)) == 50_000
+    assert excess_bytes(figures(1_000_000, 400_000, local_log_bytes=410_000)) == 50_000
 
 
 @given(st.lists(st.integers(0, 600_000), min_size=1, max_size=5), st.integers(1, 50_000))
@@ -126,5 +128,5 @@ def test_active_segment_is_closed_at_a_part_of_what_was_bought() -> None:
     assert (
         active_segment_bytes_max(3_000_000_000, 3) * 3 * 5 == 3_000_000_000 * (SHORTEN_PERCENT - RELEASE_PERCENT) // 100
     )
-    assert active_segment_bytes_max(1_000_000, 3) == PIECE_BYTES_MIN
+    assert active_segment_bytes_max(1_000_000, 3) == ACTIVE_SEGMENT_BYTES_MIN
     assert active_segment_bytes_max(1_000_000_000, 0) == 10_000_000

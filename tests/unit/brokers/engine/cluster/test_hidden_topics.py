@@ -42,7 +42,7 @@ async def publish(member: Member, ensemble: FakeEnsemble, document: InstanceTopi
     if paths.instance_topics(OURS) not in ensemble.nodes:
         operations.append(Create(paths.instance_topics(OURS)))
     write = Set(path, document.to_json(), None) if path in ensemble.nodes else Create(path, document.to_json())
-    await member.tree.commit([*operations, write, changes.topics_changed([TOPIC])])
+    await member.tree.commit([*operations, write, changes.topics_announcement([TOPIC])])
 
 
 async def hide(member: Member, ensemble: FakeEnsemble, **lists: tuple[str, ...]) -> None:

@@ -36,15 +36,15 @@ async def test_a_quota_stays_in_force_while_its_document_is_unreadable(
     await member.until(lambda image: INSTANCES[0] in image.instances)
     path = quota_image.path_of(INSTANCES[0], entity)
     known = documents.config_to_json({quota: "10"})
-    await member.tree.commit([Create(f"/config/{path}", known), changes.config_changed(path)])
+    await member.tree.commit([Create(f"/config/{path}", known), changes.config_announcement(path)])
     await member.until(lambda image: image.quotas.limits(INSTANCES[0], entity) == {quota: 10.0})
-    await member.tree.commit([Set(f"/config/{path}", body, None), changes.config_changed(path)])
+    await member.tree.commit([Set(f"/config/{path}", body, None), changes.config_announcement(path)])
     await run_pending_callbacks()
     assert member.image.quotas.limits(INSTANCES[0], entity) == {quota: 10.0}
     member.watcher.mark(Part.EVERYTHING)
     await run_pending_callbacks()
     assert member.image.quotas.limits(INSTANCES[0], entity) == {quota: 10.0}
     later = documents.config_to_json({quota: "20"})
-    await member.tree.commit([Set(f"/config/{path}", later, None), changes.config_changed(path)])
+    await member.tree.commit([Set(f"/config/{path}", later, None), changes.config_announcement(path)])
     await member.until(lambda image: image.quotas.limits(INSTANCES[0], entity) == {quota: 20.0})
     await member.stop()

@@ -67,7 +67,7 @@ def test_a_removed_replica_leaves_the_isr_and_the_last_in_sync_one_is_never_remo
     partition = PartitionImage(
         0, moving.replicas, leader=in_sync[0], leader_epoch=7, isr=in_sync, version=3, isr_epochs=epochs
     )
-    back = moving.retargeted(moving.original)
+    back = moving.with_target(moving.original)
     kept = [replica for replica in in_sync if replica in start]
     if not kept:
         with pytest.raises(errors.InvalidReplicaAssignment):

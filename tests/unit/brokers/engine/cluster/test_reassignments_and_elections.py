@@ -61,7 +61,7 @@ async def put_state(member: Member, index: int = 0, **changed: object) -> Partit
         epochs = tuple(member.image.brokers[id].epoch for id in wanted.isr)
         wanted = replace(wanted, isr_broker_epochs=epochs)
     await member.tree.commit(
-        [Set(paths.partition_state(TOPIC, index), wanted.to_json(), None), changes.topics_changed([TOPIC])]
+        [Set(paths.partition_state(TOPIC, index), wanted.to_json(), None), changes.topics_announcement([TOPIC])]
     )
     image = await member.until(lambda image: image.topics[TOPIC].partitions[index].isr == wanted.isr)
     image = await member.until(lambda image: image.topics[TOPIC].partitions[index].leader == wanted.leader)

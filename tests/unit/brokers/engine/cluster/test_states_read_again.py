@@ -27,7 +27,7 @@ async def test_states_written_while_a_topic_was_unreadable_are_read_later() -> N
     async def write(index: int, *also: Operation) -> None:
         document = PartitionStateDocument(leader=1, leader_epoch=7, controller_epoch=1, isr=(1,))
         written = StateWrite("orders", index, document, topic.partitions[index].version)
-        await member.tree.commit([*also, *written.operations(), changes.states_changed([written])])
+        await member.tree.commit([*also, *written.operations(), changes.states_announcement([written])])
         await run_pending_callbacks()
 
     await write(0, Set(paths.topic_config("orders"), b"{", None))
@@ -49,11 +49,11 @@ async def test_an_invalid_topic_id_does_not_stop_a_read_of_states() -> None:
     written = StateWrite("orders", 0, document, before.partitions[0].version)
     body = TopicDocument(topic_id="?", assignment={0: (1,)}).to_json()
     await member.tree.commit(
-        [Set(paths.topic("orders"), body, None), *written.operations(), changes.states_changed([written])]
+        [Set(paths.topic("orders"), body, None), *written.operations(), changes.states_announcement([written])]
     )
     await run_pending_callbacks()
     assert member.image.topics["orders"] is before
-    await member.tree.commit([Set(paths.topic("orders"), good.data, None), changes.states_changed([], ["orders"])])
+    await member.tree.commit([Set(paths.topic("orders"), good.data, None), changes.states_announcement([], ["orders"])])
     await run_pending_callbacks()
     assert member.image.topics["orders"].partitions[0].leader_epoch == 7
     await member.stop()

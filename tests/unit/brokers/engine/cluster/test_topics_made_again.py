@@ -110,7 +110,7 @@ async def test_a_topic_without_an_identity_node_is_written_and_deleted_too(
         [
             Set(paths.topic(TOPIC), document.to_json(), None),
             Delete(topic.identity, None),
-            changes.topics_changed([TOPIC]),
+            changes.topics_announcement([TOPIC]),
         ]
     )
     await member.until(lambda image: image.topics[TOPIC].identity is None)

@@ -170,7 +170,7 @@ async def allow(member: Member, instance_id: str, name: str, address: str) -> No
     if await member.tree.get(parent) is None:
         await member.tree.commit([Create(parent)])
     write = Create(path, document) if node is None else Set(path, document, node.version)
-    await member.tree.commit([write, changes.topics_changed([topic.name])])
+    await member.tree.commit([write, changes.topics_announcement([topic.name])])
 
 
 async def set_user(member: Member, instance_id: str, name: str, *, disabled: bool, is_there: bool) -> None:
@@ -296,7 +296,7 @@ async def test_a_malformed_document_changes_nothing_and_stops_no_broker(path: st
         [
             *map(Create, parents),
             Create(f"{parents[1]}/state", state),
-            changes.topics_changed(["ins-aaaaaaaa.orders"]),
+            changes.topics_announcement(["ins-aaaaaaaa.orders"]),
         ]
     )
     await run_pending_callbacks()
@@ -332,7 +332,7 @@ async def test_broker_settings_stay_in_force_while_their_document_is_unreadable(
     registered = member.image.brokers
     for id in (None, 1):
         await member.tree.commit(
-            [Set(paths.broker_config(id), body, None), changes.config_changed(paths.broker_config_entity(id))]
+            [Set(paths.broker_config(id), body, None), changes.config_announcement(paths.broker_config_entity(id))]
         )
     await member.tree.commit([Create(f"{paths.BROKER_CONFIGS}/one", b"{}")])
     await run_pending_callbacks()

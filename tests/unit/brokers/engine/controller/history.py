@@ -187,7 +187,7 @@ class History:
         present = Assignment(partition.replicas, partition.adding, partition.removing)
         if target is None and not present.is_reassigning:
             return False
-        wanted = present.retargeted(present.original if target is None else target)
+        wanted = present.with_target(present.original if target is None else target)
         try:
             document = state_after(partition, wanted, self.brokers, self.epoch)
         except InvalidReplicaAssignment:

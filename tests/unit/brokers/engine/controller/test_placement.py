@@ -15,7 +15,7 @@ from brokers.engine.cluster.errors import InvalidReplicationFactor
 from brokers.engine.controller.placement import (
     Placer,
     Strategy,
-    interleaved,
+    interleave_racks,
     rack_aware,
     rack_round_robin,
     random_shift,
@@ -50,7 +50,7 @@ def test_round_robin_gives_the_vectors_of_asg_3() -> None:
 
 def test_rack_aware_gives_the_vector_of_asg_6() -> None:
     racks = {0: "r1", 1: "r3", 2: "r3", 3: "r2", 4: "r2", 5: "r1"}
-    assert interleaved(racks) == [0, 3, 1, 5, 4, 2]
+    assert interleave_racks(racks) == [0, 3, 1, 5, 4, 2]
     placed = rack_aware(racks, partitions=6, replication_factor=3, start=0, shift=0)
     assert digits(placed) == "031 315 154 542 420 203"
 
@@ -116,7 +116,7 @@ def test_no_zone_has_two_replicas_of_a_partition_while_another_has_none(
 def test_round_robin_over_equal_racks_is_round_robin_over_interleaved_brokers() -> None:
     racks = {1: "a", 2: "b", 3: "a", 4: "b"}
     placed = rack_round_robin(racks, partitions=4, replication_factor=2)
-    assert placed == round_robin(interleaved(racks), partitions=4, replication_factor=2)
+    assert placed == round_robin(interleave_racks(racks), partitions=4, replication_factor=2)
     uneven = rack_round_robin({1: "a", 2: "b", 3: "b", 4: "b"}, partitions=4, replication_factor=2)
     assert digits(uneven) == "12 21 31 41"
 

@@ -152,7 +152,7 @@ class World:
         name, _, index = key.rpartition("-")
         partition = self.image.topics[name].partitions[int(index)]
         present = Assignment(partition.replicas, partition.adding, partition.removing)
-        wanted = present.retargeted(present.original if target is None else tuple(int(id) for id in target.split(",")))
+        wanted = present.with_target(present.original if target is None else tuple(int(id) for id in target.split(",")))
         document = state_after(partition, wanted, self.image.brokers, self.epoch)
         if document is not None:
             partition = self.written(partition, document)

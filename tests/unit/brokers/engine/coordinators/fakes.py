@@ -78,12 +78,12 @@ class FakeLog:
         self.batches.append(StoredBatch(offset, offset, [], producer_id, True, committed))
         return offset
 
-    def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> FakeCommit:
+    def call_when_committed(self, last_offset: int, completed: Callable[[int], None]) -> FakeCommit:
         commit = FakeCommit(last_offset, completed)
         self._waiting.append(commit)
         return commit
 
-    def when_leadership_confirmed(self, completed: Callable[[int], None]) -> FakeCommit:
+    def call_when_leadership_confirmed(self, completed: Callable[[int], None]) -> FakeCommit:
         question = FakeCommit(-1, completed)
         self._asking.append(question)
         return question
@@ -234,7 +234,7 @@ class Counter:
 
     def get(self, key: bytes) -> CoordinatorResult:
         return CoordinatorResult(
-            self.values.get(key), depends_on=self.offsets[-1] if self.offsets else NO_RECORD, is_read=True
+            self.values.get(key), depends_on_offset=self.offsets[-1] if self.offsets else NO_RECORD, is_read=True
         )
 
     def leave_unanswered(self, ticket: Ticket) -> CoordinatorResult:

@@ -12,7 +12,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("set"), KEYS, st.integers(0, 60)),
         st.tuples(st.just("cancel"), KEYS, st.just(0)),
-        st.tuples(st.just("due"), st.just(""), st.integers(0, 30)),
+        st.tuples(st.just("pop_due_keys"), st.just(""), st.integers(0, 30)),
     )
 )
 
@@ -31,7 +31,7 @@ def test_every_deadline_comes_up_once_and_in_time(steps: list[tuple[str, str, in
             case _:
                 now_ms += amount
                 expected = {key for key, deadline_ms in model.items() if deadline_ms <= now_ms}
-                result = timers.due(now_ms)
+                result = timers.pop_due_keys(now_ms)
                 assert len(result) == len(set(result))
                 assert set(result) == expected
                 for gone in expected:
@@ -46,8 +46,8 @@ def test_a_deadline_that_moves_out_a_thousand_times_is_queued_once() -> None:
     timers = Timers()
     for at_ms in range(1_000):
         timers.set("session", at_ms + 100)
-    assert timers.due(1_098) == []
-    assert timers.due(1_099) == ["session"]
+    assert timers.pop_due_keys(1_098) == []
+    assert timers.pop_due_keys(1_099) == ["session"]
     assert timers.next_ms is None
 
 
@@ -57,17 +57,17 @@ def test_deadlines_that_are_cancelled_take_no_memory_until_their_time() -> None:
     for member in range(10_000):
         timers.set(("session", member), 1_800_000)
         timers.cancel(("session", member))
-    assert timers.queued <= STALE_ENTRIES_MAX + 2
-    assert timers.due(1_800_000) == ["lasting"]
+    assert timers.heap_size <= STALE_ENTRIES_MAX + 2
+    assert timers.pop_due_keys(1_800_000) == ["lasting"]
 
 
 def test_deadlines_that_move_nearer_take_no_memory_for_each_move() -> None:
     timers = Timers()
     for sooner_ms in range(10_000):
         timers.set("session", 1_800_000 - sooner_ms)
-    assert timers.queued <= STALE_ENTRIES_MAX + 2
-    assert timers.due(1_790_001) == ["session"]
-    assert timers.due(1_800_000) == []
+    assert timers.heap_size <= STALE_ENTRIES_MAX + 2
+    assert timers.pop_due_keys(1_790_001) == ["session"]
+    assert timers.pop_due_keys(1_800_000) == []
 
 
 def test_due_timers_beyond_the_batch_stay_due() -> None:
@@ -75,7 +75,7 @@ def test_due_timers_beyond_the_batch_stay_due() -> None:
     for number in range(5):
         timers.set(number, 10 + number)
 
-    assert timers.due(100, 2) == [0, 1]
+    assert timers.pop_due_keys(100, 2) == [0, 1]
     assert timers.next_ms == 12
-    assert timers.due(100, 2) == [2, 3]
-    assert timers.due(100, 2) == [4]
+    assert timers.pop_due_keys(100, 2) == [2, 3]
+    assert timers.pop_due_keys(100, 2) == [4]

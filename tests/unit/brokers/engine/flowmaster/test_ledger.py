@@ -93,7 +93,7 @@ def test_a_silent_broker_keeps_its_last_share_and_the_others_share_the_rest() ->
     reserved = world.shares[2]
     for _ in range(4):
         world.round(silent=(3,))
-    assert world.ledger._accounts[next(iter(world.ledger._accounts))].targets is not None
+    assert world.ledger._accounts[next(iter(world.ledger._accounts))].targets_bps is not None
     assert world.shares[0] + world.shares[1] <= 90 - reserved
     assert world.shares[0] > world.shares[1]
 

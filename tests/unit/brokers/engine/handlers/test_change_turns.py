@@ -73,7 +73,7 @@ async def test_one_change_of_a_tenant_goes_before_those_of_eight_instances_of_an
     hostile = [asyncio.create_task(changes.change(f"ins-{number:08}")) for number in range(9)]
     await until(lambda: changes.running == change_turns.CHANGES_AT_ONCE_MAX)
     neighbour = asyncio.create_task(changes.change(NEIGHBOUR))
-    await until(lambda: changes.turns._permits.queued(NEIGHBOUR) == 1)
+    await until(lambda: changes.turns._permits.count_waiters(NEIGHBOUR) == 1)
     changes.may_end.set()
     await asyncio.gather(neighbour, *hostile)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from brokers.engine.coordinators.limits import GROUP_ID_BYTES_MAX, LEAVING_MAX
+from brokers.engine.coordinators.limits import GROUP_ID_BYTES_MAX, LEAVING_MEMBERS_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import (
@@ -273,7 +273,7 @@ async def test_an_old_departure_has_its_error_code_at_the_top_of_the_answer(hous
 
 async def test_nobody_sends_away_more_members_than_a_group_can_have(house: House) -> None:
     await coordinated(house.mine)
-    members = [MemberIdentity(member_id="x")] * (LEAVING_MAX + 1)
+    members = [MemberIdentity(member_id="x")] * (LEAVING_MEMBERS_MAX + 1)
 
     answer = await house.mine.call(ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest(group_id="g", members=members))
 

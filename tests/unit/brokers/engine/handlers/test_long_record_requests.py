@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokers.engine.handlers.api_table import limit_of
-from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
+from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, split_into_parts
 from brokers.engine.handlers.fetch import async_fetch, legacy
 from brokers.engine.handlers.fetch.async_fetch import SYNCHRONOUS_REQUEST_BYTES_MAX
 from brokers.engine.partitions.partition import Partition
@@ -395,7 +395,7 @@ def test_a_consumer_and_a_producer_of_ten_thousand_topics_are_within_the_limits(
 def test_parts_put_together_again_are_the_whole(sizes: list[int]) -> None:
     topics = [(b"%d" % number, list(range(size))) for number, size in enumerate(sizes)]
     whole: list[tuple[bytes, list[int]]] = []
-    for part, goes_on in parts_of(topics):
+    for part, goes_on in split_into_parts(topics):
         assert part
         assert sum(max(len(wanted), 1) for _, wanted in part) <= PARTITIONS_PER_TURN_MAX
         if goes_on:
@@ -406,7 +406,7 @@ def test_parts_put_together_again_are_the_whole(sizes: list[int]) -> None:
 
 
 def test_partitions_with_more_weight_come_in_smaller_parts() -> None:
-    parts = list(parts_of([(b"t", list(range(10)))], lambda _: PARTITIONS_PER_TURN_MAX))
+    parts = list(split_into_parts([(b"t", list(range(10)))], lambda _: PARTITIONS_PER_TURN_MAX))
     assert [wanted for part, _ in parts for _, wanted in part] == [[number] for number in range(10)]
     assert [goes_on for _, goes_on in parts] == [False] + [True] * 9
 

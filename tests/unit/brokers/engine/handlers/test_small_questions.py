@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from brokers.engine.access.authorizer import peer_address
-from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.access.principals import tenant_port_principal
 from brokers.engine.handlers.api_table import API_TABLE, DISPATCH_TABLE
 from brokers.engine.handlers.common import long_requests
-from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
+from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, split_into_parts
 from brokers.engine.handlers.common.long_requests import DuplicateLimit, encode_in_chunks
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
@@ -228,7 +228,7 @@ async def test_topics_without_partitions_are_assembled_in_turns() -> None:
 
 async def test_offsets_in_zookeeper_of_very_many_partitions_are_looked_up_in_turns(house: House) -> None:
     services = house.broker.broker.services
-    view = TenantMetadataView(object(), services.metadata.current.image, of_tenant_port(MINE))
+    view = TenantMetadataView(object(), services.metadata.current.image, tenant_port_principal(MINE))
     call = RequestContext(services, view, API_TABLE[ApiKey.OFFSET_FETCH], 0, "", peer_address("127.0.0.1"))
     for wanted in ([("orders", list(range(20_000)))], [(name, []) for name in HOLLOW], [("orders", [0] * 10_000)]):
         async with count_turns() as turns:
@@ -265,12 +265,12 @@ async def test_a_produce_of_very_many_topics_without_partitions_is_gone_through_
     parts = []
 
     def recorded(topics: Any, *weigh: Any) -> Iterator[Any]:
-        for part in parts_of(topics, *weigh):
+        for part in split_into_parts(topics, *weigh):
             if weigh:  # the append; the search for slow batches goes over the same topics before
                 parts.append(part)
             yield part
 
-    monkeypatch.setattr(async_produce, "parts_of", recorded)
+    monkeypatch.setattr(async_produce, "split_into_parts", recorded)
     asked = [TopicProduceData(name=name, partition_data=[]) for name in HOLLOW]
     request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1_000, topic_data=asked)
     answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
@@ -304,7 +304,9 @@ async def test_the_answer_to_a_produce_of_very_many_topics_is_encoded_in_parts(
 async def test_only_parts_of_an_answer_with_failures_are_encoded_again(house: House) -> None:
     await house.topic()
     channel = cast(Any, SimpleNamespace(peer_host="127.0.0.1"))
-    session = Session(house.broker.broker.services, channel, of_tenant_port(MINE), ADVERTISED_TENANT, DISPATCH_TABLE)
+    session = Session(
+        house.broker.broker.services, channel, tenant_port_principal(MINE), ADVERTISED_TENANT, DISPATCH_TABLE
+    )
     internal = session.view().namespace.topics[b"orders"].name
     results: list[list[TopicResult]] = [
         [(b"orders", [(0, 0, 7, -1, 0, None)])],
@@ -332,7 +334,7 @@ async def test_a_topic_that_is_named_again_and_again_is_looked_at_in_turns(house
     again = MetadataRequest(topics=[MetadataRequestTopic(name="orders")] * 20_000)
     assert len((await house.mine.call(ApiKey.METADATA, 12, again)).topics) == 1
     services = house.broker.broker.services
-    view = TenantMetadataView(object(), services.metadata.current.image, of_tenant_port(MINE))
+    view = TenantMetadataView(object(), services.metadata.current.image, tenant_port_principal(MINE))
     call = RequestContext(services, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
     assert len(list(metadata._topics(call, again))) == 20_000
 

@@ -171,7 +171,7 @@ async def test_disk_that_is_nearly_full_takes_records_of_no_instance_and_stays_o
     assert answer.error_code == FULL
     assert "disk is nearly full" in answer.error_message
     assert not table.offline_directories
-    assert disk.refused == 1
+    assert disk.refused_count == 1
 
     floor.free_bytes_min = 1
     floor.measure()
@@ -193,7 +193,7 @@ async def test_only_full_instances_are_listed(full: House) -> None:
 
     assert storage.full_instances() == [MINE]
     assert not storage.is_full(THEIRS)
-    assert storage.refused >= 1
+    assert storage.refused_count >= 1
 
 
 async def test_nobody_reports_for_a_broker_in_the_name_of_an_instance(house: House) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from brokers.engine.access.authorizer import Operation, peer_address
-from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.access.principals import tenant_port_principal
 from brokers.engine.handlers.api_table import API_TABLE
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, ApiKey
@@ -174,7 +174,7 @@ async def test_a_long_call_asks_the_lists_of_the_moment(house: House) -> None:
     """The call continues with its first metadata, but the lists that apply are the current ones."""
     await house.topic()
     services = house.broker.broker.services
-    session_view = TenantMetadataView(object(), services.metadata.current.image, of_tenant_port(MINE))
+    session_view = TenantMetadataView(object(), services.metadata.current.image, tenant_port_principal(MINE))
     call = RequestContext(services, session_view, API_TABLE[ApiKey.DELETE_TOPICS], 6, "", peer_address("127.0.0.1"))
     topic = session_view.namespace.topics[b"orders"]
     assert call.refusal(topic, "orders") == 0

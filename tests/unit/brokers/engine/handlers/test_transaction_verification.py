@@ -178,7 +178,7 @@ async def test_a_client_that_goes_while_the_coordinator_is_asked_has_nothing_app
     await leaving.send(ApiKey.PRODUCE, 9, produce_request("orders", of_transaction(), acks=-1, transactional_id=TX))
     await coordinator.asked.wait()
     services = house.broker.broker.services
-    (asking,) = [task for task in services.tasks if "_contained" in repr(task.get_coro())]
+    (asking,) = [task for task in services.tasks if "_fail_channel_on_error" in repr(task.get_coro())]
     await leaving.close()
     await house.broker.until(asking.done)
     coordinator.may_answer.set()

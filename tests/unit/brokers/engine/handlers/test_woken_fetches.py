@@ -134,5 +134,5 @@ async def test_a_client_that_leaves_between_its_wake_and_its_turn_is_not_served(
         await client.receive(ApiKey.FETCH, 12)
     await house.broker.until(lambda: not led(house, WIDE - 1).delayed_operations)
     assert house.broker.broker.services.access.waiting_calls.count(MINE) == 0
-    assert not house.broker.broker.services.deadlines._by_tick
+    assert not house.broker.broker.services.deadlines._expirables_by_tick
     assert house.broker.broker.listeners.counters.faults == 0

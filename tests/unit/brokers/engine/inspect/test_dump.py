@@ -98,7 +98,7 @@ def test_partitions_that_hold_nothing_yet_and_files_that_go_meanwhile_end_no_dum
     code, rows = run("dump", tmp_path)
     assert (code, [row["segments"] for row in rows if row["row"] == "partition"]) == (0, [0, 1])
     log_file = tmp_path / "orders-1" / f"{0:020d}.log"
-    listed = dump.segment_files
+    listed = dump.list_segment_files
 
     def deleting(directory: Path) -> Any:
         result = listed(directory)
@@ -106,7 +106,7 @@ def test_partitions_that_hold_nothing_yet_and_files_that_go_meanwhile_end_no_dum
             log_file.unlink()
         return result
 
-    monkeypatch.setattr(dump, "segment_files", deleting)
+    monkeypatch.setattr(dump, "list_segment_files", deleting)
     code, rows = run("dump", tmp_path)
     assert (code, rows[-1]) == (0, {"row": "gone", "partition": "orders-1", "file": log_file.name})
     held.close()

@@ -229,7 +229,7 @@ async def test_tasks_that_one_event_woke_run_one_after_the_other_and_their_time_
     running = asyncio.get_running_loop()
     assert idle.turn_to_resume(running) is None, "it need not queue"
     turns, resumed = spent(loop), 0
-    before_s = turns.line.used_s
+    before_s = turns.loop_queue.used_s
 
     async def task() -> None:
         nonlocal resumed
@@ -253,20 +253,20 @@ async def test_tasks_that_one_event_woke_run_one_after_the_other_and_their_time_
     await asyncio.wait(tasks)
     assert tasks[0].cancelled() and resumed == 99
     assert rounds >= 99 * cost_s / TURN_S - 1
-    assert abs(turns.line.used_s - before_s - 99 * cost_s) < 1e-9
+    assert abs(turns.loop_queue.used_s - before_s - 99 * cost_s) < 1e-9
 
 
 def tenant_of(loop: Loop, instances: int, tenant_id: str = "ten-many") -> list[InstanceTurns]:
     """Returns the instances of one tenant, which used up its share."""
-    members = [InstanceTurns(loop.fair_turns, loop.fair_turns.enter(tenant_id)) for _ in range(instances)]
+    members = [InstanceTurns(loop.fair_turns, loop.fair_turns.register_instance(tenant_id)) for _ in range(instances)]
     loop.spend(members[0], TURN_S + SLICE_S)
     return members
 
 
 def test_eight_instances_that_each_stay_below_the_bound_queue_as_one() -> None:
     loop = Loop()
-    members = [InstanceTurns(loop.fair_turns, loop.fair_turns.enter("ten-many")) for _ in range(8)]
-    other = InstanceTurns(loop.fair_turns, loop.fair_turns.enter("ten-other"))
+    members = [InstanceTurns(loop.fair_turns, loop.fair_turns.register_instance("ten-many")) for _ in range(8)]
+    other = InstanceTurns(loop.fair_turns, loop.fair_turns.register_instance("ten-other"))
     for turns in members:
         assert not turns.may_have_to_queue
         loop.spend(turns, TURN_S / 7.5)
@@ -309,7 +309,7 @@ def test_an_instance_that_moves_to_another_tenant_takes_its_line_along() -> None
     first, second = tenant_of(loop, 2)
     second.enqueue(Socket(loop, "moved", 0.0))
     before = second.tenant
-    second.move_to(loop.fair_turns.enter("ten-other"))
+    second.move_to(loop.fair_turns.register_instance("ten-other"))
     loop.fair_turns.exit(before)
     assert (before.is_queued, before.instance_count) == (False, 1)
     assert loop.turn() == ["moved"]
@@ -318,11 +318,11 @@ def test_an_instance_that_moves_to_another_tenant_takes_its_line_along() -> None
 
 def test_a_tenant_is_forgotten_with_its_last_instance() -> None:
     loop = Loop()
-    tenant = loop.fair_turns.enter("ten-a")
-    assert loop.fair_turns.enter("ten-a") is tenant
+    tenant = loop.fair_turns.register_instance("ten-a")
+    assert loop.fair_turns.register_instance("ten-a") is tenant
     loop.fair_turns.exit(tenant)
     loop.fair_turns.exit(tenant)
-    assert loop.fair_turns.enter("ten-a") is not tenant
+    assert loop.fair_turns.register_instance("ten-a") is not tenant
 
 
 def test_time_that_is_reported_twice_is_charged_once() -> None:
@@ -332,7 +332,7 @@ def test_time_that_is_reported_twice_is_charged_once() -> None:
     loop.spend(turns, 0.0003)
     loop.now_s += 0.0001
     turns.charge(outer_s, loop.now_s)
-    assert abs(turns.line.used_s - 0.0004) < 1e-9
+    assert abs(turns.loop_queue.used_s - 0.0004) < 1e-9
 
 
 def test_one_long_step_makes_all_sockets_behind_it_queue() -> None:
@@ -363,7 +363,7 @@ def test_time_used_without_queueing_is_waited_for_when_others_queue() -> None:
         loop.spend(hostile, 0.0005)
     assert hostile.must_queue(loop.now_s)
     hostile.enqueue(Socket(loop, "hostile", 0.0001))
-    before = hostile.line.tenant.credit
+    before = hostile.loop_queue.tenant.credit
     served: list[str] = []
     while "hostile" not in served:
         served += loop.turn()
@@ -390,9 +390,11 @@ COSTS = st.sampled_from([0.00003, 0.0001, 0.0004])
 def test_the_loop_is_shared_by_weight_whether_or_not_work_queues(mix: list[tuple[float, float, bool]]) -> None:
     """Work without a queue, such as that of tasks, counts; a tenant in debt queues before more of it begins."""
     loop, served_s, until_s = Loop(), [0.0] * len(mix), 4.0
-    members = [InstanceTurns(loop.fair_turns, loop.fair_turns.enter(str(number))) for number in range(len(mix))]
+    members = [
+        InstanceTurns(loop.fair_turns, loop.fair_turns.register_instance(str(number))) for number in range(len(mix))
+    ]
     for turns, (weight, _, _) in zip(members, mix, strict=True):
-        loop.fair_turns.set_weights(turns.line, weight, weight)
+        loop.fair_turns.set_weights(turns.loop_queue, weight, weight)
 
     class Work(Socket):
         def __init__(self, number: int) -> None:
@@ -428,11 +430,11 @@ def test_the_loop_is_shared_by_weight_whether_or_not_work_queues(mix: list[tuple
 def test_the_smallest_is_served_within_a_bounded_time_beside_the_largest(cost_s: float, others: int) -> None:
     loop = Loop()
     rounds = cost_s / (INSTANCE_WEIGHT_MIN * SLICE_S) + 1
-    small = InstanceTurns(loop.fair_turns, loop.fair_turns.enter("small"))
-    loop.fair_turns.set_weights(small.line, INSTANCE_WEIGHT_MIN, INSTANCE_WEIGHT_MIN)
+    small = InstanceTurns(loop.fair_turns, loop.fair_turns.register_instance("small"))
+    loop.fair_turns.set_weights(small.loop_queue, INSTANCE_WEIGHT_MIN, INSTANCE_WEIGHT_MIN)
     for number in range(others):
-        large = InstanceTurns(loop.fair_turns, loop.fair_turns.enter(f"large-{number}"))
-        loop.fair_turns.set_weights(large.line, INSTANCE_WEIGHT_MAX, TENANT_WEIGHT_MAX)
+        large = InstanceTurns(loop.fair_turns, loop.fair_turns.register_instance(f"large-{number}"))
+        loop.fair_turns.set_weights(large.loop_queue, INSTANCE_WEIGHT_MAX, TENANT_WEIGHT_MAX)
         for _ in range(int((rounds + 2) * (TENANT_WEIGHT_MAX + 1))):
             large.enqueue(Socket(loop, "large", 0.0005))
     loop.spend(small, cost_s)  # its last use

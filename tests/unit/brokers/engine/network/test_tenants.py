@@ -60,13 +60,13 @@ async def test_requests_of_every_kind_are_charged_to_the_line_of_their_instance(
     async with InProcessBroker(tmp_path / "one") as broker:
         client = await broker.client(await broker.create_instance(FIRST))
         await broker.create_instance(SECOND)
-        line = turns_of(broker, FIRST).line
+        line = turns_of(broker, FIRST).loop_queue
         refused = produce_request("unknown", batch(b"x"))
         unknown_session = fetch_request("unknown", session_id=7, session_epoch=7)
         polled = fetch_request("unknown", max_wait_ms=1, min_bytes=1)
         charged_s = line.used_s
         assert charged_s > 0, "the connection was accepted"
-        assert not turns_of(broker, SECOND).line.used_s
+        assert not turns_of(broker, SECOND).loop_queue.used_s
 
         async def charged_more() -> bool:
             nonlocal charged_s
@@ -82,14 +82,14 @@ async def test_requests_of_every_kind_are_charged_to_the_line_of_their_instance(
         assert await charged_more()
         await client.call(ApiKey.FETCH, 3, polled)  # served by a task, like all fetches before version 4
         assert await charged_more()
-        assert not turns_of(broker, SECOND).line.used_s
+        assert not turns_of(broker, SECOND).loop_queue.used_s
         assert broker.broker.listeners.loop_used_ms(FIRST) == round(charged_s * 1_000)
 
 
 async def test_the_weight_of_an_instance_and_its_tenant_follow_the_documents(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path / "one") as broker:
         await broker.create_instance(FIRST, tenant_id=TENANT, produce_bps=MB, consume_bps=MB)
-        line = turns_of(broker, FIRST).line
+        line = turns_of(broker, FIRST).loop_queue
         assert line.weight == line.tenant.weight == INSTANCE_WEIGHT_MIN
         for number in range(3):
             await broker.create_instance(f"ins-dddddd{number:02}", tenant_id=TENANT, produce_bps=1_000 * MB)

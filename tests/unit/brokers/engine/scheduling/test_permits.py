@@ -67,7 +67,7 @@ async def test_a_waiter_that_is_cancelled_before_or_after_its_grant_gives_the_pe
     woken.cancel()
 
     await asyncio.wait_for(last, 1)
-    assert permits.queued("a") == permits.queued("b") == 0
+    assert permits.count_waiters("a") == permits.count_waiters("b") == 0
 
 
 async def test_an_instance_with_too_many_waiters_is_refused_and_others_are_not() -> None:
@@ -79,7 +79,7 @@ async def test_an_instance_with_too_many_waiters_is_refused_and_others_are_not()
         await permits.acquire("a")
 
     (other,) = await queued(permits, "b")
-    assert not other.done() and permits.queued("b") == 1
+    assert not other.done() and permits.count_waiters("b") == 1
 
 
 @given(

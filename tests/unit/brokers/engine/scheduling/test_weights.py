@@ -44,20 +44,20 @@ def test_a_tenant_weighs_what_its_instances_do_and_nothing_is_kept_of_those_that
             expected[instance_id] = tenant_id, weight
     for instance_id in NAMES:
         _, due = expected.get(instance_id, ("", INSTANCE_WEIGHT_MAX))
-        assert weights.of_instance(instance_id) == due
+        assert weights.instance_weight(instance_id) == due
     for tenant_id in NAMES:
         members = [weight for owner, weight in expected.values() if owner == tenant_id]
         due = min(sum(members), TENANT_WEIGHT_MAX * max(members)) if members else INSTANCE_WEIGHT_MAX
-        assert abs(weights.of_tenant(tenant_id) - due) < 1e-9
-    assert set(weights._tenants) == {tenant_id for tenant_id, _ in expected.values()}
+        assert abs(weights.tenant_weight(tenant_id) - due) < 1e-9
+    assert set(weights._weights_by_tenant) == {tenant_id for tenant_id, _ in expected.values()}
 
 
 def test_the_instances_of_a_tenant_are_siblings() -> None:
     weights = LoopWeights()
     for instance_id, tenant_id in (("a", "one"), ("b", "one"), ("c", "two")):
         weights.set(instance_id, tenant_id, 1.0)
-    assert sorted(weights.siblings("a")) == ["a", "b"]
-    assert sorted(weights.siblings("c")) == ["c"]
+    assert sorted(weights.tenant_instances("a")) == ["a", "b"]
+    assert sorted(weights.tenant_instances("c")) == ["c"]
     weights.set("b", "two", 1.0)
-    assert sorted(weights.siblings("b")) == ["b", "c"]
-    assert list(weights.siblings("unknown")) == ["unknown"]
+    assert sorted(weights.tenant_instances("b")) == ["b", "c"]
+    assert list(weights.tenant_instances("unknown")) == ["unknown"]

@@ -36,7 +36,7 @@ class Upstream:
         self.services.accounting.decode_memory = DecodeMemoryLimiter(delayed_bytes_max=DELAYED_BYTES_MAX)
         self.responses = ResponseMemory(lambda instance_id: instance_id)
         self.served = {int(ApiKey.FETCH): (4, VERSION)}
-        self.answered_itself: dict[int, tuple[int, int]] = {}
+        self.own_versions: dict[int, tuple[int, int]] = {}
         self.waits_ms: list[int] = []
         self.goes_on = asyncio.Event()
         self.is_closed = False

@@ -14,10 +14,10 @@ from brokers.engine.coordinators.groups.formats import (
     OffsetValue,
     UnknownFormat,
     UnreadableRecord,
-    group_key,
-    group_value,
-    offset_key,
-    offset_value,
+    encode_group_key,
+    encode_group_value,
+    encode_offset_key,
+    encode_offset_value,
     read_group_value,
     read_key,
     read_offset_value,
@@ -46,17 +46,19 @@ groups = st.builds(
 
 
 def test_the_key_of_an_offset_is_as_kafka_writes_it() -> None:
-    assert offset_key("grp", "top", 5).hex() == "0001" + "0003" + b"grp".hex() + "0003" + b"top".hex() + "00000005"
+    assert (
+        encode_offset_key("grp", "top", 5).hex() == "0001" + "0003" + b"grp".hex() + "0003" + b"top".hex() + "00000005"
+    )
 
 
 def test_the_key_of_a_group_is_as_kafka_writes_it() -> None:
-    assert group_key("grp").hex() == "0002" + "0003" + b"grp".hex()
+    assert encode_group_key("grp").hex() == "0002" + "0003" + b"grp".hex()
 
 
 def test_an_offset_is_as_kafka_writes_it() -> None:
     value = OffsetValue(258, 4, "meta", 1_700_000_000_000)
 
-    assert offset_value(value).hex() == "0003" + "0000000000000102" + "00000004" + "0004" + b"meta".hex() + (
+    assert encode_offset_value(value).hex() == "0003" + "0000000000000102" + "00000004" + "0004" + b"meta".hex() + (
         "0000018bcfe56800"
     )
 
@@ -64,14 +66,14 @@ def test_an_offset_is_as_kafka_writes_it() -> None:
 def test_an_offset_with_an_expiry_is_written_in_the_version_that_has_one() -> None:
     value = OffsetValue(258, -1, "meta", 1_700_000_000_000, 1_700_000_000_001)
 
-    assert offset_value(value).hex() == "0001" + "0000000000000102" + "0004" + b"meta".hex() + (
+    assert encode_offset_value(value).hex() == "0001" + "0000000000000102" + "0004" + b"meta".hex() + (
         "0000018bcfe56800" + "0000018bcfe56801"
     )
-    assert read_offset_value(offset_value(value)) == value
+    assert read_offset_value(encode_offset_value(value)) == value
 
 
 def test_a_group_is_as_kafka_writes_it() -> None:
-    assert group_value(GROUP).hex() == (
+    assert encode_group_value(GROUP).hex() == (
         "0003"
         + ("0008" + b"consumer".hex() + "00000003" + "0005" + b"range".hex() + "0003" + b"m-1".hex())
         + "0000018bcfe56800"
@@ -84,10 +86,10 @@ def test_a_group_is_as_kafka_writes_it() -> None:
 def test_a_group_without_members_has_no_protocol_and_no_leader() -> None:
     empty = GroupRecord("consumer", 4, None, None, 7, ())
 
-    assert group_value(empty).hex() == "0003" + "0008" + b"consumer".hex() + "00000004" + "ffffffff" + (
+    assert encode_group_value(empty).hex() == "0003" + "0008" + b"consumer".hex() + "00000004" + "ffffffff" + (
         "0000000000000007" + "00000000"
     )
-    assert read_group_value(group_value(empty)) == empty
+    assert read_group_value(encode_group_value(empty)) == empty
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_a_group_is_read_in_every_version(version: int) -> None:
 
 
 def test_the_older_key_of_an_offset_is_read_too() -> None:
-    assert read_key(b"\x00\x00" + offset_key("g", "t", 1)[2:]) == OffsetKey("g", "t", 1)
+    assert read_key(b"\x00\x00" + encode_offset_key("g", "t", 1)[2:]) == OffsetKey("g", "t", 1)
 
 
 @pytest.mark.parametrize("version", [-1, 3, 9])
@@ -169,33 +171,33 @@ def test_a_value_of_a_later_version_is_reported(read: object) -> None:
 
 @given(texts, texts, ints)
 def test_keys_of_offsets_are_read_as_they_were_written(group: str, topic: str, partition: int) -> None:
-    assert read_key(offset_key(group, topic, partition)) == OffsetKey(group, topic, partition)
+    assert read_key(encode_offset_key(group, topic, partition)) == OffsetKey(group, topic, partition)
 
 
 @given(texts)
 def test_keys_of_groups_are_read_as_they_were_written(group: str) -> None:
-    assert read_key(group_key(group)) == GroupKey(group)
+    assert read_key(encode_group_key(group)) == GroupKey(group)
 
 
 @given(longs, ints, texts, longs)
 def test_offsets_are_read_as_they_were_written(offset: int, epoch: int, metadata: str, at_ms: int) -> None:
     value = OffsetValue(offset, epoch, metadata, at_ms)
 
-    assert read_offset_value(offset_value(value)) == value
+    assert read_offset_value(encode_offset_value(value)) == value
 
 
 @given(groups)
 def test_groups_are_read_as_they_were_written(group: GroupRecord) -> None:
-    assert read_group_value(group_value(group)) == group
+    assert read_group_value(encode_group_value(group)) == group
 
 
 def test_a_record_cut_off_anywhere_is_unreadable() -> None:
     written = [
-        (read_key, offset_key("group", "topic", 3)),
-        (read_key, group_key("group")),
-        (read_offset_value, offset_value(OffsetValue(1, 2, "m", 3))),
-        (read_offset_value, offset_value(OffsetValue(1, 2, "m", 3, 4))),
-        (read_group_value, group_value(GROUP)),
+        (read_key, encode_offset_key("group", "topic", 3)),
+        (read_key, encode_group_key("group")),
+        (read_offset_value, encode_offset_value(OffsetValue(1, 2, "m", 3))),
+        (read_offset_value, encode_offset_value(OffsetValue(1, 2, "m", 3, 4))),
+        (read_group_value, encode_group_value(GROUP)),
     ]
     for read, data in written:
         for length in range(len(data)):

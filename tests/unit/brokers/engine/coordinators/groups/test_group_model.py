@@ -58,13 +58,22 @@ class GroupRegistry(RuleBasedStateMachine):
 
     # -- what members do -----------------------------------------------------------------------------------------------
 
-    @rule(slot=slots, protocols=st.sampled_from(PROTOCOLS), needs_id=st.booleans(), may_skip=st.booleans())
-    def join(self, slot: int, protocols: tuple[tuple[str, bytes], ...], needs_id: bool, may_skip: bool) -> None:
+    @rule(
+        slot=slots,
+        protocols=st.sampled_from(PROTOCOLS),
+        needs_member_id=st.booleans(),
+        can_skip_assignment=st.booleans(),
+    )
+    def join(
+        self, slot: int, protocols: tuple[tuple[str, bytes], ...], needs_member_id: bool, can_skip_assignment: bool
+    ) -> None:
         member = self.members[slot]
         member.protocols = protocols
         asked_as = member.id
         static = member.instance is not None
-        call = member.join(needs_id=needs_id and not static, may_skip=may_skip and static)
+        call = member.join(
+            needs_member_id=needs_member_id and not static, can_skip_assignment=can_skip_assignment and static
+        )
         self.joins.append((member, asked_as, call))
         self.read_answers()
 
@@ -125,7 +134,7 @@ class GroupRegistry(RuleBasedStateMachine):
         for _ in range(2):
             for slot in sorted(some):
                 if not any(member is self.members[slot] for member, _, _ in self.joins):
-                    self.join(slot, PROTOCOLS[0], needs_id=True, may_skip=True)
+                    self.join(slot, PROTOCOLS[0], needs_member_id=True, can_skip_assignment=True)
         for slot in sorted(some, key=lambda slot: self.members[slot].leads):
             if syncing or not self.members[slot].leads:
                 self.sync(slot, SLOTS, behind=False)
@@ -233,7 +242,7 @@ class GroupRegistry(RuleBasedStateMachine):
             return
         members = list(group.members.values())
         assert {member.member_id for member in members} == set(group.members)
-        assert group.awaiting_join == sum(member.join_ticket is not None for member in members)
+        assert group.awaiting_join_count == sum(member.join_ticket is not None for member in members)
         assert not any(member.join_ticket and member.sync_ticket for member in members), "nobody waits for two things"
         assert group.supported_protocols == Counter(name for member in members for name, _ in member.protocols)
         assert group.metadata_bytes == sum(member.metadata_bytes for member in members)
@@ -241,7 +250,7 @@ class GroupRegistry(RuleBasedStateMachine):
             member.group_instance_id: member.member_id for member in members if member.group_instance_id is not None
         }
         assert not group.pending & set(group.members)
-        assert group.pending_sync <= set(group.members)
+        assert group.pending_sync_member_ids <= set(group.members)
         assert group.leader in group.members if members else group.leader is None
         self.check_state(group)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.coordinators.groups import expiry
-from brokers.engine.coordinators.groups.formats import group_key
+from brokers.engine.coordinators.groups.formats import encode_group_key
 from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.interfaces import StoredBatch
 from brokers.engine.coordinators.result import CoordinatorResult, StateRecord
@@ -45,9 +45,9 @@ def test_a_generation_that_was_not_written_down_is_forgotten_with_its_coordinato
     shard = Shard()
     first, second = Member(shard), Member(shard)
     complete(first)
-    joined = second.join()
+    join_reply = second.join()
     first.take(first.join())
-    second.take(joined)
+    second.take(join_reply)
 
     shard.reload()
 
@@ -64,9 +64,9 @@ def test_waiting_members_learn_that_another_broker_coordinates() -> None:
     another = Member(shard, group="ins-bbbbbbbb.h")
     late = Member(shard, group="ins-bbbbbbbb.h")
     complete(another)
-    joined = late.join()
+    join_reply = late.join()
     another.take(another.join())
-    late.take(joined)
+    late.take(join_reply)
     syncing = late.sync()
 
     shard.runtime.resign(0)
@@ -126,7 +126,7 @@ def test_an_empty_group_is_empty_after_a_load() -> None:
 def test_a_deleted_group_is_gone_and_may_come_back_as_another() -> None:
     shard = Shard()
     complete(Member(shard))
-    shard.ask(lambda machine, now, ticket: CoordinatorResult(0, [StateRecord(group_key(GROUP), None)]))
+    shard.ask(lambda machine, now, ticket: CoordinatorResult(0, [StateRecord(encode_group_key(GROUP), None)]))
 
     shard.reload()
 
@@ -142,8 +142,8 @@ def test_an_unreadable_record_does_not_keep_the_rest_from_being_loaded() -> None
     odd = [
         (end, b"\x00\x63never seen", b""),
         (end + 1, b"", b""),
-        (end + 2, group_key(GROUP), b"\x00\x03cut off"),
-        (end + 3, group_key(GROUP), b"\x00\x77"),
+        (end + 2, encode_group_key(GROUP), b"\x00\x03cut off"),
+        (end + 3, encode_group_key(GROUP), b"\x00\x77"),
     ]
     shard.log.batches.append(StoredBatch(end, end + 3, odd))
 

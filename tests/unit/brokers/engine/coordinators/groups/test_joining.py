@@ -42,7 +42,7 @@ def test_a_static_members_id_begins_with_its_instance_id() -> None:
 
 def test_a_client_that_knows_about_it_is_sent_away_with_an_id_first() -> None:
     shard = Shard()
-    member = Member(shard, needs_id=True)
+    member = Member(shard, needs_member_id=True)
 
     (reply,) = member.join().replies
     assert (reply.error, reply.generation) == (ID_REQUIRED, -1)
@@ -54,7 +54,7 @@ def test_a_client_that_knows_about_it_is_sent_away_with_an_id_first() -> None:
 
 def test_an_id_that_is_not_used_within_a_session_is_forgotten() -> None:
     shard = Shard()
-    member = Member(shard, needs_id=True)
+    member = Member(shard, needs_member_id=True)
     (reply,) = member.join().replies
     member.id = reply.member_id
 
@@ -64,7 +64,7 @@ def test_an_id_that_is_not_used_within_a_session_is_forgotten() -> None:
 
 
 def test_an_id_that_was_given_out_is_no_member_yet() -> None:
-    member = Member(Shard(), needs_id=True)
+    member = Member(Shard(), needs_member_id=True)
     (reply,) = member.join().replies
     member.id = reply.member_id
 
@@ -74,7 +74,7 @@ def test_an_id_that_was_given_out_is_no_member_yet() -> None:
 
 def test_a_member_that_was_given_an_id_is_waited_for() -> None:
     shard = Shard()
-    first, second = Member(shard), Member(shard, needs_id=True)
+    first, second = Member(shard), Member(shard, needs_member_id=True)
     complete(first)
     (reply,) = second.join().replies
     second.id = reply.member_id
@@ -82,8 +82,8 @@ def test_a_member_that_was_given_an_id_is_waited_for() -> None:
     rejoined = first.join()
     assert rejoined.replies == []
 
-    joined = second.join()
-    assert first.take(rejoined).generation == second.take(joined).generation == 2
+    join_reply = second.join()
+    assert first.take(rejoined).generation == second.take(join_reply).generation == 2
 
 
 def test_an_id_that_nobody_has_is_unknown_in_an_unknown_group_and_in_a_known_one() -> None:
@@ -182,9 +182,9 @@ def test_between_join_and_sync_a_change_sends_those_back_who_wait_for_assignment
     shard = Shard()
     leader, follower = Member(shard), Member(shard)
     complete(leader)
-    joined = follower.join()
+    join_reply = follower.join()
     leader.take(leader.join())
-    follower.take(joined)
+    follower.take(join_reply)
     waiting = follower.sync()
 
     leader.join(protocols=(("range", b"more"),))
@@ -204,8 +204,8 @@ def test_a_call_that_is_repeated_while_it_waits_is_answered_once_for_each() -> N
     second = leader.join()
     assert error(first) == REBALANCING
 
-    joined = follower.join()
-    assert leader.take(second).generation == follower.take(joined).generation
+    join_reply = follower.join()
+    assert leader.take(second).generation == follower.take(join_reply).generation
 
 
 def test_a_newcomer_that_was_never_answered_is_given_up_in_the_end() -> None:

@@ -63,7 +63,7 @@ def test_a_batch_is_one_rebalance_and_at_most_one_record() -> None:
 
 def test_a_member_that_was_given_an_id_can_give_it_back() -> None:
     shard = Shard()
-    first, second = Member(shard), Member(shard, needs_id=True)
+    first, second = Member(shard), Member(shard, needs_member_id=True)
     complete(first)
     (reply,) = second.join().replies
     again = first.join()

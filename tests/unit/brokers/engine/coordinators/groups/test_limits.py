@@ -28,7 +28,7 @@ def test_a_full_group_lets_nobody_else_in() -> None:
     complete(Member(shard), Member(shard))
 
     assert error(Member(shard).join()) == FULL
-    assert error(Member(shard, needs_id=True).join()) == FULL
+    assert error(Member(shard, needs_member_id=True).join()) == FULL
     assert len(shard.group().members) == 2
 
 
@@ -57,7 +57,7 @@ def test_the_last_to_join_a_full_group_is_refused() -> None:
 
 def test_ids_that_were_given_out_are_seats() -> None:
     shard = Shard(members_max=2)
-    replies = [Member(shard, needs_id=True).join().replies[0] for _ in range(3)]
+    replies = [Member(shard, needs_member_id=True).join().replies[0] for _ in range(3)]
 
     assert [reply.error for reply in replies] == [79, 79, FULL]
 
@@ -80,7 +80,7 @@ def test_a_group_that_is_larger_than_is_allowed_by_now_gets_smaller() -> None:
 def test_groups_per_instance_are_limited_and_other_instances_have_theirs() -> None:
     shard = Shard()
     for number in range(GROUPS_PER_INSTANCE_MAX):
-        shard.machine.groups.obtain(f"ins-aaaaaaaa.{number}", 0)
+        shard.machine.groups.get_or_create(f"ins-aaaaaaaa.{number}", 0)
 
     assert error(Member(shard, group="ins-aaaaaaaa.more").join()) == POLICY
     assert error(Member(shard, group="ins-bbbbbbbb.more").join()) == 0
@@ -90,23 +90,23 @@ def test_groups_per_instance_are_limited_and_other_instances_have_theirs() -> No
 def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
     groups = GroupRegistry(GroupSettings)
     for number in range(GROUPS_PER_INSTANCE_MAX):
-        groups.obtain(f"ins-aaaaaaaa.{number}", 0)
+        groups.get_or_create(f"ins-aaaaaaaa.{number}", 0)
     assert not groups.may_add_group("ins-aaaaaaaa.x")
 
     groups.drop("ins-aaaaaaaa.7")
     groups.drop("ins-aaaaaaaa.never-was")
 
     assert groups.may_add_group("ins-aaaaaaaa.x")
-    assert len(groups) == len(groups.of_instance("ins-aaaaaaaa")) == GROUPS_PER_INSTANCE_MAX - 1
+    assert len(groups) == len(groups.groups_of_instance("ins-aaaaaaaa")) == GROUPS_PER_INSTANCE_MAX - 1
 
 
 def test_the_limits_of_an_instance_count_over_all_shards_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_limits, "GROUPS_PER_INSTANCE_MAX", 4)
     led = LedGroupShards(lambda: 4)
     first, second = (GroupMachine(GroupSettings, led=led) for _ in range(2))
-    first.groups.obtain("ins-aaaaaaaa.a", 0)
+    first.groups.get_or_create("ins-aaaaaaaa.a", 0)
     assert second.groups.may_add_group("ins-aaaaaaaa.b")
-    second.groups.obtain("ins-aaaaaaaa.b", 0)
+    second.groups.get_or_create("ins-aaaaaaaa.b", 0)
 
     # This broker leads half of the partitions, so that it grants half of the limit.
     assert not first.groups.may_add_group("ins-aaaaaaaa.c")
@@ -141,10 +141,10 @@ def test_members_per_instance_are_limited_over_all_its_groups(monkeypatch: pytes
     shard = Shard()
     member = Member(shard, group="ins-aaaaaaaa.a")
     complete(member)
-    assert error(Member(shard, group="ins-aaaaaaaa.b", needs_id=True).join()) == 79
+    assert error(Member(shard, group="ins-aaaaaaaa.b", needs_member_id=True).join()) == 79
 
     assert error(Member(shard, group="ins-aaaaaaaa.c").join()) == FULL
-    assert error(Member(shard, group="ins-aaaaaaaa.c", needs_id=True).join()) == FULL
+    assert error(Member(shard, group="ins-aaaaaaaa.c", needs_member_id=True).join()) == FULL
     complete(Member(shard, group="ins-bbbbbbbb.theirs"))
     complete(member)
     shard.advance(SESSION_MS)  # no member joined with the id that was given out
@@ -207,7 +207,7 @@ def test_metadata_of_all_groups_of_an_instance_is_limited_and_other_instances_ar
     complete(member)
 
     assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another").join()) == FULL
-    assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another", needs_id=True).join()) == FULL
+    assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another", needs_member_id=True).join()) == FULL
     complete(Member(shard, protocols=protocols, group="ins-bbbbbbbb.theirs"))
     # Present members may go on.
     complete(member)
@@ -257,4 +257,4 @@ def test_counters_shrink_when_their_members_leave() -> None:
     shard.advance(SESSION_MS)
 
     group = shard.group()
-    assert (dict(group.supported_protocols), group.metadata_bytes, group.awaiting_join) == ({}, 0, 0)
+    assert (dict(group.supported_protocols), group.metadata_bytes, group.awaiting_join_count) == ({}, 0, 0)

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from brokers.engine.coordinators.groups import removals
-from brokers.engine.coordinators.groups.formats import GroupRecord, OffsetValue, group_key, group_value, offset_key
-from brokers.engine.coordinators.groups.formats import offset_value as value_of
+from brokers.engine.coordinators.groups.formats import (
+    GroupRecord,
+    OffsetValue,
+    encode_group_key,
+    encode_group_value,
+    encode_offset_key,
+)
+from brokers.engine.coordinators.groups.formats import encode_offset_value as value_of
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.groups.offsets import Commit
 from brokers.engine.coordinators.result import StateRecord
@@ -163,9 +169,9 @@ def test_a_group_of_before_there_was_a_time_of_its_state_expires_by_its_commits(
     wall_ms = shard.loop.now().wall_ms
     append(
         shard,
-        StateRecord(group_key(GROUP), group_value(GroupRecord("consumer", 3, None, None, -1, ()))),
-        StateRecord(offset_key(GROUP, TOPIC, 0), value_of(OffsetValue(5, -1, "", wall_ms))),
-        StateRecord(offset_key(GROUP, TOPIC, 1), value_of(OffsetValue(6, -1, "", wall_ms + 4 * DAY_MS))),
+        StateRecord(encode_group_key(GROUP), encode_group_value(GroupRecord("consumer", 3, None, None, -1, ()))),
+        StateRecord(encode_offset_key(GROUP, TOPIC, 0), value_of(OffsetValue(5, -1, "", wall_ms))),
+        StateRecord(encode_offset_key(GROUP, TOPIC, 1), value_of(OffsetValue(6, -1, "", wall_ms + 4 * DAY_MS))),
     )
     shard.reload()
 
@@ -189,7 +195,7 @@ def test_a_group_that_has_neither_members_nor_offsets_goes_at_the_next_look(shar
 
 def test_somebody_on_the_way_keeps_the_group(shard: Shard) -> None:
     member = Member(shard, session_timeout_ms=2 * CHECK_MS)
-    call = member.join(needs_id=True)
+    call = member.join(needs_member_id=True)
     member.id = call.replies[0].member_id
 
     shard.advance(CHECK_MS)
@@ -198,7 +204,7 @@ def test_somebody_on_the_way_keeps_the_group(shard: Shard) -> None:
 
 
 def test_a_look_at_many_offsets_takes_several_turns(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removals, "SCANNED_MAX", 3)
+    monkeypatch.setattr(removals, "SCANNED_OFFSETS_MAX", 3)
     groups = [f"ins-aaaaaaaa.g{number}" for number in range(20)]
     for group in groups:
         put(shard, 0, 5, group=group)

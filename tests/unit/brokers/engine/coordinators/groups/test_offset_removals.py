@@ -118,7 +118,7 @@ def test_a_deletion_that_is_refused_changes_nothing(shard: Shard) -> None:
 
 def test_somebody_who_was_given_an_id_starts_again_after_a_deletion(shard: Shard) -> None:
     member = Member(shard)
-    call = member.join(needs_id=True)
+    call = member.join(needs_member_id=True)
     member.id = call.replies[0].member_id
     assert error(call) == ErrorCode.MEMBER_ID_REQUIRED
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract import coordinator_limits
-from brokers.engine.coordinators.groups.formats import OffsetValue, offset_key, offset_value, read_offset_value
+from brokers.engine.coordinators.groups.formats import (
+    OffsetValue,
+    encode_offset_key,
+    encode_offset_value,
+    read_offset_value,
+)
 from brokers.engine.coordinators.groups.group import GroupState
 from brokers.engine.coordinators.groups.offsets import Commit, FetchedOffset
 from brokers.engine.coordinators.result import StateRecord
@@ -100,7 +105,7 @@ def test_a_reload_comes_to_the_same(shard: Shard) -> None:
 def test_the_time_of_a_commit_is_the_brokers_unless_the_client_says_another(shard: Shard) -> None:
     commit(shard, Commit(TOPIC, 0, 5), Commit(TOPIC, 1, 5, timestamp_ms=77))
 
-    held = shard.machine.offsets.of(GROUP)
+    held = shard.machine.offsets.get(GROUP)
     assert held is not None
     assert [entry.commit_timestamp_ms for entry in held.topics[TOPIC].values()] == [shard.loop.now().wall_ms, 77]
 
@@ -117,7 +122,7 @@ def test_a_retention_is_written_down_as_an_expiry(shard: Shard) -> None:
 def test_a_retention_beyond_all_times_is_for_ever(shard: Shard) -> None:
     assert commit(shard, Commit(TOPIC, 0, 5), retention_ms=(1 << 63) - 1).replies == [[0]]
 
-    held = shard.machine.offsets.of(GROUP)
+    held = shard.machine.offsets.get(GROUP)
     assert held is not None
     assert held.topics[TOPIC][0].expire_timestamp_ms == (1 << 63) - 1
 
@@ -303,7 +308,7 @@ def test_a_deleted_offset_makes_room(shard: Shard, monkeypatch: pytest.MonkeyPat
     put(shard, 0, 5)
     assert commit(shard, Commit(TOPIC, 1, 5)).replies == [[ErrorCode.POLICY_VIOLATION]]
 
-    append(shard, StateRecord(offset_key(GROUP, TOPIC, 0), None))
+    append(shard, StateRecord(encode_offset_key(GROUP, TOPIC, 0), None))
     shard.reload()
 
     put(shard, 1, 5)
@@ -324,7 +329,7 @@ def test_an_instance_may_not_have_groups_without_number(shard: Shard, monkeypatc
 
 def test_an_offset_of_a_later_version_leaves_the_one_before(shard: Shard) -> None:
     put(shard, 0, 5)
-    append(shard, StateRecord(offset_key(GROUP, TOPIC, 0), b"\x00\x09" + bytes(30)))
+    append(shard, StateRecord(encode_offset_key(GROUP, TOPIC, 0), b"\x00\x09" + bytes(30)))
 
     shard.reload()
 
@@ -333,7 +338,7 @@ def test_an_offset_of_a_later_version_leaves_the_one_before(shard: Shard) -> Non
 
 def test_records_of_an_unknown_kind_are_passed_over(shard: Shard) -> None:
     append(shard, StateRecord(b"\x00\x09whatever", b"?"), StateRecord(b"", b"?"))
-    append(shard, StateRecord(offset_key(GROUP, TOPIC, 0), offset_value(OffsetValue(5, -1, "", 1))))
+    append(shard, StateRecord(encode_offset_key(GROUP, TOPIC, 0), encode_offset_value(OffsetValue(5, -1, "", 1))))
 
     shard.reload()
 

@@ -203,8 +203,8 @@ class OffsetsModel(RuleBasedStateMachine):
     def the_sums_agree(self) -> None:
         machine = self.shard.machine.offsets
         assert len(machine) == len(self.committed)
-        bytes_held = sum(held.bytes for held in machine.by_group.values())
-        instances = {held.instance_id for held in machine.by_group.values()}
+        bytes_held = sum(held.bytes for held in machine.offsets_by_group.values())
+        instances = {held.instance_id for held in machine.offsets_by_group.values()}
         assert sum(machine.shards.used(instance_id, BYTES) for instance_id in instances) == bytes_held
 
 

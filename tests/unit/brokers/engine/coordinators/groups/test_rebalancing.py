@@ -188,14 +188,14 @@ def test_a_group_is_empty_even_if_that_cannot_be_written_down() -> None:
 
 def test_a_member_that_joins_and_leaves_during_the_initial_delay_does_not_end_the_wait() -> None:
     shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
-    first, second = Member(shard, needs_id=True), Member(shard)
+    first, second = Member(shard, needs_member_id=True), Member(shard)
     (reply,) = first.join().replies
     first.id = reply.member_id
-    joined = first.join()
+    join_reply = first.join()
     waiting = second.join()
     first.leave()
 
-    assert error(joined) == UNKNOWN
+    assert error(join_reply) == UNKNOWN
     assert waiting.replies == []
 
     shard.advance(DELAY_MS)
@@ -205,7 +205,7 @@ def test_a_member_that_joins_and_leaves_during_the_initial_delay_does_not_end_th
 
 def test_a_join_phase_that_everybody_deserts_ends_empty() -> None:
     shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
-    member = Member(shard, needs_id=True)
+    member = Member(shard, needs_member_id=True)
     (reply,) = member.join().replies
     member.id = reply.member_id
     member.join()

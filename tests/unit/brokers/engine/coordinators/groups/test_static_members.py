@@ -76,7 +76,7 @@ def test_a_returning_leader_gets_its_former_id_as_leader_so_that_it_assigns_noth
 def test_a_returning_leader_of_a_newer_version_is_asked_to_skip_the_assignment() -> None:
     shard = Shard()
     leader, _ = group_of_static_leader(shard)
-    again = restarted(leader, may_skip=True)
+    again = restarted(leader, can_skip_assignment=True)
 
     reply = again.take(again.join())
 
@@ -88,7 +88,7 @@ def test_a_returning_leader_of_a_newer_version_is_asked_to_skip_the_assignment()
 def test_a_returning_follower_of_a_newer_version_learns_the_leader() -> None:
     shard = Shard()
     leader, follower = group_of_static_leader(shard)
-    again = restarted(follower, may_skip=True)
+    again = restarted(follower, can_skip_assignment=True)
 
     reply = again.take(again.join())
 
@@ -154,9 +154,9 @@ def test_a_return_between_join_and_sync_starts_another_generation_and_fences_the
     shard = Shard()
     leader, follower = Member(shard, instance="pod-0"), Member(shard, instance="pod-1")
     complete(leader)
-    joined = follower.join()
+    join_reply = follower.join()
     leader.take(leader.join())
-    follower.take(joined)
+    follower.take(join_reply)
     waiting = follower.sync()
     again = restarted(follower)
 
@@ -219,14 +219,17 @@ def test_coming_back_begins_a_session_and_the_one_before_does_not_end_it() -> No
     assert again.heartbeat() == UNKNOWN
 
 
-@pytest.mark.parametrize("may_skip", [False, True])
-def test_an_id_that_was_given_out_belongs_to_nobody_with_a_name(may_skip: bool) -> None:
+@pytest.mark.parametrize("can_skip_assignment", [False, True])
+def test_an_id_that_was_given_out_belongs_to_nobody_with_a_name(can_skip_assignment: bool) -> None:
     shard = Shard()
-    pending = Member(shard, needs_id=True)
+    pending = Member(shard, needs_member_id=True)
     (reply,) = pending.join().replies
     pending.id = reply.member_id
 
-    assert error(pending.join(group_instance_id="pod", needs_id=False, may_skip=may_skip)) == UNKNOWN
+    assert (
+        error(pending.join(group_instance_id="pod", needs_member_id=False, can_skip_assignment=can_skip_assignment))
+        == UNKNOWN
+    )
 
 
 def test_static_members_that_miss_a_rebalance_stay_until_they_do_not_sync() -> None:

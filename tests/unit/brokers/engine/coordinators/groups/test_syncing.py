@@ -26,9 +26,9 @@ def two_in_generation_2(shard: Shard) -> tuple[Member, Member]:
     """Return leader and follower of generation 2, joined and not synced."""
     leader, follower = Member(shard, session_timeout_ms=REBALANCE_MS * 3), Member(shard)
     complete(leader)
-    joined = follower.join()
+    join_reply = follower.join()
     leader.take(leader.join())
-    follower.take(joined)
+    follower.take(join_reply)
     return leader, follower
 
 
@@ -71,9 +71,9 @@ def test_nobody_has_an_assignment_before_it_is_committed() -> None:
     shard.log.replicate()
     assert given(own) == b"a"
 
-    joined = follower.join()
+    join_reply = follower.join()
     leader.take(leader.join())
-    follower.take(joined)
+    follower.take(join_reply)
     before, own = follower.sync(), leader.sync({leader.id: b"1", follower.id: b"2"})
     after = follower.sync()
     assert before.replies == own.replies == after.replies == []
@@ -178,9 +178,9 @@ def test_a_member_that_does_not_sync_within_the_rebalance_timeout_is_removed() -
     shard = Shard()
     leader, follower = Member(shard), Member(shard, session_timeout_ms=REBALANCE_MS * 3)
     complete(leader)
-    joined = follower.join()
+    join_reply = follower.join()
     leader.take(leader.join())
-    follower.take(joined)
+    follower.take(join_reply)
     leader.sync({leader.id: b"a", follower.id: b"b"})
     _heartbeat_until(shard, leader, REBALANCE_MS)
 

@@ -123,7 +123,7 @@ class Coordinator:
         return self.ask(lambda machine, now, _: machine.end(*producer, committed, now))
 
     def written(self, sent: SendMarkers, partitions: Collection[PartitionKey]) -> Any:
-        return self.ask(lambda machine, now, _: machine.markers_written(sent, partitions, now))
+        return self.ask(lambda machine, now, _: machine.record_written_markers(sent, partitions, now))
 
     def write_markers(self) -> None:
         """Answer all marker requests on behalf of the leaders."""
