@@ -14,7 +14,7 @@ from kafka.record import MemoryRecords
 
 from brokers.contract.audit import AUDIT_TOPIC, AuditEvent
 from brokers.contract.partitions import NO_LEADER
-from brokers.dataplane.offsets import bounds_at
+from brokers.dataplane.offsets import query_offsets
 from brokers.dataplane.scatter import Target, first_response, pair_with_targets, scatter
 from brokers.dataplane.topics import metadata_request
 from tenants.containment import contained
@@ -79,8 +79,8 @@ def fetch(
 def bounds(brokers: Mapping[int, Target], partition: int) -> tuple[int, int] | None:
     """Returns first and next offset of a partition; None if its leader does not answer."""
     topic_partition = (AUDIT_TOPIC, partition)
-    first = bounds_at(brokers, [topic_partition], EARLIEST).get(topic_partition)
-    end = bounds_at(brokers, [topic_partition], LATEST).get(topic_partition)
+    first = query_offsets(brokers, [topic_partition], EARLIEST).get(topic_partition)
+    end = query_offsets(brokers, [topic_partition], LATEST).get(topic_partition)
     return None if first is None or end is None else (first, end)
 
 

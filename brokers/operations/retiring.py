@@ -19,7 +19,7 @@ from brokers.contract.audit import AUDIT_TOPIC
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import USAGE_INTERVAL_MS, USAGE_TOPIC
 from brokers.dataplane.cluster import ClusterAdminClient
-from brokers.dataplane.offsets import bounds_at
+from brokers.dataplane.offsets import query_offsets
 from brokers.dataplane.scatter import targets
 from brokers.infra import zookeeper
 from brokers.models import AuditOffset, Broker, Cluster, FleetOperation
@@ -95,7 +95,7 @@ def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
     """Returns the end offsets of the partitions of usage and audit; None while one of them is unknown."""
     topics = (USAGE_TOPIC, AUDIT_TOPIC)
     partitions = ClusterAdminClient(cluster).view(topics).partitions
-    offsets = bounds_at(targets(cluster, CLUSTER_USER), partitions, LATEST)
+    offsets = query_offsets(targets(cluster, CLUSTER_USER), partitions, LATEST)
     if not offsets.keys() >= partitions.keys():
         return None
     result: dict[str, dict[str, int]] = {topic: {} for topic in topics}

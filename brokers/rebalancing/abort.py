@@ -10,7 +10,7 @@ import structlog
 from django.utils import timezone
 
 from brokers.choices import ReassignmentState, RebalanceState
-from brokers.dataplane.cluster import ClusterAdminClient, Ongoing
+from brokers.dataplane.cluster import ClusterAdminClient, OngoingReassignment
 from brokers.models import PartitionReassignment, Rebalance
 from brokers.placement import instance_placement
 from brokers.rebalancing import throttle
@@ -61,11 +61,11 @@ def _cancel_moves(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
     return to_cancel.keys() == refused.keys()
 
 
-def _original_replicas(reassignment: PartitionReassignment, ongoing: Ongoing) -> tuple[int, ...] | None:
+def _original_replicas(reassignment: PartitionReassignment, ongoing: OngoingReassignment) -> tuple[int, ...] | None:
     """Returns the replicas before the running move, with the preferred leader first; None if neither list of the plan
     has these replicas: then the brokers cancel the move in their own order.
     """
     for replicas in (reassignment.before, reassignment.target):
-        if set(replicas) == set(ongoing.original):
+        if set(replicas) == set(ongoing.original_replicas):
             return tuple(replicas)
     return None

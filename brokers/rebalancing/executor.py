@@ -18,7 +18,7 @@ from django.utils.translation import gettext_noop
 from brokers import services
 from brokers.choices import ProcessState, ReassignmentState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
 from brokers.contract.partitions import PartitionKey
-from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing
+from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, OngoingReassignment
 from brokers.limits import MOVES_BEGUN_AT_ONCE
 from brokers.models import Broker, PartitionReassignment, Rebalance
 from brokers.operations import membership
@@ -255,7 +255,7 @@ def _examine(
     admin_client: ClusterAdminClient,
     running: Iterable[PartitionReassignment],
     view: ClusterView | None,
-    ongoing: dict[PartitionKey, Ongoing],
+    ongoing: dict[PartitionKey, OngoingReassignment],
 ) -> tuple[list[PartitionReassignment], dict[PartitionKey, tuple[int, ...] | None]]:
     """Records ended moves; returns those still running, and the reassignments to request (again)."""
     still_running: list[PartitionReassignment] = []
@@ -275,8 +275,8 @@ def _examine(
                 to_elect.append(key)
         else:
             still_running.append(reassignment)
-            if in_progress is None or in_progress.target != target:
-                is_cancelled = in_progress is not None and in_progress.original == target
+            if in_progress is None or in_progress.target_replicas != target:
+                is_cancelled = in_progress is not None and in_progress.original_replicas == target
                 to_request[key] = None if is_cancelled else target
     admin_client.elect_preferred(to_elect)
     return still_running, to_request

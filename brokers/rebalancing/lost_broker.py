@@ -20,7 +20,7 @@ from brokers.choices import DataLoss, ProcessState, WantedState
 from brokers.contract.audit import AUDIT_TOPIC
 from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing, PartitionView
+from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, OngoingReassignment, PartitionView
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance
 from brokers.rebalancing.data_loss import data_loss_plan, loss_of
@@ -115,7 +115,7 @@ def elect_leaders(
     admin_client: ClusterAdminClient,
     running: Sequence[PartitionReassignment],
     waiting: Sequence[PartitionReassignment],
-    ongoing: Mapping[PartitionKey, Ongoing],
+    ongoing: Mapping[PartitionKey, OngoingReassignment],
 ) -> tuple[list[PartitionReassignment], str]:
     """Elects leaders, and returns the waiting moves that may begin, and the reason why others wait.
 

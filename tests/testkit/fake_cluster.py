@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.partitions import PartitionKey
-from brokers.dataplane.cluster import ClusterView, Ongoing, PartitionView, ReplicaSize
+from brokers.dataplane.cluster import ClusterView, OngoingReassignment, PartitionView, ReplicaSize
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, Host, PortLease, Rebalance
 from brokers.operations import job_runner
@@ -44,7 +44,7 @@ class FakeCluster:
     brokers: set[int]
     replicas: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
     leaders: dict[PartitionKey, int] = field(default_factory=dict)
-    moving: dict[PartitionKey, Ongoing] = field(default_factory=dict)
+    moving: dict[PartitionKey, OngoingReassignment] = field(default_factory=dict)
     isr: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
     elected: dict[PartitionKey, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class FakeCluster:
                 refused[key] = "the partition does not exist"
                 continue
             present, reassignment = self.replicas[key], self.moving.pop(key, None)
-            original = reassignment.original if reassignment is not None else present
+            original = reassignment.original_replicas if reassignment is not None else present
             wanted = original if target is None else tuple(target)
             if not set(wanted) - set(original) <= self.brokers:
                 refused[key] = "a broker is not alive"
@@ -146,11 +146,11 @@ class FakeCluster:
             gone = set(reassignment.adding) - set(wanted) if reassignment is not None else set()
             self.isr[key] = tuple(id for id in self.isr.get(key, original) if id not in gone) or original
             if adding or removing:
-                self.moving[key] = Ongoing(replicas=self.replicas[key], adding=adding, removing=removing)
+                self.moving[key] = OngoingReassignment(replicas=self.replicas[key], adding=adding, removing=removing)
         self.most_moving = max(self.most_moving, len(self.moving))
         return refused
 
-    def reassignments(self) -> dict[PartitionKey, Ongoing]:
+    def reassignments(self) -> dict[PartitionKey, OngoingReassignment]:
         self._require_up()
         return dict(self.moving)
 
