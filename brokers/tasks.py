@@ -195,7 +195,7 @@ def observe_brokers() -> int:
 def watch_instances() -> int:
     """Notifies tenants of brokers that do not answer, partitions without a leader and storage that runs out."""
     close_old_connections()
-    return watching.reconcile_once(timezone.now())
+    return watching.check_clusters(timezone.now())
 
 
 @shared_task(name="brokers.keep_delays", ignore_result=True)
@@ -209,7 +209,7 @@ def keep_delays() -> int:
 def sample_traffic() -> int:
     """Stores traffic and throttling of instances, so that no chart depends on the memory of a broker."""
     close_old_connections()
-    return traffic_samples.collect(time.time_ns() // 1_000_000)
+    return traffic_samples.collect_samples(time.time_ns() // 1_000_000)
 
 
 def enqueue_samples(instance_id: str, topic: str, run: str) -> None:

@@ -114,9 +114,9 @@ def overview(
         hanging = sum(
             int(row.observed.get("transactions_overdue", 0)) for row in cluster_brokers if _is_fresh(row, now)
         )
-        items += attention.of_cluster(summary.cluster, summary.map, summary.capacity, hanging, known)
+        items += attention.cluster_items(summary.cluster, summary.map, summary.capacity, hanging, known)
         for row in cluster_brokers:
-            items += attention.of_broker(row, now, known)
+            items += attention.broker_items(row, now, known)
         if len(items) > needs_before:
             in_need.add(summary.cluster.pk)
     if len(summaries) > OVERVIEW_CLUSTERS_MAX:
@@ -159,20 +159,22 @@ def _is_fresh(broker: Broker, now: datetime) -> bool:
 
 def _of_hosts(now: datetime) -> Iterable[OperatorActionItem]:
     for host in selectors.hosts_in_need(now)[:NEEDS_OF_A_KIND_MAX]:
-        yield from attention.of_host(host, now)
+        yield from attention.host_items(host, now)
 
 
 def _of_work() -> Iterable[OperatorActionItem]:
     rebalances = selectors.rebalances_under_way()[:OVERVIEW_CLUSTERS_MAX]
     operations = selectors.fleet_operations().filter(state__in=OPEN_STATES)[:OVERVIEW_CLUSTERS_MAX]
-    yield from attention.of_work(rebalances, selectors.rolling_restarts_under_way()[:OVERVIEW_CLUSTERS_MAX])
-    yield from attention.of_fleet(operations, timezone.now())
+    yield from attention.unfinished_work_items(
+        rebalances, selectors.rolling_restarts_under_way()[:OVERVIEW_CLUSTERS_MAX]
+    )
+    yield from attention.fleet_operation_items(operations, timezone.now())
 
 
 def _of_instances(now: datetime) -> Iterable[OperatorActionItem]:
-    yield from (attention.of_waiting(row, now) for row in waiting_instances()[:NEEDS_OF_A_KIND_MAX])
+    yield from (attention.waiting_instance_item(row, now) for row in waiting_instances()[:NEEDS_OF_A_KIND_MAX])
     failed = instance_selectors.failed_instances()[:NEEDS_OF_A_KIND_MAX]
-    yield from (attention.of_instance(row) for row in failed)
+    yield from (attention.failed_instance_item(row) for row in failed)
     late = instance_selectors.operations_open_since(now - timedelta(seconds=OPERATION_LATE_S))
     late = late.exclude(instance__phase=Phase.PROVISIONING.value, instance__reason=Reason.NO_ROOM.value)
-    yield from (attention.of_operation(row, now) for row in late[:NEEDS_OF_A_KIND_MAX])
+    yield from (attention.operation_item(row, now) for row in late[:NEEDS_OF_A_KIND_MAX])

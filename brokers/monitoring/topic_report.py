@@ -15,15 +15,15 @@ def topic_report(instance_id: str) -> TopicReport:
     path = f"/v1/instances/{instance_id}/topic_figures"
     pages, silent = observe.query_all_pages(observe.targets_of_instance(instance_id), path, TOPIC_PAGES_MAX)
     return TopicReport(
-        brokers={number: _of_broker(bodies) for number, bodies in pages.items()},
+        brokers={number: _broker_topics(bodies) for number, bodies in pages.items()},
         silent=silent,
         refused=observe.refused_topics(bodies[0] for bodies in pages.values()),
     )
 
 
-def _of_broker(bodies: Sequence[Mapping[str, Any]]) -> BrokerTopics:
+def _broker_topics(bodies: Sequence[Mapping[str, Any]]) -> BrokerTopics:
     return BrokerTopics(
         now_ms=int(bodies[-1]["now_ms"]),
         alive_since_ms=int(bodies[-1]["alive_since_ms"]),
-        topics=[ReportedTopic._make(line) for body in bodies for line in body["topics"]],
+        topics=[ReportedTopic._make(figures) for body in bodies for figures in body["topics"]],
     )

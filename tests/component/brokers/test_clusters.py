@@ -61,9 +61,9 @@ class World:
         for module in (forming, retiring):
             monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: self.cluster)
 
-    def query_all(self, targets: Any, _path: str) -> observe.Answers:
+    def query_all(self, targets: Any, _path: str) -> observe.BrokerAnswers:
         silent = [BrokerUnresponsive(broker_id=item.number, reason="") for item in targets]
-        return observe.Answers(
+        return observe.BrokerAnswers(
             bodies={number: {"broker_id": number} for number in self.answering},
             silent=tuple(item for item in silent if item.broker_id not in self.answering),
         )

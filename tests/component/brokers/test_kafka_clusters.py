@@ -18,7 +18,7 @@ from brokers.dataplane import admin_client, upstream_probe
 from brokers.dataplane.upstream_probe import ProbedUpstream, UpstreamBroker
 from brokers.infra.upstream_login import upstream_of
 from brokers.models import Broker, Cluster, Host, KafkaBackend, PortLease
-from brokers.monitoring.attention import of_broker
+from brokers.monitoring.attention import broker_items
 from brokers.operations.agent_documents import wanted_document
 from brokers.placement import capacity, instance_placement, placement, port_leases
 from instances.interfaces import is_on_kafka
@@ -109,7 +109,7 @@ def test_a_gateway_whose_upstream_is_gone_is_shown_as_such(operator: Api, panel:
     assert shown["status"]["not_ready_since_ms"][UPSTREAM_LOST] == int(lost_at.timestamp() * 1000)
     since = f"since {clock(lost_at)}"
     broker.refresh_from_db()
-    assert [item.text for item in of_broker(broker, timezone.now())] == [
+    assert [item.text for item in broker_items(broker, timezone.now())] == [
         f"The upstream of broker 4 of front has not answered {since}."
     ]
     page = panel.get(reverse("admin:brokers_broker_change", args=[broker.pk])).content.decode()

@@ -167,7 +167,7 @@ def test_the_first_page_says_what_needs_a_person(
     theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
     cluster_overview.shared_cache.set(
-        cluster_overview._kept_key(cluster), (timezone.now(), cluster_overview._query_brokers(cluster)), 60
+        cluster_overview._image_key(cluster), (timezone.now(), cluster_overview._query_brokers(cluster)), 60
     )
     now = timezone.now() + timedelta(hours=1)
     Broker.objects.filter(cluster=cluster, number=4).update(process_state=ProcessState.BACKING_OFF)
