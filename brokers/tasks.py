@@ -12,7 +12,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from brokers.agent.broker_certificates import renew_control
+from brokers.agent.broker_certificates import renew_control_plane_certificates
 from brokers.auditing import reader
 from brokers.infra.locks import Busy, exclusive_lock
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
@@ -61,7 +61,7 @@ def renew_certificates() -> None:
     do the same; joined agents do not have the key.
     """
     try:
-        renew_control()
+        renew_control_plane_certificates()
     except (OSError, ValueError) as error:
         log.warning("certificates.not_renewed", reason=f"{type(error).__name__}: {error}")
 

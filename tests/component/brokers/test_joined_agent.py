@@ -287,7 +287,7 @@ def test_a_refused_agent_goes_on_with_a_key_that_was_replaced(
     control_plane.begin_round()
     try:
         eventually(lambda: Host.objects.get(pk=host.pk).agent_version, within_s=30, what="the first report")
-        assert control_plane.wanted() is not None
+        assert control_plane.wanted_host() is not None
         token, _ = token_and_fingerprint(host)
         join(state_dir, url=live_server.url, token=token)
         control_plane.count_restart(cluster.brokers.get().pk)
@@ -338,7 +338,7 @@ def away(state_dir: Path, secrets: Path) -> JoinedControlPlane:
 def test_a_control_plane_that_is_away_holds_nothing_up(away: JoinedControlPlane) -> None:
     away.begin_round()
     with pytest.raises(ControlPlaneUnavailable):
-        away.wanted()
+        away.wanted_host()
     away.store_process_state("brk-a", {"process_state": ProcessState.RUNNING})
     away.count_restart("brk-a")
     away.wait(0.01)
