@@ -246,7 +246,12 @@ def _is_loss_handled(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, 
 
 
 def _summary(
-    row: Broker, shares: Mapping[int, Mapping[str, Any]], controller: int, *, is_known: bool, draining: Collection[str]
+    row: Broker,
+    shares: Mapping[int, Mapping[str, Any]],
+    controller: int,
+    *,
+    is_known: bool,
+    draining_ids: Collection[str],
 ) -> BrokerSummary:
     share = shares.get(row.number)
     default = 0 if is_known else None
@@ -259,7 +264,7 @@ def _summary(
         health=health(row, timezone.now()),
         is_controller=row.number == controller,
         is_live=bool(share and share["live"]),
-        is_draining=row.pk in draining,
+        is_draining=row.pk in draining_ids,
         leaders=figure("leaders"),
         preferred=figure("preferred"),
         replicas=figure("replicas"),

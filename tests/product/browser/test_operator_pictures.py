@@ -60,7 +60,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: N
     body["brokers"] = [share(1), share(2, leaders=0, out_of_sync=14), share(3, replicas=9), share(4, live=False)]
     silent = (interfaces.BrokerUnresponsive(broker_id=4, reason="does not answer"),)
     monkeypatch.setattr(
-        cluster_overview, "_query_brokers", lambda _cluster: observe.Answers(bodies={1: body}, silent=silent)
+        cluster_overview, "_query_brokers", lambda _cluster: observe.BrokerAnswers(bodies={1: body}, silent=silent)
     )
     following = "ins-00000000.orders.created/49"
     monkeypatch.setattr(
