@@ -17,9 +17,9 @@ class InstanceCapacity(capacity.CapacityReservations):
         """Returns what would happen to an instance now: it is placed, a cluster is formed for it, or it waits. Call in
         a transaction.
         """
-        clusters = capacity.candidates(instance)
+        clusters = capacity.lock_candidate_clusters(instance)
         headrooms = capacity.headrooms(clusters, tenant_id=instance.tenant_id)
-        choice = placement.choose(headrooms, **capacity.size_of(instance))
+        choice = placement.choose_cluster(headrooms, **capacity.size_of(instance))
         if choice is not None:
             brokers = len(choice.broker_ids)
             return PlacementForecast(

@@ -43,7 +43,7 @@ def purge(context: ReconcileContext, publisher: Publisher | None) -> None:
         RouteCertificates.objects.filter(route__instance=row).delete()
         port_leases.release(row)
         Placement.objects.filter(instance=row).delete()
-        addresses.write(row)
+        addresses.write_endpoints(row)
         row.conditions = []
         row.observed_generation = row.generation
         row.save_changes(["endpoints", "conditions", "observed_generation", *set_phase(row, Phase.DELETED)])

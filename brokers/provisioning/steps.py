@@ -108,13 +108,13 @@ def place(context: ReconcileContext) -> Cluster:
 
 def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
     instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance_id)
-    clusters = capacity.candidates(instance)
+    clusters = capacity.lock_candidate_clusters(instance)
     headrooms = capacity.headrooms(clusters, tenant_id=instance.tenant_id)
-    choice = placement.choose(headrooms, **capacity.size_of(instance))
+    choice = placement.choose_cluster(headrooms, **capacity.size_of(instance))
     if choice is None:
         raise WaitsForCapacity(forecasts.missing_capacity(instance, headrooms))
     cluster = next(cluster for cluster in clusters if cluster.pk == choice.cluster_id)
-    reasons = forecasts.reasons(clusters, headrooms, instance)
+    reasons = forecasts.cluster_reasons(clusters, headrooms, instance)
     size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
     Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, "reasons": reasons, **size})
     if cluster.reserved_for_id is not None:
@@ -124,7 +124,7 @@ def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
         port_leases.lease(instance, brokers)
     except port_leases.PoolEmpty as error:
         raise WaitsForCapacity(forecasts.missing_ports(str(error))) from error
-    fields = addresses.write(instance)
+    fields = addresses.write_endpoints(instance)
     if instance.reason == Reason.NO_ROOM:
         # The time of waiting for capacity does not count against the time that brokers have to confirm it.
         instance.reason, instance.phase_since = Reason.NONE.value, timezone.now()
@@ -170,7 +170,7 @@ def lease_new_routes(context: ReconcileContext) -> None:
         except port_leases.PoolEmpty as error:
             raise _no_port(error) from error
         before = instance.endpoints
-        addresses.write(instance)
+        addresses.write_endpoints(instance)
         if instance.endpoints != before:
             instance.save_changes(["endpoints"])
     context.instance = instance
@@ -276,11 +276,11 @@ def replace_ports(context: ReconcileContext, leases: list[PortLease], acks: Acks
         if not replaced:
             return
         try:
-            port_leases.replace(replaced)
+            port_leases.replace_ports(replaced)
         except port_leases.PoolEmpty as error:
             raise _no_port(error) from error
         instance.generation += 1
-        instance.save_changes([*addresses.write(instance), "generation"])
+        instance.save_changes([*addresses.write_endpoints(instance), "generation"])
 
 
 def apply(context: ReconcileContext, acks: Acks) -> Instance:
@@ -341,7 +341,7 @@ def fail(context: ReconcileContext, why: CannotProvision) -> None:
             return
         port_leases.release(instance)
         Placement.objects.filter(instance=instance).delete()
-        addresses.write(instance)
+        addresses.write_endpoints(instance)
         instance.conditions = []
         instance.save_changes(["endpoints", "conditions", *set_phase(instance, Phase.FAILED, why.reason)])
         for operation in operations.open_operations(instance):

@@ -233,7 +233,7 @@ def test_an_instance_has_a_port_on_every_gateway_also_on_later_ones(
     operator: Api, cluster: Cluster, host: str, upstream: Upstream
 ) -> None:
     (headroom,) = capacity.headrooms([cluster])
-    choice = placement.choose([headroom], bandwidth_mb_s=1, storage_gb=1)
+    choice = placement.choose_cluster([headroom], bandwidth_mb_s=1, storage_gb=1)
     assert choice is not None
     assert len(choice.broker_ids) == 3
     instance = make_running(make_tenant())
@@ -252,8 +252,8 @@ def test_instances_of_named_tenants_come_first_and_alone(operator: Api, cluster:
     at = f"/operator/clusters/{cluster.pk}"
     answer = operator.patch(at, {"tenant_ids": [named.tenant_id]})
     assert answer.json()["tenant_ids"] == [named.tenant_id]
-    assert [row.pk for row in capacity.candidates(named)] == [cluster.pk]
-    assert [row.pk for row in capacity.candidates(other)] == [fleet.pk]
+    assert [row.pk for row in capacity.lock_candidate_clusters(named)] == [cluster.pk]
+    assert [row.pk for row in capacity.lock_candidate_clusters(other)] == [fleet.pk]
     problem = operator.patch(at, {"tenant_ids": ["ten-unknown1"]})
     assert assert_problem(problem, 400)["errors"][0]["pointer"] == "/tenant_ids/0"
 
