@@ -64,7 +64,8 @@ def missing_capacity(instance: Instance, headrooms: Sequence[ClusterHeadroom]) -
         detail=f"{message} {STARTS_BY_ITSELF}",
         missing=missing_kinds,
         data={
-            "outcome": "waits", "missing": list(missing_kinds), "largest_bandwidth_mb_s": mb_s, "largest_storage_gb": gb,
+            "outcome": "waits", "missing": list(missing_kinds), "largest_bandwidth_mb_s": mb_s,
+            "largest_storage_gb": gb,
         },
     )  # fmt: skip
 

@@ -110,7 +110,7 @@ def test_a_broker_is_lost_when_nobody_has_heard_of_it_for_long_or_its_process_is
     broker = Broker(
         host=Host(agent_seen_at=ago(seen_s)), observed_at=ago(answered_s), process_state=state, wanted=wanted
     )
-    assert (lost_broker.still_serves(broker, now) == "") == is_lost
+    assert (lost_broker.reason_not_lost(broker, now) == "") == is_lost
 
 
 def test_a_broker_that_serves_is_not_removed_as_lost(
