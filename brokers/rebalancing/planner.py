@@ -445,7 +445,7 @@ def _best_shift(
 def _replace_broker(
     state: _PlanState, partition: PartitionReplicas, old_broker: int, new_broker: int
 ) -> tuple[int, ...] | None:
-    """Returns the replicas with another broker instead of `old_broker`; None if it is impossible or reduces the racks."""
+    """Returns the replicas with another broker instead of `old_broker`; None if impossible or reduces the racks."""
     replicas = state.replicas[partition.key]
     if partition.pinned or new_broker in replicas or new_broker not in state.brokers_that_accept:
         return None

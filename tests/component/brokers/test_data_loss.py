@@ -297,7 +297,7 @@ def test_unconfirmed_partitions_are_not_given_up(
     with pytest.raises(AssertionError, match="not done"):
         carry_out(admin_client, row)
     row.refresh_from_db()
-    assert row.trouble == f"{instance.pk}.unseen/0: {lost_broker.NOT_NAMED}"
+    assert row.trouble == f"{instance.pk}.unseen/0: {lost_broker.LOSS_NOT_CONFIRMED}"
     assert unseen not in admin_client.elected
 
 
