@@ -134,7 +134,7 @@ def sweep_instances() -> int:
     while tasks cannot be done they must not accumulate in the queue.
     """
     close_old_connections()
-    result = sweep.needing_work(timezone.now())
+    result = sweep.instance_ids_needing_work(timezone.now())
     for instance_id in result:
         enqueue_reconciliation(instance_id, expires_s=SWEEP_EVERY_S)
     return len(result)

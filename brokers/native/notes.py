@@ -1,4 +1,4 @@
-"""The state of the compiled modules on a host: written by its agent, reported by its brokers, shown to operators."""
+"""Note with the state of the compiled modules on a host: written by its agent, and reported by its brokers."""
 
 from __future__ import annotations
 

@@ -101,15 +101,15 @@ def issue_for_broker(*, acting: Actor, host: Host, broker_id: str, purpose: str,
     try:
         if purpose == Purpose.INTERNAL:
             identity = internal_identity(broker)
-            name, hosts = identity.file_name.removesuffix(".pem"), (host.internal_host, *certificates.ALWAYS)
+            name, hosts = identity.file_name.removesuffix(".pem"), (host.internal_host, *certificates.LOCAL_HOSTS)
             issued_at = revocation.issue_date(broker, now)
-            certificate = certificates.issue(
+            certificate = certificates.issue_certificate(
                 settings.INTERNAL_TLS_DIR, name, key, _without_duplicates(hosts), issued_at, process=identity
             )
         else:
             clients = route_hosts([broker])[broker.pk]
-            name, hosts = f"{broker.cluster_id}-{broker.number}", (*clients, *certificates.ALWAYS)
-            certificate = certificates.issue(settings.TLS_DIR, name, key, _without_duplicates(hosts), now)
+            name, hosts = f"{broker.cluster_id}-{broker.number}", (*clients, *certificates.LOCAL_HOSTS)
+            certificate = certificates.issue_certificate(settings.TLS_DIR, name, key, _without_duplicates(hosts), now)
     except OSError:
         raise Unavailable("The web process has no key of the authority (ca_key.pem).", retry_after_s=60) from None
     after = {"purpose": purpose, "expires_at": certificate.not_valid_after_utc}

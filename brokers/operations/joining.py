@@ -160,7 +160,7 @@ def checked_key(csr_pem: str) -> ec.EllipticCurvePublicKey:
 
 def _issue(host: Host, key: ec.EllipticCurvePublicKey, now: datetime) -> AgentCertificate:
     try:
-        certificate = certificates.issue_agent(settings.INTERNAL_TLS_DIR, host.pk, key, now)
+        certificate = certificates.issue_agent_certificate(settings.INTERNAL_TLS_DIR, host.pk, key, now)
     except OSError:
         raise _no_authority() from None
     kept_ids = AgentCertificate.objects.filter(host=host).order_by("-pk").values_list("pk", flat=True)[: KEPT_MAX - 1]

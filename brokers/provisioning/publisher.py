@@ -60,7 +60,7 @@ class Acks:
 
 
 class Publisher:
-    """Writes the documents of one cluster. Raises the errors of kazoo if ZooKeeper is unavailable (`zookeeper.ERRORS`)."""
+    """Writer of the documents of one cluster. Raises kazoo's errors (`zookeeper.ERRORS`) if ZooKeeper is unavailable."""
 
     def __init__(self, client: KazooClient, chroot: str) -> None:
         self._client = client

@@ -15,7 +15,7 @@ from brokers.choices import WantedState
 from brokers.contract import paths
 from brokers.contract.agent_requests import CERTIFICATES_PATH
 from brokers.infra import zookeeper
-from brokers.infra.certificates import CERTIFICATE_DAYS, ensure_ca, ensure_internal_ca, serves
+from brokers.infra.certificates import CERTIFICATE_DAYS, ensure_ca, ensure_internal_ca, is_valid_for
 from brokers.infra.request_signatures import new_key, request_pem
 from brokers.models import Broker, Cluster, Host
 from brokers.operations import hosts, membership, revocation
@@ -57,7 +57,7 @@ def issued(agent: SigningAgent, broker: Broker) -> bytes:
 
 def is_valid(pem: bytes, broker: Broker) -> bool:
     broker.refresh_from_db()
-    return serves(pem, ["127.0.0.1"], timezone.now(), issued_from_s=revocation.valid_from_s(broker))
+    return is_valid_for(pem, ["127.0.0.1"], timezone.now(), issued_from_s=revocation.valid_from_s(broker))
 
 
 def test_a_new_token_revokes_the_certificates_of_brokers_and_a_later_one_is_accepted(

@@ -142,7 +142,7 @@ def test_without_zookeeper_the_sweep_says_what_postgresql_knows(
 ) -> None:
     monkeypatch.setattr("brokers.infra.zookeeper.ZOOKEEPER_CONNECT_TIMEOUT_S", 0.1)
     Cluster.objects.filter(pk=cluster.pk).update(zookeeper="127.0.0.1:1")
-    assert sweep.needing_work(timezone.now()) == [instance.pk]
+    assert sweep.instance_ids_needing_work(timezone.now()) == [instance.pk]
     assert sweep.delete_leftovers() == 0
 
 
