@@ -1,4 +1,4 @@
-"""Celery tasks: every task may be lost, run twice, or run out of order; the sweep repairs what is left."""
+"""Celery tasks of the fleet. A task may be lost, run twice, or run out of order; the sweep enqueues lost work again."""
 
 from __future__ import annotations
 

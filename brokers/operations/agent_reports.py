@@ -1,4 +1,4 @@
-"""Reports of joined agents: states of processes, and checks of the machine."""
+"""Stores the reports of joined agents: states of broker processes, and checks of the machine."""
 
 from __future__ import annotations
 

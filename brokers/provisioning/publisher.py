@@ -60,7 +60,7 @@ class Acks:
 
 
 class Publisher:
-    """Writer of the documents of one cluster. Raises kazoo's errors (`zookeeper.ERRORS`) if ZooKeeper is unavailable."""
+    """Writer of the documents of one cluster. Raises kazoo's errors (`zookeeper.ERRORS`) without ZooKeeper."""
 
     def __init__(self, client: KazooClient, chroot: str) -> None:
         self._client = client

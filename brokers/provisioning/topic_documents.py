@@ -43,10 +43,10 @@ def document_of(
         {} if allow_list is None else {column: tuple(getattr(allow_list, column)) for column in allow_lists.COLUMNS}
     )
     is_hidden = deleted_topic is not None and not deleted_topic.is_restored
-    topic_id = encode_topic_id(deleted_topic.topic_id) if deleted_topic is not None and is_hidden else ""
+    topic_id = document_topic_id(deleted_topic.topic_id) if deleted_topic is not None and is_hidden else ""
     return InstanceTopicDocument(name=name, deleted_topic_id=topic_id, **columns)
 
 
-def encode_topic_id(topic_id: str) -> str:
+def document_topic_id(topic_id: str) -> str:
     """Returns the id of a topic in the form of topic documents."""
     return urlsafe_b64encode(uuid.UUID(topic_id).bytes).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""Runs the broker processes of one host as configured.
+"""Command that runs the agent of one host, which starts and supervises its broker processes.
 
 `manage.py agent --host NAME` reaches the database; `manage.py agent --join URL --token T` needs none, and from then on
 neither does `manage.py agent`, with the same state directory. `manage.py agent --joined` waits until the host has
