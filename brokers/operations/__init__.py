@@ -1,1 +1,1 @@
-"""Services for operators: hosts, clusters, brokers and rolling restarts, and the job runner that continues long work."""
+"""Services for operators: hosts, clusters, brokers and rolling restarts; and the runner of long work."""
