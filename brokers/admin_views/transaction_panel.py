@@ -1,4 +1,4 @@
-"""Operator page of hanging transactions, and the two ways to end one.
+"""Operator page of hanging transactions, and the actions that abort them.
 
 The page always queries the coordinators. It scans partitions only on demand and in parts, because a cluster has many
 partitions and hardly any of them has a hanging transaction.

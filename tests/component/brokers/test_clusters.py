@@ -202,7 +202,7 @@ class TestRetiring:
         read: dict[int, int],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(retiring, "_ends", lambda _cluster: {"__usage": {"0": 7}, "__audit": {}})
+        monkeypatch.setattr(retiring, "_query_end_offsets", lambda _cluster: {"__usage": {"0": 7}, "__audit": {}})
         operation = operator.delete(f"/operator/clusters/{cluster.pk}").json()
         cluster.brokers.update(process_state=ProcessState.RUNNING)
         job_runner.reconcile_clusters()
