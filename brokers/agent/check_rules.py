@@ -1,4 +1,4 @@
-"""Results of the checks of a host's machine, computed from what `host_checks` observes. Pure."""
+"""Results of the checks of a host's machine, computed from the observations of `host_checks`. Pure."""
 
 from __future__ import annotations
 

@@ -150,7 +150,9 @@ def _new_cursors(
 def _start_positions(
     source: TopicSource, page_request: PageRequest, direction: str, bounds: dict[int, Bounds]
 ) -> dict[int, int]:
-    """Returns positions by partition. Partitions unknown to the token (new, or without leader before) start anew."""
+    """Returns the start position by partition: from the page token, or the requested start for partitions without one
+    (new partitions, and those without a leader at the previous page).
+    """
     token_offsets = {} if page_request.positions is None else page_request.positions.offsets
     result = {index: token_offsets[index] for index in bounds if index in token_offsets}
     missing = {index: partition_bounds for index, partition_bounds in bounds.items() if index not in token_offsets}

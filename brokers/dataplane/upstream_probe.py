@@ -24,7 +24,7 @@ from tenants.errors import Invalid, Message
 # Maximum seconds of a probe, and of its attempt with one server.
 UPSTREAM_PROBE_S: Final = 6.0
 UPSTREAM_PROBE_SERVER_S: Final = 3.0
-# Number of probes at a time; one that waits for a name server keeps its thread beyond its time.
+# Number of probes at a time. A probe that waits for a name server occupies its thread beyond its deadline.
 UPSTREAM_PROBE_THREADS: Final = 4
 METADATA_VERSION: Final = 4
 HANDSHAKE_VERSION: Final = 1

@@ -161,7 +161,7 @@ def _owners_key(cluster_id: str) -> str:
     return f"observe:{cluster_id}:affected"
 
 
-# --- what pages show --------------------------------------------------------------------------------------------------
+# --- affected instances -----------------------------------------------------------------------------------------------
 
 
 def affected_by(clusters: Sequence[Cluster], unresponsive: Sequence[Broker]) -> dict[Incident, Affected]:

@@ -26,7 +26,9 @@ class Build(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """The state of a build. `reason`: what is missing, or the path of the compiler's output. `since_ms`: since 1970."""
+    """State of a build since `since_ms` (ms since 1970). `reason` names a missing tool or the file with the compiler's
+    output.
+    """
 
     build: Build
     reason: str = ""

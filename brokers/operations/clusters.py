@@ -33,7 +33,7 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, FieldError, Invalid, Message
 from tenants.models import Tenant
 
-# Bounds of what all instances of a cluster have together (CKA-46), each with the largest value.
+# Fields with limits for all instances of a cluster together (CKA-46), each with the largest value.
 CAPS = {
     "max_partitions": CLUSTER_PARTITIONS_MAX,
     "max_bandwidth_mb_s": CLUSTER_CAPACITY_MAX,

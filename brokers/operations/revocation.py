@@ -1,6 +1,7 @@
 """Revocation of the certificates of a host's brokers, and its publication to the other brokers (decision 168).
 
-A task publishes the dates in the rows every few seconds, which also repeats what failed. Brokers read them as often.
+A task publishes the dates in the rows every few seconds, and thereby repeats failed publications. Brokers read the
+document as often.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class BrokerHeadroom:
 class ClusterHeadroom:
     """A cluster that accepts instances, with its brokers that do. `own_instances` are those of the same tenant.
 
-    `free_partitions`, `unsold_mb_s` and `unsold_gb` are what the cluster as a whole may still sell (CKA-46); None is no
-    limit.
+    `free_partitions`, `unsold_mb_s` and `unsold_gb` are the capacity that the cluster as a whole may still sell
+    (CKA-46); None is no limit.
     """
 
     id: str

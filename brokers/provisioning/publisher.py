@@ -1,8 +1,8 @@
 """Publishes the documents that brokers apply (instances, certificates, OAuth, allow-lists), one way, from PostgreSQL to
 ZooKeeper (CKA-40).
 
-A document is written by compare-and-set together with its change node (ZK-32): either both exist, or none. Publishing
-what is already published writes nothing, so everything here is idempotent.
+A document is written by compare-and-set together with its change node (ZK-32): either both exist, or none. A document
+that is already published is not written again, so all methods are idempotent.
 """
 
 from __future__ import annotations

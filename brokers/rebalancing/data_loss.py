@@ -16,9 +16,9 @@ from brokers.rebalancing.planner import drain_plan
 
 
 def loss_of(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> DataLoss:
-    """Returns what a partition loses when the brokers `given_up` never come back.
+    """Returns the loss of a partition if the brokers `given_up` never come back.
 
-    It loses nothing as long as it has a leader, or an in-sync replica is only temporarily down: the plan waits for it.
+    It is `NOTHING` while the partition has a leader, or an in-sync replica on another broker, for which the plan waits.
     """
     if is_led or not set(isr) <= given_up:
         return DataLoss.NOTHING

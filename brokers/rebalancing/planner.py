@@ -259,7 +259,8 @@ def _replicas_on_more_racks(
     allowed_brokers: Collection[int],
     placement_changes: dict[str, PlacementChange],
 ) -> tuple[int, ...] | None:
-    """Returns the replicas with one of them in a further rack; None if there is no such rack, or none is shared.
+    """Returns the replicas with one of them moved to another rack; None if no two share a rack, or no broker in another
+    rack is available.
 
     An instance without a placement there gets one, if a broker can sell its share.
     """

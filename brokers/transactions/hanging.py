@@ -2,7 +2,7 @@
 partition while no coordinator knows of them).
 
 An open transaction blocks all readers of committed messages of its partitions (TXN-23). Its coordinator ends it after
-its timeout (TXN-17); what remains needs an operator. Hanging transactions are found as by Kafka's own tool: first the
+its timeout (TXN-17); the remaining ones need an operator. Hanging transactions are found as by Kafka's tool: first the
 leaders are queried for open transactions, then the coordinators for those that they know. In this order, a transaction
 that ends in between is not reported as hanging.
 """
