@@ -1,4 +1,4 @@
-"""Enumerations of this app with their labels."""
+"""Enumerations for the fields of the fleet's models, with their labels."""
 
 from __future__ import annotations
 

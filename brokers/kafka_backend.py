@@ -64,7 +64,7 @@ class KafkaBackend(models.Model):
         return f"{self.cluster_id} {self.bootstrap_servers}"
 
     def public(self) -> dict[str, Any]:
-        """Returns what may be shown of it: everything but the secrets."""
+        """Returns the fields that may be shown, without the secrets."""
         has_tls = self.security_protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
         has_sasl = self.security_protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
         return {

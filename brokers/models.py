@@ -1,4 +1,4 @@
-"""The configured fleet: clusters, hosts, broker processes, and the ports of instances on brokers.
+"""Models of the fleet: clusters, hosts, brokers, placements, port leases, rebalances and rolling restarts.
 
 `process_*` fields are written by the agent of the host, `observed_*` by the beat task that queries the admin ports.
 """

@@ -1,4 +1,4 @@
-"""Queries of the fleet: for operators, and for the usage pipeline."""
+"""Queries for the rows of the fleet: clusters, hosts, brokers, placements, rebalances and restarts."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Disk:
 
     @property
     def used_bytes(self) -> int | None:
-        known = self.total_bytes is not None and self.usable_bytes is not None
-        return self.total_bytes - self.usable_bytes if known else None  # type: ignore[operator]
+        is_reported = self.total_bytes is not None and self.usable_bytes is not None
+        return self.total_bytes - self.usable_bytes if is_reported else None  # type: ignore[operator]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,8 @@ class RebalanceProgress:
 
 
 def clusters() -> QuerySet[Cluster]:
-    present = Count("brokers", filter=Q(brokers__removed_at=None), distinct=True)
-    return Cluster.objects.active().select_related("kafka").annotate(broker_count=present).order_by("name")
+    broker_count = Count("brokers", filter=Q(brokers__removed_at=None), distinct=True)
+    return Cluster.objects.active().select_related("kafka").annotate(broker_count=broker_count).order_by("name")
 
 
 def is_on_kafka(instance_id: str) -> bool:
@@ -107,15 +107,15 @@ def hosts() -> QuerySet[Host]:
     """Returns the hosts with the capacity that their brokers may sell (`broker_count`, `used_mb_s`, `used_gb`) and the
     end of their agents' certificates (`agent_certificate_expires_at`, None for an agent with a database).
     """
-    present = Q(brokers__removed_at=None)
-    valid = AgentCertificate.objects.filter(host=OuterRef("pk"), revoked_at=None).order_by("-expires_at")
+    is_present = Q(brokers__removed_at=None)
+    valid_certificates = AgentCertificate.objects.filter(host=OuterRef("pk"), revoked_at=None).order_by("-expires_at")
     return (
         Host.objects.filter(removed_at=None)
         .annotate(
-            broker_count=Count("brokers", filter=present),
-            used_mb_s=Coalesce(Sum("brokers__bandwidth_mb_s", filter=present), 0),
-            used_gb=Coalesce(Sum("brokers__storage_gb", filter=present), 0),
-            agent_certificate_expires_at=Subquery(valid.values("expires_at")[:1]),
+            broker_count=Count("brokers", filter=is_present),
+            used_mb_s=Coalesce(Sum("brokers__bandwidth_mb_s", filter=is_present), 0),
+            used_gb=Coalesce(Sum("brokers__storage_gb", filter=is_present), 0),
+            agent_certificate_expires_at=Subquery(valid_certificates.values("expires_at")[:1]),
         )
         .order_by("name")
     )
@@ -144,21 +144,21 @@ def disks_of(brokers: Iterable[Broker]) -> list[Disk]:
 
 def hosts_with_running_brokers() -> QuerySet[Host]:
     """Returns the hosts with brokers that should run; `running` is their number."""
-    running = Count("brokers", filter=Q(brokers__removed_at=None, brokers__wanted=WantedState.RUNNING))
-    return Host.objects.annotate(running=running).filter(running__gt=0).order_by("name")
+    running_count = Count("brokers", filter=Q(brokers__removed_at=None, brokers__wanted=WantedState.RUNNING))
+    return Host.objects.annotate(running=running_count).filter(running__gt=0).order_by("name")
 
 
 def hosts_in_need(now: datetime) -> QuerySet[Host]:
     """Returns the hosts with brokers that should run, and an agent that is late or has found something wrong."""
-    late = Q(agent_seen_at=None) | Q(agent_seen_at__lt=now - timedelta(seconds=HOST_LATE_S))
-    failed = Q(checks__contains=[{"state": HostCheckState.FAILED.value}])
-    return hosts_with_running_brokers().filter(late | failed)
+    is_late = Q(agent_seen_at=None) | Q(agent_seen_at__lt=now - timedelta(seconds=HOST_LATE_S))
+    has_failed_check = Q(checks__contains=[{"state": HostCheckState.FAILED.value}])
+    return hosts_with_running_brokers().filter(is_late | has_failed_check)
 
 
 def brokers() -> QuerySet[Broker]:
     """Returns the brokers that are not removed."""
-    rows = Broker.objects.filter(removed_at=None).select_related("cluster", "host")
-    return rows.order_by("cluster_id", "number")
+    present_brokers = Broker.objects.filter(removed_at=None).select_related("cluster", "host")
+    return present_brokers.order_by("cluster_id", "number")
 
 
 def running_brokers(cluster: Cluster) -> QuerySet[Broker]:
@@ -182,8 +182,8 @@ def instances_by_broker(cluster: Cluster) -> dict[int, int]:
 
 def is_exposed() -> bool:
     """True if other machines may reach brokers: a host listens on, or advertises, a non-loopback address."""
-    rows = Host.objects.filter(removed_at=None).values_list("bind_host", "advertised_host")
-    return any(not _is_loopback(address) for addresses in rows for address in addresses)
+    address_pairs = Host.objects.filter(removed_at=None).values_list("bind_host", "advertised_host")
+    return any(not _is_loopback(address) for addresses in address_pairs for address in addresses)
 
 
 def _is_loopback(host: str) -> bool:
@@ -274,13 +274,13 @@ def capacities_of(clusters: Sequence[Cluster], *, with_partitions: bool = True) 
     """Returns the sold capacity and the capacity of many clusters at once, by id. Without `with_partitions` no instance
     is read, and `sold_partitions` is 0.
     """
-    can_sell = {
+    capacity_by_cluster = {
         row["cluster_id"]: row
         for row in Broker.objects.filter(cluster__in=clusters, removed_at=None, wanted=WantedState.RUNNING)
         .values("cluster_id")
         .annotate(mb_s=Sum("bandwidth_mb_s"), gb=Sum("storage_gb"))
     }
-    sold = {
+    sold_by_cluster = {
         row["cluster_id"]: row
         for row in Placement.objects.filter(cluster__in=clusters)
         .values("cluster_id")
@@ -294,7 +294,7 @@ def capacities_of(clusters: Sequence[Cluster], *, with_partitions: bool = True) 
     zero = {"mb_s": 0, "gb": 0, "instances": 0, "partitions": 0}
     result = {}
     for cluster in clusters:
-        limits, sold_capacity = can_sell.get(cluster.pk, zero), sold.get(cluster.pk, zero)
+        limits, sold_capacity = capacity_by_cluster.get(cluster.pk, zero), sold_by_cluster.get(cluster.pk, zero)
         result[cluster.pk] = ClusterCapacity(
             bandwidth_mb_s=limits["mb_s"],
             storage_gb=limits["gb"],

@@ -1,4 +1,4 @@
-"""Services for operators: the configured state of brokers, which the agent of the host applies."""
+"""Services that change the wanted state of brokers, and that store the states and checks reported by agents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def restart_broker(*, acting: Actor, broker: Broker) -> Broker:
 
 @transaction.atomic
 def set_wanted(*, acting: Actor, broker: Broker, wanted: WantedState) -> Broker:
-    """Starts or stops a broker process permanently."""
+    """Sets the wanted state of a broker process, running or stopped; the agent applies it."""
     access.require(acting, Scope.OPERATOR)
     result = Broker.objects.select_for_update().get(pk=broker.pk)
     if result.wanted != wanted:
@@ -85,7 +85,7 @@ def accept_instances(*, acting: Actor, broker: Broker) -> Broker:
     Raises `Conflict` for a broker that is removed or stopped, that accepts them already, or that is being emptied.
     """
     access.require(acting, Scope.OPERATOR)
-    # As in `start_broker`.
+    # A rebalance is started under the same lock: of two concurrent calls, one sees the other.
     Cluster.objects.select_for_update(no_key=True).get(pk=broker.cluster_id)
     result = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
     if result.removed_at is not None:
@@ -133,6 +133,6 @@ def store_checks(
 
 
 def notify(broker: Broker) -> None:
-    """Notifies the agent on commit; an agent that misses the notification polls a moment later."""
+    """Notifies the agent of the broker's host on commit; an agent that misses it polls shortly afterwards."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, %s)", [AGENT_CHANNEL, broker.host_id])

@@ -1,4 +1,4 @@
-"""Celery tasks: every task may be lost, run twice, or run out of order; the sweep repairs what is left."""
+"""Celery tasks of the fleet. A task may be lost, run twice, or run out of order; the sweep enqueues lost work again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from brokers.agent.broker_certificates import renew_control
+from brokers.agent.broker_certificates import renew_control_plane_certificates
 from brokers.auditing import reader
 from brokers.infra.locks import Busy, exclusive_lock
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
@@ -61,7 +61,7 @@ def renew_certificates() -> None:
     do the same; joined agents do not have the key.
     """
     try:
-        renew_control()
+        renew_control_plane_certificates()
     except (OSError, ValueError) as error:
         log.warning("certificates.not_renewed", reason=f"{type(error).__name__}: {error}")
 
@@ -134,7 +134,7 @@ def sweep_instances() -> int:
     while tasks cannot be done they must not accumulate in the queue.
     """
     close_old_connections()
-    result = sweep.needing_work(timezone.now())
+    result = sweep.instance_ids_needing_work(timezone.now())
     for instance_id in result:
         enqueue_reconciliation(instance_id, expires_s=SWEEP_EVERY_S)
     return len(result)
@@ -195,7 +195,7 @@ def observe_brokers() -> int:
 def watch_instances() -> int:
     """Notifies tenants of brokers that do not answer, partitions without a leader and storage that runs out."""
     close_old_connections()
-    return watching.reconcile_once(timezone.now())
+    return watching.check_clusters(timezone.now())
 
 
 @shared_task(name="brokers.keep_delays", ignore_result=True)
@@ -209,7 +209,7 @@ def keep_delays() -> int:
 def sample_traffic() -> int:
     """Stores traffic and throttling of instances, so that no chart depends on the memory of a broker."""
     close_old_connections()
-    return traffic_samples.collect(time.time_ns() // 1_000_000)
+    return traffic_samples.collect_samples(time.time_ns() // 1_000_000)
 
 
 def enqueue_samples(instance_id: str, topic: str, run: str) -> None:

@@ -1,1 +1,1 @@
-"""Pages of the operator panel beyond those of models."""
+"""Pages of the operator panel that are not Django's model pages."""

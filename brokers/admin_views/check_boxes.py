@@ -1,4 +1,4 @@
-"""Check boxes of forms with hundreds of choices."""
+"""Form widget with check boxes for hundreds of choices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""First page of the operator panel: state of each cluster, and matters that need a person.
+"""First page of the operator panel: the state of each cluster, and action items for operators.
 
-It sends no request to a broker: it reads rows, and the last observation by the beat task.
+It sends no request to a broker: it reads rows, and the observations that a periodic task caches.
 """
 
 from __future__ import annotations
@@ -96,37 +96,39 @@ def overview(
     the limit are left out. The number of queries does not depend on the number of clusters.
     """
     clusters = list(selectors.clusters()[:CLUSTERS_MAX])
-    by_id = {cluster.pk: cluster for cluster in clusters}
+    cluster_by_id = {cluster.pk: cluster for cluster in clusters}
     brokers: dict[str, list[Broker]] = defaultdict(list)
-    rows = selectors.brokers().select_related(None).only(*BROKER_FIELDS)
-    for row in rows.filter(cluster__in=clusters):
-        row.cluster = by_id[row.cluster_id]
-        brokers[row.cluster_id].append(row)
+    broker_rows = selectors.brokers().select_related(None).only(*BROKER_FIELDS)
+    for broker in broker_rows.filter(cluster__in=clusters):
+        broker.cluster = cluster_by_id[broker.cluster_id]
+        brokers[broker.cluster_id].append(broker)
     summaries = _summaries(clusters, brokers, now)
     # Items beyond this number are counted, not shown.
-    unresponsive_brokers = (row for cluster in clusters for row in brokers[cluster.pk] if attention.is_silent(row, now))
+    unresponsive_brokers = (
+        broker for cluster in clusters for broker in brokers[cluster.pk] if attention.is_silent(broker, now)
+    )
     unresponsive = list(islice(unresponsive_brokers, NEEDS_MAX))
-    known = incidents.affected_by(clusters, unresponsive) if with_instances else {}
+    affected_by_incident = incidents.affected_by(clusters, unresponsive) if with_instances else {}
     items: list[OperatorActionItem] = []
-    in_need = set()
+    ids_in_need = set()
     for summary in summaries:
-        cluster_brokers, needs_before = brokers[summary.cluster.pk], len(items)
+        cluster_brokers, item_count_before = brokers[summary.cluster.pk], len(items)
         hanging = sum(
-            int(row.observed.get("transactions_overdue", 0)) for row in cluster_brokers if _is_fresh(row, now)
+            int(broker.observed.get("transactions_overdue", 0)) for broker in cluster_brokers if _is_fresh(broker, now)
         )
-        items += attention.of_cluster(summary.cluster, summary.map, summary.capacity, hanging, known)
-        for row in cluster_brokers:
-            items += attention.of_broker(row, now, known)
-        if len(items) > needs_before:
-            in_need.add(summary.cluster.pk)
+        items += attention.cluster_items(summary.cluster, summary.map, summary.capacity, hanging, affected_by_incident)
+        for broker in cluster_brokers:
+            items += attention.broker_items(broker, now, affected_by_incident)
+        if len(items) > item_count_before:
+            ids_in_need.add(summary.cluster.pk)
     if len(summaries) > OVERVIEW_CLUSTERS_MAX:
-        summaries.sort(key=lambda summary: summary.cluster.pk not in in_need)
-    items += _of_hosts(now)
-    items += _of_work()
+        summaries.sort(key=lambda summary: summary.cluster.pk not in ids_in_need)
+    items += _host_items(now)
+    items += _unfinished_work_items()
     if with_usage:
         items += interfaces.usage_needs.implementation(NEEDS_OF_A_KIND_MAX)
     if with_instances:
-        items += _of_instances(now)
+        items += _instance_items(now)
     return summaries[:OVERVIEW_CLUSTERS_MAX], sorted(items, key=lambda need: not need.is_now)
 
 
@@ -157,22 +159,26 @@ def _is_fresh(broker: Broker, now: datetime) -> bool:
     return broker.observed_at is not None and now - broker.observed_at <= timedelta(seconds=BROKER_LATE_S)
 
 
-def _of_hosts(now: datetime) -> Iterable[OperatorActionItem]:
+def _host_items(now: datetime) -> Iterable[OperatorActionItem]:
     for host in selectors.hosts_in_need(now)[:NEEDS_OF_A_KIND_MAX]:
-        yield from attention.of_host(host, now)
+        yield from attention.host_items(host, now)
 
 
-def _of_work() -> Iterable[OperatorActionItem]:
+def _unfinished_work_items() -> Iterable[OperatorActionItem]:
     rebalances = selectors.rebalances_under_way()[:OVERVIEW_CLUSTERS_MAX]
     operations = selectors.fleet_operations().filter(state__in=OPEN_STATES)[:OVERVIEW_CLUSTERS_MAX]
-    yield from attention.of_work(rebalances, selectors.rolling_restarts_under_way()[:OVERVIEW_CLUSTERS_MAX])
-    yield from attention.of_fleet(operations, timezone.now())
+    yield from attention.unfinished_work_items(
+        rebalances, selectors.rolling_restarts_under_way()[:OVERVIEW_CLUSTERS_MAX]
+    )
+    yield from attention.fleet_operation_items(operations, timezone.now())
 
 
-def _of_instances(now: datetime) -> Iterable[OperatorActionItem]:
-    yield from (attention.of_waiting(row, now) for row in waiting_instances()[:NEEDS_OF_A_KIND_MAX])
+def _instance_items(now: datetime) -> Iterable[OperatorActionItem]:
+    yield from (attention.waiting_instance_item(row, now) for row in waiting_instances()[:NEEDS_OF_A_KIND_MAX])
     failed = instance_selectors.failed_instances()[:NEEDS_OF_A_KIND_MAX]
-    yield from (attention.of_instance(row) for row in failed)
-    late = instance_selectors.operations_open_since(now - timedelta(seconds=OPERATION_LATE_S))
-    late = late.exclude(instance__phase=Phase.PROVISIONING.value, instance__reason=Reason.NO_ROOM.value)
-    yield from (attention.of_operation(row, now) for row in late[:NEEDS_OF_A_KIND_MAX])
+    yield from (attention.failed_instance_item(row) for row in failed)
+    overdue_operations = instance_selectors.operations_open_since(now - timedelta(seconds=OPERATION_LATE_S))
+    overdue_operations = overdue_operations.exclude(
+        instance__phase=Phase.PROVISIONING.value, instance__reason=Reason.NO_ROOM.value
+    )
+    yield from (attention.operation_item(row, now) for row in overdue_operations[:NEEDS_OF_A_KIND_MAX])

@@ -91,14 +91,12 @@ class PaceForm(forms.Form):
 
 
 def page(view: View) -> View:
-    """Decorates an operator page: it is for signed-in staff who may view clusters; a POST needs the right to change
-    them.
-    """
+    """Decorates an operator page for signed-in staff that may view clusters, or change them for a POST."""
 
     @functools.wraps(view)
     def run(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        needed = "change" if request.method == "POST" else "view"
-        if not request.user.has_perm(f"brokers.{needed}_cluster"):
+        required_permission = "change" if request.method == "POST" else "view"
+        if not request.user.has_perm(f"brokers.{required_permission}_cluster"):
             raise PermissionDenied
         return view(request, *args, **kwargs)
 
@@ -166,23 +164,25 @@ def refuse_fields(form: forms.Form, refusal: DomainError) -> None:
 
 
 def _map_context(cluster: Cluster) -> dict[str, Any]:
-    under_way = selectors.rebalances().filter(cluster=cluster, state__in=UNDER_WAY).first()
+    current_rebalance = selectors.rebalances().filter(cluster=cluster, state__in=UNDER_WAY).first()
     restart = selectors.rolling_restarts().filter(cluster=cluster, state__in=("running", "paused")).first()
     context: dict[str, Any] = {
         "cluster": cluster,
         "map": cluster_overview.cluster_map(cluster),
         "capacity": selectors.capacity_of(cluster),
         "instances": selectors.instances_by_broker(cluster),
-        "rebalance": under_way,
+        "rebalance": current_rebalance,
         "restart": restart,
     }
     operation = selectors.latest_operation(cluster)
     if operation is not None and (operation.is_open or operation.state == OperationState.FAILED):
         context["operation"] = operation
         context["steps"] = steps_of(operation)
-    if under_way is not None:
-        context["progress"] = selectors.progress_of(under_way)
-        context["moves"] = under_way.moves.filter(state=ReassignmentState.RUNNING).order_by("position")[:MOVES_ON_MAP]
+    if current_rebalance is not None:
+        context["progress"] = selectors.progress_of(current_rebalance)
+        context["moves"] = current_rebalance.moves.filter(state=ReassignmentState.RUNNING).order_by("position")[
+            :MOVES_ON_MAP
+        ]
     if restart is not None and restart.done < len(restart.numbers):
         context["restarting"] = restart.numbers[restart.done]
     return context

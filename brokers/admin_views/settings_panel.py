@@ -77,11 +77,13 @@ def setting_edit(request: HttpRequest, cluster_id: str, name: str) -> HttpRespon
         else:
             messages.success(request, _("Saved."))
             return redirect(back)
-    where = _("Of broker %(number)s.") % {"number": broker.number} if broker else _("Of all brokers of the cluster.")
-    in_force = _("In force: %(value)s.") % {"value": "—" if view.value is None else view.value}
+    scope_text = (
+        _("Of broker %(number)s.") % {"number": broker.number} if broker else _("Of all brokers of the cluster.")
+    )
+    value_text = _("In force: %(value)s.") % {"value": "—" if view.value is None else view.value}
     context = {
         "form": form,
-        "intro": f"{where} {in_force} {view.documentation}",
+        "intro": f"{scope_text} {value_text} {view.documentation}",
         "submit": _("Save"),
         "back": back,
     }

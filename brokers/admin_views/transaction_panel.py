@@ -1,4 +1,4 @@
-"""Operator page of hanging transactions, and the two ways to end one.
+"""Operator page of hanging transactions, and the actions that abort them.
 
 The page always queries the coordinators. It scans partitions only on demand and in parts, because a cluster has many
 partitions and hardly any of them has a hanging transaction.
@@ -31,8 +31,8 @@ def transactions(request: HttpRequest, cluster_id: str) -> HttpResponse:
     after = request.GET.get("look", "")[:AFTER_CHARS_MAX]
     context: dict[str, Any] = {
         "cluster": cluster,
-        "overdue": attempt(request, lambda: hanging.overdue(cluster), ""),
-        "scan": attempt(request, lambda: hanging.scan(cluster, after=after), "") if is_scan_wanted else None,
+        "overdue": attempt(request, lambda: hanging.list_overdue(cluster), ""),
+        "scan": attempt(request, lambda: hanging.scan_orphans(cluster, after=after), "") if is_scan_wanted else None,
         "is_first": not after,
     }
     return render_page(request, "transactions", _("Transactions that hang"), context)

@@ -1,1 +1,1 @@
-"""Agent of a host: starts, monitors, restarts and stops the wanted broker processes."""
+"""Agent of a host: starts, monitors, restarts and stops the host's broker processes."""

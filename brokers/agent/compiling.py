@@ -30,19 +30,19 @@ FINAL_STATES: Final = (Build.SWITCHED_OFF, Build.COMPLETE, Build.IMPOSSIBLE, Bui
 
 
 def predicted_note() -> Note:
-    """Predicts the result of a build on this machine."""
+    """Returns the note of a build that would begin on this machine: `PENDING`, or the state that makes it needless."""
     if os.environ.get(finder.SWITCH) == finder.OFF:
-        return _note_now(Build.SWITCHED_OFF, f"{finder.SWITCH}={finder.OFF}")
+        return _new_note(Build.SWITCHED_OFF, f"{finder.SWITCH}={finder.OFF}")
     if (build_directory() / COMPLETE).exists():
-        return _note_now(Build.COMPLETE)
+        return _new_note(Build.COMPLETE)
     if native.failure_log().exists():
-        return _note_now(Build.FAILED, f"the compiler refused the sources; see {native.failure_log()}")
+        return _new_note(Build.FAILED, f"the compiler refused the sources; see {native.failure_log()}")
     try:
         native.check_tools()
         native.check_builds_directory()
     except native.NotPossible as reason:
-        return _note_now(Build.IMPOSSIBLE, str(reason))
-    return _note_now(Build.PENDING)
+        return _new_note(Build.IMPOSSIBLE, str(reason))
+    return _new_note(Build.PENDING)
 
 
 class CompileStep(StrEnum):
@@ -53,7 +53,7 @@ class CompileStep(StrEnum):
 
 
 def decide(build: Build, *, are_started: bool, waited_s: float) -> CompileStep:
-    """Returns the step that is due. A build begins some time after all brokers of the host have started. Pure."""
+    """Returns the next step. It begins `AGENT_COMPILE_AFTER_S` after all brokers have started. Pure."""
     if build in FINAL_STATES:
         return CompileStep.NOTHING
     if build is Build.RUNNING:
@@ -61,8 +61,8 @@ def decide(build: Build, *, are_started: bool, waited_s: float) -> CompileStep:
     return CompileStep.BEGIN if are_started and waited_s >= AGENT_COMPILE_AFTER_S else CompileStep.WAIT
 
 
-class Compiling:
-    """Runs at most one build per agent; `file` contains the note that brokers report."""
+class ModuleCompiler:
+    """Runs at most one build per agent, and writes its state to `file`, from which brokers report it."""
 
     def __init__(
         self, file: Path, *, command: Sequence[str] = COMMAND, clock: Callable[[], float] = time.monotonic
@@ -70,26 +70,26 @@ class Compiling:
         self._file = file
         self._command = command
         self._clock = clock
-        self._began_s = clock()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._opened_at_s = clock()
+        self._build_process: subprocess.Popen[bytes] | None = None
         self.note = notes.NOTHING_KNOWN
 
     def open(self) -> None:
         """Writes the predicted result, and passes the file to brokers that are started from now on."""
         os.environ[notes.VARIABLE] = str(self._file)
-        self._began_s = self._clock()
-        self._write(predicted_note())
+        self._opened_at_s = self._clock()
+        self._write_note(predicted_note())
 
     def reconcile_once(self, *, are_started: bool) -> None:
-        step = decide(self.note.build, are_started=are_started, waited_s=self._clock() - self._began_s)
+        step = decide(self.note.build, are_started=are_started, waited_s=self._clock() - self._opened_at_s)
         if step is CompileStep.BEGIN:
-            self._begin()
-        elif step is CompileStep.POLL and self._child is not None and self._child.poll() is not None:
-            self._end(self._child.returncode)
+            self._start_build()
+        elif step is CompileStep.POLL and self._build_process is not None and self._build_process.poll() is not None:
+            self._finish_build(self._build_process.returncode)
 
     def close(self) -> None:
         """Ends an incomplete build when the agent ends."""
-        child, self._child = self._child, None
+        child, self._build_process = self._build_process, None
         if child is None or child.poll() is not None:
             return
         os.killpg(child.pid, signal.SIGTERM)
@@ -99,25 +99,25 @@ class Compiling:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
 
-    def _begin(self) -> None:
+    def _start_build(self) -> None:
         try:
-            self._child = subprocess.Popen(
+            self._build_process = subprocess.Popen(
                 list(self._command), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            self._write(_note_now(Build.IMPOSSIBLE, f"the build cannot be started: {error}"))
+            self._write_note(_new_note(Build.IMPOSSIBLE, f"the build cannot be started: {error}"))
             return
-        self._write(_note_now(Build.RUNNING))
+        self._write_note(_new_note(Build.RUNNING))
 
-    def _end(self, code: int) -> None:
+    def _finish_build(self, code: int) -> None:
         result = predicted_note()
         if result.build is Build.PENDING:  # without modules or log: retried by the next agent
-            result = _note_now(Build.IMPOSSIBLE, f"the build ended with code {code}")
-        self._child = None
-        self._write(result)
+            result = _new_note(Build.IMPOSSIBLE, f"the build ended with code {code}")
+        self._build_process = None
+        self._write_note(result)
 
-    def _write(self, note: Note) -> None:
+    def _write_note(self, note: Note) -> None:
         self.note = note
         log.info("native.build", build=note.build.value, reason=note.reason)
         try:
@@ -126,5 +126,5 @@ class Compiling:
             log.warning("native.note_not_written", reason=str(error))
 
 
-def _note_now(build: Build, reason: str = "") -> Note:
+def _new_note(build: Build, reason: str = "") -> Note:
     return Note(build=build, reason=reason, since_ms=time.time_ns() // 1_000_000)

@@ -1,4 +1,4 @@
-"""Interface through which an agent reads the wanted state of its host, and reports what it observes there.
+"""Interface of an agent to the control plane: source of the wanted state of its host, and recipient of its reports.
 
 `database` implements it for an agent that reaches PostgreSQL, `joined` for one that joined by a token (decision 163).
 """
@@ -63,7 +63,7 @@ class ControlPlane(Protocol):
         """Prepares a round of the agent."""
         ...
 
-    def wanted(self) -> WantedHost | None:
+    def wanted_host(self) -> WantedHost | None:
         """Returns the wanted state of the host; None if the host is unknown. Raises `ControlPlaneUnavailable`."""
         ...
 

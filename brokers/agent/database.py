@@ -1,4 +1,4 @@
-"""Control plane of an agent that reaches PostgreSQL: rows, and notifications through LISTEN."""
+"""Implementation of the agent's control plane by PostgreSQL: rows, and notifications by LISTEN."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def _translated_errors() -> Iterator[None]:
+def _translate_database_errors() -> Iterator[None]:
     """Translates errors of the database to `ControlPlaneUnavailable`."""
     try:
         yield
@@ -54,7 +54,7 @@ class DatabaseFacts:
             cursor.execute("SELECT app, name FROM django_migrations")
             applied = {f"{app}.{name}" for app, name in cursor.fetchall()}
         known, replaced = _known_migrations()
-        return check_rules.version(VERSION, applied - known - replaced, known - applied)
+        return check_rules.version_check(VERSION, applied - known - replaced, known - applied)
 
     def clock_offset_ms(self) -> int:
         """Returns how far this machine's clock is ahead of the database's, accurate to half the time of the query."""
@@ -84,17 +84,17 @@ class DatabaseControlPlane:
     def __init__(self, host_name: str) -> None:
         self._host_name = host_name
         self._listening_on: object | None = None
-        self._certificates = broker_certificates.Renewal()
+        self._certificates = broker_certificates.CertificateRenewal()
         self.facts: HostFacts = DatabaseFacts()
 
     def begin_round(self) -> None:
         close_old_connections()
 
-    def wanted(self) -> WantedHost | None:
-        with _translated_errors():
-            return self._read()
+    def wanted_host(self) -> WantedHost | None:
+        with _translate_database_errors():
+            return self._read_host()
 
-    def _read(self) -> WantedHost | None:
+    def _read_host(self) -> WantedHost | None:
         host = Host.objects.filter(name=self._host_name, removed_at=None).first()
         if host is None:
             return None
@@ -108,20 +108,20 @@ class DatabaseControlPlane:
 
     def settings_of(self, broker: Broker) -> BrokerProcessSettings:
         try:
-            with _translated_errors():
-                applied = process_settings(broker, cluster_facts([broker.cluster_id])[broker.cluster_id])
-                if applied.upstream_file:
-                    _write_upstream(Path(applied.upstream_file), broker.cluster)
-                return applied
+            with _translate_database_errors():
+                broker_settings = process_settings(broker, cluster_facts([broker.cluster_id])[broker.cluster_id])
+                if broker_settings.upstream_file:
+                    _write_upstream(Path(broker_settings.upstream_file), broker.cluster)
+                return broker_settings
         except Unavailable as error:
             raise OSError(error.detail) from error
 
     def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
-        with _translated_errors():
+        with _translate_database_errors():
             services.store_process_state(broker_id, **fields)
 
     def count_restart(self, broker_id: str) -> None:
-        with _translated_errors():
+        with _translate_database_errors():
             services.count_restart(broker_id)
 
     def wait(self, timeout_s: float) -> None:
@@ -145,7 +145,7 @@ class DatabaseControlPlane:
 
 
 class ClusterFacts(NamedTuple):
-    """Facts about a cluster in the settings of its brokers: their number, and whether each of them has a zone."""
+    """Facts about a cluster for the settings of its brokers: the number of brokers, and True if each has a zone."""
 
     brokers: int = 0
     has_zones: bool = False
@@ -153,15 +153,15 @@ class ClusterFacts(NamedTuple):
 
 def cluster_facts(cluster_ids: Iterable[str]) -> dict[str, ClusterFacts]:
     """Returns the facts about each cluster."""
-    ids = set(cluster_ids)
-    rows = Broker.objects.filter(cluster__in=ids, removed_at=None).order_by().values("cluster_id")
-    counts = rows.annotate(found=Count("pk"), without=Count("pk", filter=Q(rack="", host__zone="")))
-    return dict.fromkeys(ids, ClusterFacts()) | {
-        row["cluster_id"]: ClusterFacts(row["found"], has_zones=not row["without"]) for row in counts
+    unique_ids = set(cluster_ids)
+    rows = Broker.objects.filter(cluster__in=unique_ids, removed_at=None).order_by().values("cluster_id")
+    counts = rows.annotate(broker_count=Count("pk"), zoneless_count=Count("pk", filter=Q(rack="", host__zone="")))
+    return dict.fromkeys(unique_ids, ClusterFacts()) | {
+        row["cluster_id"]: ClusterFacts(row["broker_count"], has_zones=not row["zoneless_count"]) for row in counts
     }
 
 
-def process_settings(broker: Broker, cluster: ClusterFacts) -> BrokerProcessSettings:
+def process_settings(broker: Broker, facts: ClusterFacts) -> BrokerProcessSettings:
     """Returns the settings of a broker's process.
 
     Zones take effect once every broker of the cluster has one: a topic cannot be created while only some have (ASG-7).
@@ -181,14 +181,14 @@ def process_settings(broker: Broker, cluster: ClusterFacts) -> BrokerProcessSett
         zookeeper_control_digest=zookeeper_identity.access.control if zookeeper_identity else "",
         zookeeper_ca_file=settings.ZOOKEEPER_TLS.ca_file if settings.ZOOKEEPER_TLS else "",
         zookeeper_certificate_file=settings.ZOOKEEPER_BROKER_CERTIFICATE_FILE,
-        tls_certificate_file=str(broker_certificates.file_of(broker)),
+        tls_certificate_file=str(broker_certificates.certificate_file_of(broker)),
         internal_security=settings.INTERNAL_SECURITY,
-        internal_certificate_file=str(broker_certificates.internal_file_of(broker)),
+        internal_certificate_file=str(broker_certificates.internal_certificate_file_of(broker)),
         internal_ca_file=str(settings.INTERNAL_TLS_DIR / CA_FILE),
         upstream_file=str(upstream_file_of(broker.cluster)) if broker.cluster.is_kafka else "",
-        rack=(broker.effective_rack or None) if cluster.has_zones else None,
-        overrides=cluster_defaults(cluster.brokers)
-        | {str(key): _text(value) for key, value in broker.overrides.items()},
+        rack=(broker.effective_rack or None) if facts.has_zones else None,
+        overrides=cluster_defaults(facts.brokers)
+        | {str(key): _kafka_text(value) for key, value in broker.overrides.items()},
     )
 
 
@@ -202,7 +202,7 @@ def _write_upstream(file: Path, cluster: Cluster) -> None:
     write_private(file, upstream_of(cluster.kafka).to_json().encode())
 
 
-def _text(value: object) -> str:
+def _kafka_text(value: object) -> str:
     """Returns a JSON value as Kafka writes it: `false`, not `False`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -1,6 +1,6 @@
-"""An agent's checks of its own machine, for the operator who added it: version, clock, address, ports, directories.
+"""Checks of the agent's own machine, shown to operators: version, clock, address, ports and directories.
 
-With each check it measures the use of processors and memory.
+With each check the use of processors and memory is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 OUTGOING_PORTS_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-# A check that takes longer is taken to hang; its thread ends with the process.
+# Maximum wait for a running check at the end of the agent; the thread of a hanging check ends with the process.
 END_WAIT_S: Final = 5.0
 _LISTENING: Final = "0A"
 _REASON_CHARS_MAX: Final = 200
@@ -46,7 +46,7 @@ class HostChecks:
         self._facts = facts or DatabaseFacts()
         self._meter = MachineMeter()
         self._started_at_s: float | None = None
-        self._version = -1
+        self._checked_version = -1
         self._thread: threading.Thread | None = None
 
     @property
@@ -57,9 +57,9 @@ class HostChecks:
     def start_if_due(self, host: Host, now_s: float) -> None:
         """Starts a check of the machine if one is due and none is under way."""
         is_due = self._started_at_s is None or now_s - self._started_at_s >= HOST_CHECKED_EVERY_S
-        if (not is_due and host.version == self._version) or self.is_running_check:
+        if (not is_due and host.version == self._checked_version) or self.is_running_check:
             return
-        self._started_at_s, self._version = now_s, host.version
+        self._started_at_s, self._checked_version = now_s, host.version
         self._thread = threading.Thread(target=self._check_in_thread, args=(host,), name="host-checks", daemon=True)
         self._thread.start()
 
@@ -84,16 +84,16 @@ class HostChecks:
         """Returns the results of all checks, in the order in which they are shown."""
         return [
             self._facts.version_check(),
-            check_rules.clock(self._facts.clock_offset_ms()),
-            check_rules.address(host.bind_host, _reason_not_to_listen(host.bind_host)),
-            check_rules.ports(
+            check_rules.clock_check(self._facts.clock_offset_ms()),
+            check_rules.address_check(host.bind_host, _reason_not_to_listen(host.bind_host)),
+            check_rules.ports_check(
                 host.port_first,
                 host.port_last,
                 listening_ports(host.bind_host),
                 self._facts.own_ports(host),
                 outgoing_ports(),
             ),
-            check_rules.directories({path: _reason_not_to_write(Path(path)) for path in self._directories(host)}),
+            check_rules.directories_check({path: _reason_not_to_write(Path(path)) for path in self._directories(host)}),
         ]
 
     def _directories(self, host: Host) -> list[str]:
@@ -102,11 +102,11 @@ class HostChecks:
 
 def listening_ports(bind_host: str) -> set[int]:
     """Returns the TCP ports that are taken at an address, by listeners on it or on every address."""
-    addresses = _addresses(bind_host)
+    addresses = _resolve_addresses(bind_host)
     is_everywhere = any(ipaddress.ip_address(address).is_unspecified for address in addresses)
     return {
         port
-        for address, port in _listeners()
+        for address, port in _read_listeners()
         if is_everywhere or ipaddress.ip_address(address).is_unspecified or address in addresses
     }
 
@@ -121,9 +121,9 @@ def outgoing_ports() -> range:
 
 
 def _reason_not_to_listen(bind_host: str) -> str:
-    """Returns why no socket can listen on a free port of an address; "" when one can."""
+    """Returns the reason why no socket can listen on a free port of an address; "" if one can."""
     try:
-        for address in _addresses(bind_host):
+        for address in _resolve_addresses(bind_host):
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             with socket.socket(family) as probe:
                 probe.bind((address, 0))
@@ -132,21 +132,21 @@ def _reason_not_to_listen(bind_host: str) -> str:
     return ""
 
 
-def _addresses(host: str) -> set[str]:
+def _resolve_addresses(host: str) -> set[str]:
     """Returns the addresses of a host name. Raises `OSError` for an unknown name."""
     return {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
 
 
-def _listeners() -> Iterator[tuple[str, int]]:
+def _read_listeners() -> Iterator[tuple[str, int]]:
     for table in SOCKET_TABLES:
         try:
             lines = table.read_text(encoding="ascii").splitlines()[1:]
         except OSError:
             continue
-        yield from _parsed(lines)
+        yield from _parse_listeners(lines)
 
 
-def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+def _parse_listeners(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Yields address and port of the listeners in a socket table of the kernel. The table has addresses as hexadecimal
     words in the machine's byte order.
     """
@@ -155,14 +155,14 @@ def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
         if fields[3] != _LISTENING:
             continue
         address, _, port = fields[1].partition(":")
-        raw = b"".join(bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8))
-        ip = ipaddress.ip_address(raw)
+        address_bytes = b"".join(bytes.fromhex(address[start : start + 8])[::-1] for start in range(0, len(address), 8))
+        ip = ipaddress.ip_address(address_bytes)
         mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
         yield str(mapped or ip), int(port, 16)
 
 
 def _reason_not_to_write(path: Path) -> str:
-    """Returns why a broker could not store its log below a directory; "" if it can. It creates missing directories."""
+    """Returns the reason why a broker could not store its log in a directory, or create it; "" if it can."""
     nearest = next((parent for parent in (path, *path.parents) if parent.exists()), path)
     try:
         if not nearest.is_dir():

@@ -1,8 +1,8 @@
-"""Loop of the agent: reads the wanted state of its host, acts on each process, records what it observes, and sleeps.
+"""Main loop of the agent: reads the wanted state of its host, acts on each broker process, records states, and sleeps.
 
 It sleeps until the control plane notifies it, so that a restart requested by an operator begins immediately; without a
-notification it polls every `AGENT_POLL_S`. While the control plane is away, it keeps the processes as they are and
-monitors them: a dead process is restarted with its previous settings, and observations are reported afterwards.
+notification it polls every `AGENT_POLL_S`. While the control plane is unavailable, it continues with the last wanted
+state: a dead process is restarted with its previous settings, and states are reported afterwards.
 
 Each host has one agent: a second one would start the same processes, and stop them when it ends.
 """
@@ -23,7 +23,7 @@ import structlog
 from django.conf import settings
 from django.utils import timezone
 
-from brokers.agent.compiling import Compiling
+from brokers.agent.compiling import ModuleCompiler
 from brokers.agent.control_plane import ControlPlane, ControlPlaneUnavailable
 from brokers.agent.database import DatabaseControlPlane
 from brokers.agent.host_checks import HostChecks
@@ -50,7 +50,7 @@ def engine_command(settings_file: Path) -> Sequence[str]:
     return (sys.executable, "-m", "brokers.engine", "--settings", str(settings_file))
 
 
-def standing_engine_command(settings_file: Path) -> Sequence[str]:
+def standby_engine_command(settings_file: Path) -> Sequence[str]:
     """Returns the command of a broker process that waits for another one to end."""
     return (*engine_command(settings_file), "--stand-by")
 
@@ -66,19 +66,19 @@ class ManagedBroker:
     done_restarts: int = 0
     is_stopping: bool = False
     has_tls: bool = True
-    stop_by_s: float = 0.0
-    # During a restart, from before the process is asked to stop until it has stopped.
+    kill_at_s: float = 0.0
+    # Standby process during a restart.
     successor: Successor | None = None
-    stand_by_until_s: float = 0.0
+    standby_deadline_s: float = 0.0
     recorded_state: ProcessState | None = field(default=None)
     # State that is not reported yet.
-    unreported: dict[str, object] = field(default_factory=dict)
+    unreported_fields: dict[str, object] = field(default_factory=dict)
 
 
 class Agent:
     """Keeps the broker processes of one host in their wanted state.
 
-    Without a `standing_command_for`, a restart starts the next process after the previous one has ended.
+    Without a `standby_command_for`, a restart starts the next process after the previous one has ended.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class Agent:
         control_plane: ControlPlane | None = None,
         run_dir: Path | None = None,
         command_for: CommandFor = engine_command,
-        standing_command_for: CommandFor | None = None,
+        standby_command_for: CommandFor | None = None,
         before_exec: BeforeExec | None = None,
-        compiling: Compiling | None = None,
+        compiling: ModuleCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host_name = host_name
         self._run_dir = run_dir or settings.STATE_DIR / "agent"
         self._command_for = command_for
-        self._standing_command_for = standing_command_for
+        self._standby_command_for = standby_command_for
         self._before_exec = before_exec
         self._compiling = compiling
         self._clock = clock
@@ -109,7 +109,7 @@ class Agent:
 
     def run(self) -> None:
         """Runs until `must_stop`, then stops every process. Raises `AnotherAgent`."""
-        with self._exclusive():
+        with self._lock_host():
             if self._compiling is not None:
                 self._compiling.open()
             while not self.must_stop:
@@ -130,11 +130,11 @@ class Agent:
             except OSError as error:  # a failing directory of one broker must not affect others
                 log.warning("agent.broker_failed", broker_id=broker.number, reason=str(error))
         if self._compiling is not None:
-            self._compiling.reconcile_once(are_started=self._are_started())
+            self._compiling.reconcile_once(are_started=self._are_brokers_running())
         if self._host is not None:
             self._checks.start_if_due(self._host, self._clock())
 
-    def _are_started(self) -> bool:
+    def _are_brokers_running(self) -> bool:
         ids_to_run = [pk for pk, broker in self._wanted.items() if broker.wanted == WantedState.RUNNING]
         return bool(ids_to_run) and all(
             self._brokers[pk].process.is_running for pk in ids_to_run if pk in self._brokers
@@ -160,7 +160,7 @@ class Agent:
             self._record_state(broker_id, managed, ProcessState.STOPPED, process_pid=None)
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _lock_host(self) -> Iterator[None]:
         self._run_dir.mkdir(parents=True, exist_ok=True)
         file = self._run_dir / f"{quote(self._host_name, safe='')}.lock"
         with file.open("a+", encoding="ascii") as lock_file:
@@ -178,13 +178,13 @@ class Agent:
     # --- one broker -----------------------------------------------------------------------------------------------
 
     def _read_wanted(self) -> None:
-        wanted_host = self._control_plane.wanted()
+        wanted_host = self._control_plane.wanted_host()
         self._host = wanted_host.host if wanted_host else None
         if wanted_host is not None:
             self._wanted = {broker.pk: broker for broker in wanted_host.brokers}
 
     def _supervise(self, broker: Broker) -> None:
-        managed = self._brokers.get(broker.pk) or self._manage(broker)
+        managed = self._brokers.get(broker.pk) or self._add_managed_broker(broker)
         self._report_state(broker.pk, managed)
         self._handle_end(broker, managed)
         managed.process.record()
@@ -215,7 +215,7 @@ class Agent:
                 # It died before it was asked to stop, and is not wanted any more.
                 self._record_state(broker.pk, managed, ProcessState.STOPPED, process_pid=None)
 
-    def _manage(self, broker: Broker) -> ManagedBroker:
+    def _add_managed_broker(self, broker: Broker) -> ManagedBroker:
         directory = self._run_dir / broker.cluster_id / str(broker.number)
         process = BrokerProcess(
             directory=directory,
@@ -260,13 +260,13 @@ class Agent:
         file = managed.process.directory / "settings.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            applied = self._control_plane.settings_of(broker)
-            applied.write(file)
+            broker_settings = self._control_plane.settings_of(broker)
+            broker_settings.write(file)
         except ControlPlaneUnavailable:
             if not file.exists():
                 raise
-            applied = BrokerProcessSettings.read(file)
-        managed.has_tls = applied.internal_security != PLAINTEXT
+            broker_settings = BrokerProcessSettings.read(file)
+        managed.has_tls = broker_settings.internal_security != PLAINTEXT
 
     def _record_failed_start(self, broker: Broker, managed: ManagedBroker, reason: str) -> None:
         """Records a failed start: a full disk, a foreign directory, or too little memory."""
@@ -276,32 +276,33 @@ class Agent:
         self._record_state(broker.pk, managed, ProcessState.BACKING_OFF, process_pid=None, process_error=reason[:500])
 
     def _prepare_successor(self, broker: Broker, managed: ManagedBroker, now_s: float) -> bool:
-        """Starts the standby process of a restart. Returns True if the broker may be stopped: the standby process is
-        ready or has ended, its time is over, or there is to be none.
+        """Starts the standby process of a restart if there is none yet. Returns True if the broker may be stopped.
+
+        It may if the standby process is ready, has ended or has taken too long, and if no process is to follow.
         """
-        if broker.wanted != WantedState.RUNNING or self._standing_command_for is None:
+        if broker.wanted != WantedState.RUNNING or self._standby_command_for is None:
             _end_successor(managed)
             return True
         if managed.successor is None:
             settings_file = managed.process.directory / "settings.json"
             try:
-                managed.successor = managed.process.prepare(self._standing_command_for(settings_file))
+                managed.successor = managed.process.prepare(self._standby_command_for(settings_file))
             except OSError as error:  # not enough memory for two processes
                 log.warning("broker.no_successor", broker_id=broker.number, reason=str(error))
                 return True
-            managed.stand_by_until_s = now_s + AGENT_STAND_BY_TIMEOUT_S
+            managed.standby_deadline_s = now_s + AGENT_STAND_BY_TIMEOUT_S
             log.info("broker.successor", broker_id=broker.number, pid=managed.successor.child.pid)
         successor = managed.successor
-        return successor.is_ready or not successor.is_alive or now_s >= managed.stand_by_until_s
+        return successor.is_ready or not successor.is_alive or now_s >= managed.standby_deadline_s
 
     def _stop(self, broker: Broker, managed: ManagedBroker, now_s: float) -> None:
         if not managed.is_stopping:
             managed.is_stopping = True
-            managed.stop_by_s = now_s + AGENT_STOP_TIMEOUT_S
+            managed.kill_at_s = now_s + AGENT_STOP_TIMEOUT_S
             managed.process.terminate()
             log.info("broker.stopping", broker_id=broker.number, pid=managed.process.pid)
             self._record_state(broker.pk, managed, ProcessState.STOPPING)
-        elif now_s >= managed.stop_by_s:
+        elif now_s >= managed.kill_at_s:
             log.warning("broker.killed", broker_id=broker.number, pid=managed.process.pid)
             managed.process.kill()
 
@@ -329,24 +330,24 @@ class Agent:
         if managed.recorded_state is not state:
             fields["process_since"] = timezone.now()
         managed.recorded_state = state
-        managed.unreported |= {"process_state": state, **fields}
+        managed.unreported_fields |= {"process_state": state, **fields}
         self._report_state(broker_id, managed)
 
     def _report_state(self, broker_id: str, managed: ManagedBroker) -> None:
-        if not managed.unreported:
+        if not managed.unreported_fields:
             return
         with suppress(ControlPlaneUnavailable):
-            self._control_plane.store_process_state(broker_id, managed.unreported)
-            managed.unreported = {}
+            self._control_plane.store_process_state(broker_id, managed.unreported_fields)
+            managed.unreported_fields = {}
 
     def _sleep(self) -> None:
         """Sleeps until a notification, an expected change of a process, or the poll interval."""
         if any(managed.is_stopping or managed.successor for managed in self._brokers.values()):
-            self._await_change()
+            self._wait_for_process_change()
             return
         self._control_plane.wait(AGENT_POLL_S)
 
-    def _await_change(self) -> None:
+    def _wait_for_process_change(self) -> None:
         """Waits for the expected change of a process; notifications meanwhile are received afterwards."""
         until_s = self._clock() + AGENT_POLL_S
         while self._clock() < until_s and not any(map(_has_changed, self._brokers.values())):

@@ -1,4 +1,4 @@
-"""Use of a host's processors and memory, as its agent sees it."""
+"""Measurement of the use of a host's processors and memory."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def busy_percent(earlier: CpuTimes, later: CpuTimes) -> int | None:
 
 
 class MachineMeter:
-    """Measures the use of a machine; that of its processors is measured between calls, and None before it is known.
+    """Measures the use of processors (between two calls; None at first) and memory of a machine.
 
-    In a container it sees the whole machine, not the limits of the container.
+    In a container it measures the whole machine, not the share of the container.
     """
 
     def __init__(self) -> None:
-        self._before = CpuTimes.now()
+        self._previous_times = CpuTimes.now()
         self._cpu_percent: int | None = None
 
     def measure(self) -> dict[str, Any]:
         """Returns the fields of `Host.machine`. Raises `OSError` if the system does not report them."""
         times = CpuTimes.now()
-        percent = busy_percent(self._before, times)
+        percent = busy_percent(self._previous_times, times)
         if percent is not None:
-            self._before, self._cpu_percent = times, percent
+            self._previous_times, self._cpu_percent = times, percent
         memory = psutil.virtual_memory()
         return {
             "cpus": psutil.cpu_count() or 0,

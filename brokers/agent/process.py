@@ -60,7 +60,7 @@ class BrokerProcess:
         try:
             body = json.loads(self.pid_file.read_text(encoding="ascii"))
             process = psutil.Process(int(body["pid"]))
-            if not _is_same(process, body) or process.status() == psutil.STATUS_ZOMBIE:
+            if not _is_same_process(process, body) or process.status() == psutil.STATUS_ZOMBIE:
                 return False
         except (psutil.NoSuchProcess, OSError, ValueError, KeyError, TypeError):
             return False
@@ -69,7 +69,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Starts the process in a session of its own, appending to its log."""
-        with self._log() as log:
+        with self._open_log() as log:
             child = subprocess.Popen(
                 list(self.command),
                 stdin=subprocess.DEVNULL,
@@ -83,13 +83,13 @@ class BrokerProcess:
 
     def prepare(self, command: Sequence[str]) -> Successor:
         """Starts a standby process."""
-        with self._log() as log:
+        with self._open_log() as log:
             return Successor(command, log, self.before_exec)
 
     def replace_with(self, successor: Successor) -> None:
         """Makes the successor the current process after the previous one has ended.
 
-        It is recorded before it is called, so that the next agent finds it if this one dies in between.
+        It is recorded before it is activated, so that the next agent finds it if this one dies in between.
         """
         self._set_child(successor.child)
         successor.activate()
@@ -98,7 +98,7 @@ class BrokerProcess:
         """Rotates the log of a running process, including an adopted one."""
         rotate(self.log_file)
 
-    def _log(self) -> IO[bytes]:
+    def _open_log(self) -> IO[bytes]:
         return open_log(self.log_file)
 
     def _set_child(self, child: subprocess.Popen[bytes]) -> None:
@@ -187,7 +187,7 @@ class BrokerProcess:
             return
 
 
-def _is_same(process: psutil.Process, body: dict[str, object]) -> bool:
+def _is_same_process(process: psutil.Process, body: dict[str, object]) -> bool:
     if "birth" in body:
         return identity_of(process.pid) == body["birth"]
     return abs(process.create_time() - float(str(body["started_at"]))) < START_TIME_SLACK_S

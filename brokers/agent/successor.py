@@ -1,8 +1,8 @@
 """Standby broker process that waits for another one to end, so that a restart does not wait for imports (REP-34,
 decision 68).
 
-It has no effects before it is called. Its parent holds one end of a socket whose other end is its standard input: when
-the parent's end closes, it ends, so that no process waits for a dead agent.
+It has no effects before it is activated. Its standard input is a socket to the agent: when the agent's end closes, the
+process ends, so that no process waits for a dead agent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from brokers.infra.child_environment import broker_variables
 
 
 class Successor:
-    """Standby process that has not been called yet."""
+    """Standby process that is not activated yet."""
 
     def __init__(self, command: Sequence[str], log: IO[bytes], before_exec: Callable[[], None] | None = None) -> None:
         self._channel, child_end = socket.socketpair()
@@ -51,7 +51,7 @@ class Successor:
         return self._received == READY_MESSAGE
 
     def activate(self) -> subprocess.Popen[bytes]:
-        """Makes the process continue as soon as it is ready. Returns it; from now on the caller owns it."""
+        """Makes the process serve as soon as it is ready, and returns it; the caller becomes its owner."""
         try:
             self._channel.sendall(CONTINUE_MESSAGE)
         except OSError:

@@ -26,8 +26,10 @@ class OperatorView(ApiView):
 
     def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
         access.require(self.actor, declared.scope)
-        needed = "view" if self.request.method in ("GET", "HEAD") else "change"
+        required_permission = "view" if self.request.method in ("GET", "HEAD") else "change"
         user = self.actor.user
-        if user is None or not user.has_perm(f"brokers.{needed}_cluster"):
-            raise PermissionDenied(f"Of clusters you may {'see nothing' if needed == 'view' else 'change nothing'}.")
+        if user is None or not user.has_perm(f"brokers.{required_permission}_cluster"):
+            raise PermissionDenied(
+                f"Of clusters you may {'see nothing' if required_permission == 'view' else 'change nothing'}."
+            )
         return super().run_endpoint(declared, handle)

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from brokers import selectors
 from brokers.api.base import OperatorView
-from brokers.api.fleet_operations import FleetOperationOut, accepted
+from brokers.api.fleet_operations import FleetOperationOut, accepted_response
 from brokers.api.views import ClusterOut
 from brokers.choices import ClusterBackend, ClusterKind, Health, SaslMechanism, SecurityProtocol
 from brokers.limits import (
@@ -240,7 +240,7 @@ class ClusterCollection(OperatorView):
             dry_run=self.dry_run,
             **body,
         )
-        return accepted(self, operation)
+        return accepted_response(self, operation)
 
 
 class ClusterResource(OperatorView):
@@ -288,7 +288,7 @@ class ClusterResource(OperatorView):
         """
         row = fetch(selectors.active_clusters(), lock=True, pk=cluster_id)
         self.require_match(row)
-        return accepted(self, clusters.retire_cluster(acting=self.actor, cluster=row, dry_run=self.dry_run))
+        return accepted_response(self, clusters.retire_cluster(acting=self.actor, cluster=row, dry_run=self.dry_run))
 
 
 class ClusterPartitions(OperatorView):

@@ -53,7 +53,7 @@ class FleetOperationQuery(StrictSerializer):
     state = Choice(required=False, choices=OperationState.values)
 
 
-def accepted(view: OperatorView, operation: FleetOperation) -> Response:
+def accepted_response(view: OperatorView, operation: FleetOperation) -> Response:
     """Returns 202 with the address of an operation."""
     location = f"{API_ROOT}/operator/operations/{operation.pk}"
     return view.one(operation, FleetOperationOut, status=202, location=location)

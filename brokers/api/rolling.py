@@ -1,4 +1,4 @@
-"""REST resources of rolling restarts: brokers are restarted one by one, each when all replicas are in sync."""
+"""REST resources of rolling restarts, which restart brokers one by one, each when all replicas are in sync."""
 
 from __future__ import annotations
 

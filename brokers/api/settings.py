@@ -58,7 +58,7 @@ class BrokerSettings(OperatorView):
     def get(self, request: Request, broker_id: str) -> Response:
         """Read the settings of a running broker: what each means, its value, and where that comes from."""
         row = fetch(selectors.brokers(), pk=broker_id)
-        return self.one(_shown(broker_settings.settings_of(row.cluster, row)), BrokerSettingsOut)
+        return self.one(_to_body(broker_settings.settings_of(row.cluster, row)), BrokerSettingsOut)
 
     @endpoint(
         "change_broker_settings", Scope.OPERATOR, body=BrokerSettingsPatch, returns=BrokerSettingsOut,
@@ -70,7 +70,7 @@ class BrokerSettings(OperatorView):
         views = broker_settings.change_settings(
             acting=self.actor, cluster=row.cluster, broker=row, changes=self.body["settings"], dry_run=self.dry_run
         )
-        return self.one(_shown(views), BrokerSettingsOut)
+        return self.one(_to_body(views), BrokerSettingsOut)
 
 
 class ClusterSettings(OperatorView):
@@ -78,7 +78,7 @@ class ClusterSettings(OperatorView):
     def get(self, request: Request, cluster_id: str) -> Response:
         """Read the settings of a cluster, as the first of its brokers that answers has them."""
         cluster = fetch(selectors.clusters(), pk=cluster_id)
-        return self.one(_shown(broker_settings.settings_of(cluster)), BrokerSettingsOut)
+        return self.one(_to_body(broker_settings.settings_of(cluster)), BrokerSettingsOut)
 
     @endpoint(
         "change_cluster_settings", Scope.OPERATOR, body=BrokerSettingsPatch, returns=BrokerSettingsOut,
@@ -90,8 +90,8 @@ class ClusterSettings(OperatorView):
         views = broker_settings.change_settings(
             acting=self.actor, cluster=cluster, changes=self.body["settings"], dry_run=self.dry_run
         )
-        return self.one(_shown(views), BrokerSettingsOut)
+        return self.one(_to_body(views), BrokerSettingsOut)
 
 
-def _shown(views: Sequence[BrokerSettingView]) -> dict[str, Any]:
+def _to_body(views: Sequence[BrokerSettingView]) -> dict[str, Any]:
     return {"items": views}

@@ -45,7 +45,7 @@ class OverdueOut(serializers.Serializer):
     age_ms = serializers.IntegerField()
     partitions = serializers.SerializerMethodField()
 
-    def get_partitions(self, row: hanging.Overdue) -> list[dict[str, Any]]:
+    def get_partitions(self, row: hanging.OverdueTransaction) -> list[dict[str, Any]]:
         return [{"topic": topic, "partition": index} for topic, index in row.partitions]
 
 
@@ -86,7 +86,7 @@ class ScanOut(serializers.Serializer):
         many=True, help_text="Coordinators that did not answer: then nothing is said to hang."
     )
 
-    def get_next(self, scan: hanging.Scan) -> str | None:
+    def get_next(self, scan: hanging.OrphanScan) -> str | None:
         return scan.following or None
 
 
@@ -106,7 +106,7 @@ class OverdueTransactions(OperatorView):
     @endpoint("list_overdue_transactions", Scope.OPERATOR, returns=OverdueListOut, errors=(503,))
     def get(self, request: Request, cluster_id: str) -> Response:
         """List transactions that are open longer than their timeout, oldest first."""
-        return self.one(hanging.overdue(fetch(selectors.clusters(), pk=cluster_id)), OverdueListOut)
+        return self.one(hanging.list_overdue(fetch(selectors.clusters(), pk=cluster_id)), OverdueListOut)
 
 
 class OrphanTransactions(OperatorView):
@@ -114,7 +114,7 @@ class OrphanTransactions(OperatorView):
     def get(self, request: Request, cluster_id: str) -> Response:
         """Scan partitions for transactions unknown to coordinators, a part at a time."""
         cluster = fetch(selectors.clusters(), pk=cluster_id)
-        return self.one(hanging.scan(cluster, after=self.query.get("after", "")), ScanOut)
+        return self.one(hanging.scan_orphans(cluster, after=self.query.get("after", "")), ScanOut)
 
 
 class TransactionAbort(OperatorView):

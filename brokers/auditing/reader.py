@@ -1,4 +1,4 @@
-"""Reads audit events that brokers wrote about clients' administration, and converts them to rows of the audit log.
+"""Reads the audit events that brokers wrote about changes by Kafka clients, and stores them as rows of the audit log.
 
 Each event is converted once: rows and offsets are written in one transaction (like usage, decision 10). A reader holds
 the lock of its cluster, so that there is only one.
@@ -13,7 +13,7 @@ import structlog
 from django.db import transaction
 
 from brokers.auditing import source
-from brokers.auditing.rows import rows_of
+from brokers.auditing.rows import audit_entries_of
 from brokers.auditing.source import FetchedEvents
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane.scatter import Target, targets
@@ -39,7 +39,7 @@ def read_all_clusters() -> int:
         with contained("audit.cluster_failed", cluster_id=cluster.pk):
             try:
                 with exclusive_lock(f"audit of {cluster.pk}"):
-                    count += _catch_up(cluster)
+                    count += _read_cluster(cluster)
             except Busy:
                 log.debug("audit.busy", cluster_id=cluster.pk)
             except Unavailable as error:
@@ -52,7 +52,7 @@ def forget_offset(cluster_id: str, partition: int) -> None:
     AuditOffset.objects.filter(cluster_id=cluster_id, partition=partition).delete()
 
 
-def _catch_up(cluster: Cluster) -> int:
+def _read_cluster(cluster: Cluster) -> int:
     brokers = targets(cluster, CLUSTER_USER)
     if not brokers:
         return 0
@@ -61,8 +61,8 @@ def _catch_up(cluster: Cluster) -> int:
     for _ in range(ROUNDS_PER_TASK_MAX):
         if not leader_by_partition:
             break
-        fetched_by_partition = source.fetch(brokers, leader_by_partition, _positions(cluster, leader_by_partition))
-        count += _apply(cluster, brokers, fetched_by_partition)
+        fetched_by_partition = source.fetch(brokers, leader_by_partition, _next_offsets(cluster, leader_by_partition))
+        count += _store_fetched_events(cluster, brokers, fetched_by_partition)
         # Partitions that have more records, or were reset to their start.
         leader_by_partition = {
             partition: leader_by_partition[partition]
@@ -72,13 +72,15 @@ def _catch_up(cluster: Cluster) -> int:
     return count
 
 
-def _positions(cluster: Cluster, partitions: Iterable[int]) -> dict[int, int]:
+def _next_offsets(cluster: Cluster, partitions: Iterable[int]) -> dict[int, int]:
     stored = dict(AuditOffset.objects.filter(cluster=cluster).values_list("partition", "next_offset"))
     return {partition: stored.get(partition, 0) for partition in partitions}
 
 
 @transaction.atomic
-def _apply(cluster: Cluster, brokers: Mapping[int, Target], fetched_by_partition: Mapping[int, FetchedEvents]) -> int:
+def _store_fetched_events(
+    cluster: Cluster, brokers: Mapping[int, Target], fetched_by_partition: Mapping[int, FetchedEvents]
+) -> int:
     count = 0
     for partition, fetched in sorted(fetched_by_partition.items()):
         if fetched.is_out_of_range:
@@ -89,30 +91,30 @@ def _apply(cluster: Cluster, brokers: Mapping[int, Target], fetched_by_partition
         row, _ = AuditOffset.objects.select_for_update().get_or_create(cluster=cluster, partition=partition)
         if fetched.next_offset <= row.next_offset:
             continue
-        count += _write(fetched, row)
+        count += _append_entries(fetched, row)
         row.next_offset = fetched.next_offset
         row.save(update_fields=("next_offset",))
     return count
 
 
-def _write(fetched: FetchedEvents, row: AuditOffset) -> int:
+def _append_entries(fetched: FetchedEvents, row: AuditOffset) -> int:
     events = [(offset, event) for offset, event in fetched.events if offset >= row.next_offset]
-    known = _known({event.id for offset, event in events if offset < row.checked_below})
-    new = [event for _, event in events if event.id not in known]
-    instances = Instance.objects.in_bulk({event.instance_id for event in new})
+    recorded_ids = _recorded_event_ids({event.id for offset, event in events if offset < row.checked_below})
+    new_events = [event for _, event in events if event.id not in recorded_ids]
+    instances = Instance.objects.in_bulk({event.instance_id for event in new_events})
     entries = []
-    for event in new:
+    for event in new_events:
         instance = instances.get(event.instance_id)
         if instance is None:
             log.warning("audit.unknown_instance", instance_id=event.instance_id, event_id=event.id)
         else:
             with contained("audit.event_failed", instance_id=event.instance_id, event_id=event.id):
-                entries += rows_of(event, instance)
+                entries += audit_entries_of(event, instance)
     audit.append(entries)
-    return len(new)
+    return len(new_events)
 
 
-def _known(ids: set[str]) -> set[str]:
+def _recorded_event_ids(ids: set[str]) -> set[str]:
     """Returns the ids of events with rows. Used only after a log was truncated, because the table has no such index."""
     if not ids:
         return set()
@@ -129,12 +131,14 @@ def _reset_offset(cluster: Cluster, brokers: Mapping[int, Target], partition: in
     offsets = source.bounds(brokers, partition)
     if offsets is None:
         return
-    first, end = offsets
+    log_start_offset, end = offsets
     row, is_new = AuditOffset.objects.select_for_update().get_or_create(cluster=cluster, partition=partition)
     if row.next_offset > end:
         log.warning("audit.log_truncated", cluster_id=cluster.pk, partition=partition, stored=row.next_offset, end=end)
         row.checked_below = end
     elif not is_new:
-        log.error("audit.events_lost", cluster_id=cluster.pk, partition=partition, count=first - row.next_offset)
-    row.next_offset = first
+        log.error(
+            "audit.events_lost", cluster_id=cluster.pk, partition=partition, count=log_start_offset - row.next_offset
+        )
+    row.next_offset = log_start_offset
     row.save(update_fields=("next_offset", "checked_below"))

@@ -26,14 +26,14 @@ REQUEST_ID_CHARS_MAX: Final = 64
 _NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})
 
 
-def rows_of(event: AuditEvent, instance: Instance) -> list[AuditEntry]:
+def audit_entries_of(event: AuditEvent, instance: Instance) -> list[AuditEntry]:
     """Returns one row for each item of the event, and one with the number of items that it does not name."""
-    context = _context(event)
-    rows = [_row(event, instance, item, context) for item in event.items]
+    context = _event_context(event)
+    rows = [_audit_entry(event, instance, item, context) for item in event.items]
     if event.more and event.items:
-        last = event.items[-1]
-        rest = AuditItem(action=last.action, kind="instance", name="", after={"more": event.more})
-        rows.append(_row(event, instance, rest, context))
+        last_item = event.items[-1]
+        unnamed_items = AuditItem(action=last_item.action, kind="instance", name="", after={"more": event.more})
+        rows.append(_audit_entry(event, instance, unnamed_items, context))
     return rows
 
 
@@ -42,40 +42,40 @@ def clean(value: Any) -> Any:
     if isinstance(value, str):
         return value.translate(_NO_NUL).encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
-        return {clean(name): clean(inner) for name, inner in value.items()}
+        return {clean(name): clean(element) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return [clean(inner) for inner in value]
+        return [clean(element) for element in value]
     return value
 
 
-def _row(event: AuditEvent, instance: Instance, item: AuditItem, context: dict[str, Any]) -> AuditEntry:
+def _audit_entry(event: AuditEvent, instance: Instance, item: AuditItem, context: dict[str, Any]) -> AuditEntry:
     after = item.after
     if item.outcome != DONE:
         after = {**(after or {}), "outcome": OUTCOME_UNKNOWN}
-    target_type, target_id = _ref(instance, item.kind, clean(item.name))
+    target_type, target_id = _target_ref(instance, item.kind, clean(item.name))
     user = clean(event.user)
     return AuditEntry(
-        time=_instant(event.at_ms),
+        time=_datetime_from_ms(event.at_ms),
         tenant_id=instance.tenant_id,
         actor_kind=ActorKind.CLIENT,
         actor_id=f"{instance.pk}/users/{user}"[:AUDIT_REF_CHARS_MAX],
-        actor_label=_label(user)[:LABEL_CHARS_MAX],
+        actor_label=_user_label(user)[:LABEL_CHARS_MAX],
         action=clean(item.action)[:ACTION_CHARS_MAX],
         target_type=target_type[:32],
         target_id=target_id[:AUDIT_REF_CHARS_MAX],
         before=clean(item.before),
         after=clean(after),
         request_id=clean(event.id)[:REQUEST_ID_CHARS_MAX],
-        ip=_address(event.address),
+        ip=_address_or_none(event.address),
         context=context,
     )
 
 
-def _label(user: str) -> str:
+def _user_label(user: str) -> str:
     return {NOBODY: UNKNOWN_USER, SEVERAL: SEVERAL_USERS}.get(user, user)
 
 
-def _ref(instance: Instance, kind: str, name: str) -> tuple[str, str]:
+def _target_ref(instance: Instance, kind: str, name: str) -> tuple[str, str]:
     """Returns the reference that rows about people's actions use for the same object."""
     if not name:
         return "instance", instance.pk
@@ -91,24 +91,24 @@ def _ref(instance: Instance, kind: str, name: str) -> tuple[str, str]:
     return kind, f"{instance.pk}/{name}"
 
 
-def _context(event: AuditEvent) -> dict[str, Any]:
+def _event_context(event: AuditEvent) -> dict[str, Any]:
     context: dict[str, Any] = {"broker": event.broker_id}
     for name, text in (("client_id", event.client_id), ("route", event.route)):
         if text:
             context[name] = clean(text)
     if event.requests > 1:
-        context |= {"requests": event.requests, "until": _instant(event.until_ms).isoformat()}
+        context |= {"requests": event.requests, "until": _datetime_from_ms(event.until_ms).isoformat()}
     for name, count in (("more", event.more), ("failed", event.failed)):
         if count:
             context[name] = count
     return context
 
 
-def _instant(at_ms: int) -> datetime:
+def _datetime_from_ms(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
-def _address(text: str) -> str | None:
+def _address_or_none(text: str) -> str | None:
     try:
         return str(ip_address(text))
     except ValueError:

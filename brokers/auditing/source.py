@@ -1,4 +1,4 @@
-"""Audit topic of a cluster, read by Fetch from the leaders of its partitions."""
+"""Reads the audit topic of a cluster by Fetch from the leaders of its partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafka.record import MemoryRecords
 
 from brokers.contract.audit import AUDIT_TOPIC, AuditEvent
 from brokers.contract.partitions import NO_LEADER
-from brokers.dataplane.offsets import bounds_at
+from brokers.dataplane.offsets import query_offsets
 from brokers.dataplane.scatter import Target, first_response, pair_with_targets, scatter
 from brokers.dataplane.topics import metadata_request
 from tenants.containment import contained
@@ -60,10 +60,10 @@ def fetch(
     brokers: Mapping[int, Target], leader_by_partition: Mapping[int, int], positions: Mapping[int, int]
 ) -> dict[int, FetchedEvents]:
     """Fetches a bounded amount of events from `positions` on. Partitions of silent brokers are absent."""
-    by_leader: dict[int, dict[int, int]] = defaultdict(dict)
+    positions_by_leader: dict[int, dict[int, int]] = defaultdict(dict)
     for partition, offset in positions.items():
-        by_leader[leader_by_partition[partition]][partition] = offset
-    requests = {leader: _request(offsets) for leader, offsets in by_leader.items()}
+        positions_by_leader[leader_by_partition[partition]][partition] = offset
+    requests = {leader: _fetch_request(offsets) for leader, offsets in positions_by_leader.items()}
     result = {}
     for _, response in scatter(pair_with_targets(brokers, requests)).responses:
         for topic in response.responses if not response.error_code else ():
@@ -72,19 +72,19 @@ def fetch(
                     result[partition.partition_index] = FetchedEvents(is_out_of_range=True)
                 elif not partition.error_code:
                     position = positions[partition.partition_index]
-                    result[partition.partition_index] = _fetched(partition.partition_index, position, partition)
+                    result[partition.partition_index] = _parse_partition(partition.partition_index, position, partition)
     return result
 
 
 def bounds(brokers: Mapping[int, Target], partition: int) -> tuple[int, int] | None:
     """Returns first and next offset of a partition; None if its leader does not answer."""
     topic_partition = (AUDIT_TOPIC, partition)
-    first = bounds_at(brokers, [topic_partition], EARLIEST).get(topic_partition)
-    end = bounds_at(brokers, [topic_partition], LATEST).get(topic_partition)
-    return None if first is None or end is None else (first, end)
+    log_start_offset = query_offsets(brokers, [topic_partition], EARLIEST).get(topic_partition)
+    end = query_offsets(brokers, [topic_partition], LATEST).get(topic_partition)
+    return None if log_start_offset is None or end is None else (log_start_offset, end)
 
 
-def _request(offsets: Mapping[int, int]) -> Any:
+def _fetch_request(offsets: Mapping[int, int]) -> Any:
     topic_class = FetchRequest.FetchTopic
     partitions = [
         topic_class.FetchPartition(
@@ -111,22 +111,22 @@ def _request(offsets: Mapping[int, int]) -> Any:
     )
 
 
-def _fetched(partition: int, position: int, response: Any) -> FetchedEvents:
+def _parse_partition(partition: int, position: int, response: Any) -> FetchedEvents:
     events: list[tuple[int, AuditEvent]] = []
     next_offset = position
-    for batch_end, batch in _batches(bytes(response.records or b"")):
+    for batch_end, batch in _split_batches(bytes(response.records or b"")):
         if batch_end <= position:
             continue
         next_offset = batch_end
         # An unreadable batch must not block the events after it.
         with contained("audit.unreadable", partition=partition, next_offset=batch_end):
-            for offset, event in _events(partition, batch):
+            for offset, event in _parse_events(partition, batch):
                 if offset >= position:
                     events.append((offset, event))
     return FetchedEvents(events=tuple(events), next_offset=next_offset, end_offset=response.high_watermark)
 
 
-def _batches(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _split_batches(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields each complete batch with the offset behind it; the last batch may be truncated."""
     position = 0
     while position + _HEADER.size <= len(data):
@@ -138,7 +138,7 @@ def _batches(data: bytes) -> Iterator[tuple[int, bytes]]:
         position = end
 
 
-def _events(partition: int, data: bytes) -> Iterator[tuple[int, AuditEvent]]:
+def _parse_events(partition: int, data: bytes) -> Iterator[tuple[int, AuditEvent]]:
     """Yields the events of a batch with their offsets; a malformed one is logged and left out."""
     batch = MemoryRecords(data).next_batch()
     for record in () if batch is None else batch:

@@ -102,7 +102,7 @@ def authorize(
         document for document in documents if applies_to_resource(document.pattern, access.resource_type, access.name)
     ]
     if not applicable:
-        return _without_rules(access, is_open=allow_everyone_if_no_acl)
+        return _decide_without_rules(access, is_open=allow_everyone_if_no_acl)
     host = canonical_host(access.host)
     rules = sorted(
         (document.pattern, entry)
@@ -124,7 +124,7 @@ def is_open_without_rules(resource_type: ResourceType, operation: AclOperation) 
     return resource_type is not ResourceType.CLUSTER or operation in OPEN_CLUSTER_OPERATIONS
 
 
-def _without_rules(access: Access, *, is_open: bool) -> Decision:
+def _decide_without_rules(access: Access, *, is_open: bool) -> Decision:
     if not is_open:
         return Decision(False, DecisionReason.NO_RULES_DENIED)
     if not is_open_without_rules(access.resource_type, access.operation):
@@ -150,11 +150,11 @@ def applies_to_principal(entry: AclEntry, principal: str, canonical: str) -> boo
 
 def canonical_host(host: str) -> str:
     """Returns the canonical form of an address, for comparison. A string that is no address is returned unchanged."""
-    return host if _PLAIN_V4.fullmatch(host) else _canonical(host)
+    return host if _PLAIN_V4.fullmatch(host) else _parse_canonical_host(host)
 
 
 @lru_cache(maxsize=HOSTS_KEPT_MAX)
-def _canonical(host: str) -> str:
+def _parse_canonical_host(host: str) -> str:
     try:
         address = ip_address(host)
     except ValueError:

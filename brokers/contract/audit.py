@@ -90,7 +90,7 @@ class AuditEvent:
         for item in self.items[:ITEMS_MAX]:
             if encoding_budget_bytes < 0:
                 break
-            text, encoded_bytes = _item_json(item)
+            text, encoded_bytes = _encode_item(item)
             encoding_budget_bytes -= encoded_bytes
             remaining_bytes -= len(text) + 1
             if remaining_bytes < 0:
@@ -134,7 +134,7 @@ class AuditEvent:
                 address=str(body["address"]),
                 client_id=str(body["client"]),
                 route=str(body["route"]),
-                items=tuple(_item(item) for item in body["items"]),
+                items=tuple(_parse_item(item) for item in body["items"]),
                 more=int(body["more"]),
                 failed=int(body["failed"]),
                 requests=int(body["requests"]),
@@ -151,7 +151,7 @@ def cut_values(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Returns at most `VALUES_MAX` values, with long strings cut."""
     if values is None:
         return None
-    result = {cut(name): _cut_value(value) for name, value in _first(values.items())}
+    result = {cut(name): _cut_value(value) for name, value in _first_values(values.items())}
     if len(values) > VALUES_MAX:
         result[CUT_MARK] = len(values) - VALUES_MAX
     return result
@@ -163,40 +163,40 @@ def _cut_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return cut_values(value)
     if isinstance(value, list | tuple):
-        return [_cut_value(inner) for inner in _first(value)]
+        return [_cut_value(inner) for inner in _first_values(value)]
     return value
 
 
-def _first(values: Iterable[Any]) -> list[Any]:
+def _first_values(values: Iterable[Any]) -> list[Any]:
     return [value for value, _ in zip(values, range(VALUES_MAX), strict=False)]
 
 
-def _item_json(item: AuditItem) -> tuple[str, int]:
+def _encode_item(item: AuditItem) -> tuple[str, int]:
     """Returns the JSON of an item, and its length before values that are too long were left out."""
     body: dict[str, Any] = {"action": item.action, "kind": item.kind, "name": cut(item.name)}
     if item.outcome != DONE:
         body["outcome"] = item.outcome
-    bare = body
+    body_without_values = body
     for name, values in (("before", item.before), ("after", item.after)):
         if values is not None:
             body = {**body, name: cut_values(values)}
     text = json.dumps(body, separators=(",", ":"))
     if len(text) <= ITEM_BYTES_MAX:
         return text, len(text)
-    marks = {name: CUT for name in ("before", "after") if name in body}
-    return json.dumps({**bare, **marks}, separators=(",", ":")), len(text)
+    cut_marks = {name: CUT for name in ("before", "after") if name in body}
+    return json.dumps({**body_without_values, **cut_marks}, separators=(",", ":")), len(text)
 
 
-def _item(body: Mapping[str, Any]) -> AuditItem:
+def _parse_item(body: Mapping[str, Any]) -> AuditItem:
     return AuditItem(
         action=str(body["action"]),
         kind=str(body["kind"]),
         name=str(body["name"]),
         outcome=int(body.get("outcome", DONE)),
-        before=_mapping(body.get("before")),
-        after=_mapping(body.get("after")),
+        before=_mapping_or_none(body.get("before")),
+        after=_mapping_or_none(body.get("after")),
     )
 
 
-def _mapping(value: Any) -> Mapping[str, Any] | None:
+def _mapping_or_none(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None

@@ -207,7 +207,7 @@ class InstanceDocument:
     @classmethod
     def from_json(cls, raw: bytes) -> InstanceDocument:
         body = json.loads(raw)
-        known = InstanceSettings.__dataclass_fields__
+        known_settings = InstanceSettings.__dataclass_fields__
         return cls(
             generation=body.get("generation", 0),
             produce_bps=body["produce_bps"],
@@ -216,7 +216,9 @@ class InstanceDocument:
             state=body.get("state", "active"),
             endpoints={int(broker): address for broker, address in body.get("endpoints", {}).items()},
             ports={int(broker): port for broker, port in body.get("ports", {}).items()},
-            settings=InstanceSettings(**{k: v for k, v in body.get("settings", {}).items() if k in known}),
+            settings=InstanceSettings(
+                **{name: value for name, value in body.get("settings", {}).items() if name in known_settings}
+            ),
             vpc=body.get("vpc"),
             partitions_max=body.get("partitions_max"),
             message_bytes_max=body.get("message_bytes_max"),

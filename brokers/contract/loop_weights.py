@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Between these bandwidths the share of an instance is proportional to what it bought. Below and above it is constant,
+# Between these bandwidths the share of an instance is proportional to its bandwidth. Below and above it is constant,
 # so that the smallest instance is served in time and the largest leaves room for others.
 LIGHTEST_BPS: Final = 3_125_000
 HEAVIEST_BPS: Final = 100_000_000

@@ -36,7 +36,7 @@ class ScramClient:
 
     def final_message(self, server_first: bytes) -> bytes:
         """Returns the proof for the server's first message. Raises `ScramRefused`."""
-        text, fields = _parsed(server_first)
+        text, fields = _parse_message(server_first)
         try:
             nonce, salt, iterations = fields["r"], b64decode(fields["s"], validate=True), int(fields["i"])
         except (KeyError, ValueError, Base64Error) as error:
@@ -44,18 +44,20 @@ class ScramClient:
         # Many iterations would keep the caller busy, and a few would make the password easy to guess from the proof.
         if not nonce.startswith(self._nonce) or not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise ScramRefused("the answer is not SCRAM")
-        salted = _salted_password(self._digest, self._password, salt, iterations)
-        client_key = hmac.digest(salted, b"Client Key", self._digest)
+        salted_password = _salted_password(self._digest, self._password, salt, iterations)
+        client_key = hmac.digest(salted_password, b"Client Key", self._digest)
         without_proof = f"c={b64encode(_NO_CHANNEL_BINDING.encode()).decode()},r={nonce}"
-        signed = f"{self._first_bare},{text},{without_proof}".encode()
-        signature = hmac.digest(hashlib.new(self._digest, client_key).digest(), signed, self._digest)
-        self._server_signature = hmac.digest(hmac.digest(salted, b"Server Key", self._digest), signed, self._digest)
+        auth_message = f"{self._first_bare},{text},{without_proof}".encode()
+        signature = hmac.digest(hashlib.new(self._digest, client_key).digest(), auth_message, self._digest)
+        self._server_signature = hmac.digest(
+            hmac.digest(salted_password, b"Server Key", self._digest), auth_message, self._digest
+        )
         proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
         return f"{without_proof},p={b64encode(proof).decode()}".encode()
 
     def verify(self, server_final: bytes) -> None:
         """Checks the server's last message. Raises `ScramRefused`."""
-        _, fields = _parsed(server_final)
+        _, fields = _parse_message(server_final)
         try:
             signature = b64decode(fields.get("v", ""), validate=True)
         except (ValueError, Base64Error) as error:
@@ -64,7 +66,7 @@ class ScramClient:
             raise ScramRefused("the server does not know the password")
 
 
-def _parsed(message: bytes) -> tuple[str, dict[str, str]]:
+def _parse_message(message: bytes) -> tuple[str, dict[str, str]]:
     try:
         text = message.decode()
     except UnicodeDecodeError as error:

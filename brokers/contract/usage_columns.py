@@ -51,7 +51,7 @@ def to_record(head: ReportHead, counters: Sequence[CounterValue]) -> bytes:
             column.byteswap()
     texts = [b2a_base64(column, newline=False).decode() for column in columns]
     record = [VERSION, *head, list(positions), *texts]
-    # Lone surrogates, which UTF-8 has no bytes for, become what `counted_name` makes of them.
+    # UTF-8 cannot encode lone surrogates: they are replaced as in `counted_name`.
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 

@@ -40,28 +40,32 @@ class KafkaAclAdminClient:
     """Implements `instances.acls.interfaces.AclAdminClient`."""
 
     def rules(self, instance_id: str, acl_filter: AclFilter) -> Sequence[AclRule]:
-        response = send_to_any_broker(instance_id, lambda: DescribeAclsRequest(**_filter(acl_filter), version=VERSION))
+        response = send_to_any_broker(
+            instance_id, lambda: DescribeAclsRequest(**_filter_fields(acl_filter), version=VERSION)
+        )
         require_ok(response.error_code, response.error_message)
         return sorted(
-            _rule(resource.resource_type, resource.resource_name, resource.pattern_type, entry)
+            _rule_from_response(resource.resource_type, resource.resource_name, resource.pattern_type, entry)
             for resource in response.resources
             for entry in resource.acls
         )
 
     def create(self, instance_id: str, rules: Sequence[AclRule]) -> None:
-        creations = [_creation(rule) for rule in rules]
+        creations = [_creation_of(rule) for rule in rules]
         response, _ = send_change(instance_id, CreateAclsRequest(creations=creations, version=VERSION))
-        _require_all(response.results)
+        _require_all_ok(response.results)
 
     def delete(self, instance_id: str, acl_filters: Sequence[AclFilter]) -> Sequence[AclRule]:
-        filters = [DeleteAclsRequest.DeleteAclsFilter(**_filter(acl_filter)) for acl_filter in acl_filters]
+        filters = [DeleteAclsRequest.DeleteAclsFilter(**_filter_fields(acl_filter)) for acl_filter in acl_filters]
         response, may_be_executed = send_change(instance_id, DeleteAclsRequest(filters=filters, version=VERSION))
-        _require_all(response.filter_results)
+        _require_all_ok(response.filter_results)
         matching_acls = [entry for result in response.filter_results for entry in result.matching_acls]
-        _require_all(matching_acls)
+        _require_all_ok(matching_acls)
         if may_be_executed and not matching_acls:
             raise OutcomeUnknown  # an earlier attempt may have deleted them
-        return sorted({_rule(acl.resource_type, acl.resource_name, acl.pattern_type, acl) for acl in matching_acls})
+        return sorted(
+            {_rule_from_response(acl.resource_type, acl.resource_name, acl.pattern_type, acl) for acl in matching_acls}
+        )
 
     def decide(
         self, rules: Sequence[AclRule], question: AccessQuestion, *, is_superuser: bool, allow_everyone: bool
@@ -80,7 +84,7 @@ class KafkaAclAdminClient:
         )
         rule = None
         if decision.pattern is not None and decision.entry is not None:
-            rule = _rule_of(decision.pattern, decision.entry)
+            rule = _rule_from_acl(decision.pattern, decision.entry)
         return AccessDecision(allowed=decision.is_allowed, reason=decision.reason.value, rule=rule)
 
 
@@ -104,7 +108,7 @@ def _entry_of(rule: AclRule) -> AclEntry:
     )
 
 
-def _rule_of(pattern: ResourcePattern, entry: AclEntry) -> AclRule:
+def _rule_from_acl(pattern: ResourcePattern, entry: AclEntry) -> AclRule:
     return AclRule(
         resource_type=_name_of(pattern.resource_type),
         resource_name=pattern.name,
@@ -116,7 +120,7 @@ def _rule_of(pattern: ResourcePattern, entry: AclEntry) -> AclRule:
     )
 
 
-def _filter(acl_filter: AclFilter) -> dict[str, Any]:
+def _filter_fields(acl_filter: AclFilter) -> dict[str, Any]:
     pattern_type = (
         MATCH_PATTERN if acl_filter.pattern_type == MATCH else _number_or_any(PatternType, acl_filter.pattern_type)
     )
@@ -131,7 +135,7 @@ def _filter(acl_filter: AclFilter) -> dict[str, Any]:
     }
 
 
-def _creation(rule: AclRule) -> Any:
+def _creation_of(rule: AclRule) -> Any:
     return CreateAclsRequest.AclCreation(
         resource_type=_member_of(ResourceType, rule.resource_type),
         resource_name=rule.resource_name,
@@ -143,7 +147,7 @@ def _creation(rule: AclRule) -> Any:
     )
 
 
-def _rule(resource_type: int, name: str, pattern_type: int, entry: Any) -> AclRule:
+def _rule_from_response(resource_type: int, name: str, pattern_type: int, entry: Any) -> AclRule:
     return AclRule(
         resource_type=_name_of(ResourceType(resource_type)),
         resource_name=name,
@@ -155,7 +159,7 @@ def _rule(resource_type: int, name: str, pattern_type: int, entry: Any) -> AclRu
     )
 
 
-def _require_all(results: Iterable[Any]) -> None:
+def _require_all_ok(results: Iterable[Any]) -> None:
     for result in results:
         if result.error_code == TIMED_OUT:
             raise OutcomeUnknown

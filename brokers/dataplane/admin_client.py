@@ -101,10 +101,10 @@ def send_as_instance(instance_id: str, request: Any, **options: Any) -> Any:
 
 def cluster_of(instance_id: str) -> Cluster:
     """Returns the cluster of an instance. Raises `Conflict` while it has none."""
-    placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
-    if placed is None:
+    placement = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
+    if placement is None:
         raise Conflict("The instance has no brokers.", code="instance_not_reachable")
-    return placed.cluster
+    return placement.cluster
 
 
 def send_as_cluster(cluster: Cluster, request: Any, **options: Any) -> Any:
@@ -141,7 +141,7 @@ def send_change(instance_id: str, request: Any) -> tuple[Any, bool]:
 def _try_brokers(
     cluster: Cluster, username: str, request: Any, broker: int | None, options: dict[str, Any]
 ) -> tuple[Any, LinkDown | None, bool]:
-    """Returns (response or None, the failures without a response, True if an unanswered request reached a broker)."""
+    """Returns (response or None, the failure without a response, True if an unanswered attempt may be executed)."""
     require_served(cluster, username, request)
     key = (cluster.pk, username, broker)
     idle = links().acquire(key)
@@ -155,9 +155,9 @@ def _try_brokers(
         except LinkDown as error:
             was_sent = error.was_sent
     reasons: list[str] = []
-    for row in _brokers(cluster, broker):
+    for candidate in _brokers(cluster, broker):
         try:
-            link = Link(row.internal_address, username, cluster.read_control_secret(), row.certified_as)
+            link = Link(candidate.internal_address, username, cluster.read_control_secret(), candidate.certified_as)
             return _call_and_release(key, link, request, options), None, was_sent
         except LinkDown as error:
             reasons.append(str(error))

@@ -55,7 +55,7 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ongoing:
+class OngoingReassignment:
     """Reassignment in progress; `replicas` includes adding and removing ones."""
 
     replicas: tuple[int, ...]
@@ -63,12 +63,12 @@ class Ongoing:
     removing: tuple[int, ...]
 
     @property
-    def original(self) -> tuple[int, ...]:
+    def original_replicas(self) -> tuple[int, ...]:
         """Replicas before the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
-    def target(self) -> tuple[int, ...]:
+    def target_replicas(self) -> tuple[int, ...]:
         """Replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
@@ -128,7 +128,7 @@ class ClusterAdminClient:
                     for index in indexes
                 ],
             )
-            for name, indexes in _by_topic(targets).items()
+            for name, indexes in _indexes_by_topic(targets).items()
         ]
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=TIMEOUT_MS, topics=topics, version=ALTER_REASSIGNMENTS_VERSION
@@ -142,7 +142,7 @@ class ClusterAdminClient:
             if partition.error_code not in (0, NO_REASSIGNMENT)
         }
 
-    def reassignments(self) -> dict[PartitionKey, Ongoing]:
+    def reassignments(self) -> dict[PartitionKey, OngoingReassignment]:
         """Returns all reassignments in progress."""
         request = ListPartitionReassignmentsRequest(
             timeout_ms=TIMEOUT_MS, topics=None, version=LIST_REASSIGNMENTS_VERSION
@@ -150,7 +150,7 @@ class ClusterAdminClient:
         response = send_as_cluster(self._cluster, request)
         require_ok(response.error_code, response.error_message)
         return {
-            (topic.name, partition.partition_index): Ongoing(
+            (topic.name, partition.partition_index): OngoingReassignment(
                 replicas=tuple(partition.replicas),
                 adding=tuple(partition.adding_replicas),
                 removing=tuple(partition.removing_replicas),
@@ -173,7 +173,7 @@ class ClusterAdminClient:
 
     def _elect(self, election_type: int, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
         topic_class = ElectLeadersRequest.TopicPartitions
-        topics = [topic_class(topic=name, partitions=indexes) for name, indexes in _by_topic(keys).items()]
+        topics = [topic_class(topic=name, partitions=indexes) for name, indexes in _indexes_by_topic(keys).items()]
         if not topics:
             return {}
         request = ElectLeadersRequest(
@@ -191,7 +191,11 @@ class ClusterAdminClient:
     def replica_sizes(self, broker: int, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, ReplicaSize]:
         """Returns the sizes of some replicas of one broker, or of all."""
         topic_class = DescribeLogDirsRequest.DescribableLogDirTopic
-        topics = None if keys is None else [topic_class(topic=t, partitions=p) for t, p in _by_topic(keys).items()]
+        topics = (
+            None
+            if keys is None
+            else [topic_class(topic=name, partitions=indexes) for name, indexes in _indexes_by_topic(keys).items()]
+        )
         request = DescribeLogDirsRequest(topics=topics, version=DESCRIBE_LOG_DIRS_VERSION)
         response = send_as_cluster(self._cluster, request, broker=broker)
         require_ok(response.error_code)
@@ -206,7 +210,7 @@ class ClusterAdminClient:
         }
 
 
-def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
+def _indexes_by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
     result: dict[str, list[int]] = defaultdict(list)
     for topic, index in sorted(keys):
         result[topic].append(index)

@@ -1,7 +1,7 @@
-"""Coordinators of groups and transactional ids, and the retriable errors of requests to them.
+"""Lookup of the coordinators of groups and transactional ids, and requests to them with retries.
 
-On Penstock's own brokers the coordinator is looked up as the cluster with the internal name: for the instance,
-FindCoordinator may name one of the instance's own brokers, which only forwards. Requests to it are sent as the
+On Penstock's own brokers the lookup is sent as the cluster's own user, with the internal name. An instance's owner may
+get a broker of the instance that only forwards requests to the coordinator. Requests to the coordinator are sent as the
 instance's owner.
 """
 
@@ -34,7 +34,7 @@ ERROR_TEXTS = {
 }
 
 
-def find(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, int]:
+def find_coordinators(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, int]:
     """Returns broker numbers by internal id; ids without a coordinator at the moment are missing.
 
     On a Kafka cluster the result has the gateways of the upstream's coordinators. Raises `Unavailable` if no broker
@@ -43,11 +43,11 @@ def find(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, 
     if not internal_ids:
         return {}
     if cluster.is_kafka:
-        return _find_upstream(cluster, kind, internal_ids)
-    return _find_as(cluster, CLUSTER_USER, kind, internal_ids)
+        return _find_upstream_coordinators(cluster, kind, internal_ids)
+    return _find_coordinators_as(cluster, CLUSTER_USER, kind, internal_ids)
 
 
-def _find_upstream(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, int]:
+def _find_upstream_coordinators(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, int]:
     """Looks up coordinators as each instance: gateways forward no calls of the cluster's own user."""
     names_by_instance: dict[str, list[str]] = {}
     for internal_id in internal_ids:
@@ -57,11 +57,11 @@ def _find_upstream(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> 
     return {
         internal_scoped(instance_id, name): number
         for instance_id, names in names_by_instance.items()
-        for name, number in _find_as(cluster, instance_id, kind, names).items()
+        for name, number in _find_coordinators_as(cluster, instance_id, kind, names).items()
     }
 
 
-def _find_as(cluster: Cluster, username: str, kind: int, ids: Sequence[str]) -> dict[str, int]:
+def _find_coordinators_as(cluster: Cluster, username: str, kind: int, ids: Sequence[str]) -> dict[str, int]:
     keys = list(ids)
     response = first_response(
         targets(cluster, username).values(),
@@ -70,18 +70,18 @@ def _find_as(cluster: Cluster, username: str, kind: int, ids: Sequence[str]) -> 
     return {coordinator.key: coordinator.node_id for coordinator in response.coordinators if not coordinator.error_code}
 
 
-def of_instance(cluster: Cluster, instance_id: str, kind: int, ids: Sequence[str]) -> dict[str, int]:
-    """Returns broker numbers by the tenant's id."""
+def find_coordinators_of_instance(cluster: Cluster, instance_id: str, kind: int, ids: Sequence[str]) -> dict[str, int]:
+    """Returns broker numbers by the tenant's group or transactional id. Otherwise like `find_coordinators`."""
     names_by_internal_id = {internal_scoped(instance_id, name): name for name in ids}
     return {
         names_by_internal_id[key]: number
-        for key, number in find(cluster, kind, list(names_by_internal_id)).items()
+        for key, number in find_coordinators(cluster, kind, list(names_by_internal_id)).items()
         if key in names_by_internal_id
     }
 
 
-def by_broker(ids: Mapping[str, int]) -> dict[int, list[str]]:
-    """Groups ids by broker number."""
+def ids_by_broker(ids: Mapping[str, int]) -> dict[int, list[str]]:
+    """Returns the sorted ids by broker number; `ids` has broker numbers by id."""
     result: dict[int, list[str]] = {}
     for name, number in sorted(ids.items()):
         result.setdefault(number, []).append(name)
@@ -123,7 +123,7 @@ def send_until_complete(
     *,
     retriable: frozenset[int] = RETRIABLE_ERRORS,
 ) -> Any:
-    """Sends a request like `send_to_coordinator`, with the identities of the targets `brokers`, by broker number.
+    """Sends a request like `send_to_coordinator`, with the identities of the targets in `brokers` (by broker number).
 
     Raises `OutcomeUnknown` after the time limit if a coordinator that has not answered may have the request.
     """
@@ -131,7 +131,7 @@ def send_until_complete(
     error_code = NOT_AVAILABLE
     may_be_executed = False
     while True:
-        target = brokers.get(_coordinator(cluster, kind, internal_id, may_be_executed))
+        target = brokers.get(_find_coordinator(cluster, kind, internal_id, may_be_executed))
         if target is not None:
             result = scatter([(target, new_request())], is_write=True)
             may_be_executed = may_be_executed or result.may_be_executed
@@ -153,10 +153,10 @@ def send_until_complete(
     raise AssertionError("an answer that is no error would have been returned")
 
 
-def _coordinator(cluster: Cluster, kind: int, internal_id: str, may_be_executed: bool) -> int:
+def _find_coordinator(cluster: Cluster, kind: int, internal_id: str, may_be_executed: bool) -> int:
     """Returns the broker's number, -1 without one. Raises `OutcomeUnknown` or `Unavailable` if no broker answers."""
     try:
-        return find(cluster, kind, [internal_id]).get(internal_id, -1)
+        return find_coordinators(cluster, kind, [internal_id]).get(internal_id, -1)
     except Unavailable as error:
         if may_be_executed:
             raise OutcomeUnknown from error

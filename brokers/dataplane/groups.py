@@ -1,5 +1,5 @@
-"""Implementation of `instances.groups.interfaces.group_admin_client`: ListGroups of every broker, DescribeGroups of
-coordinators.
+"""Implementation of `instances.groups.interfaces.group_admin_client` by ListGroups, DescribeGroups and requests about
+offsets.
 
 Results that pages poll are cached briefly and shared by all web workers, so that the load of brokers does not depend on
 the number of viewers. A write invalidates the cache of its group.
@@ -49,17 +49,17 @@ class KafkaGroupAdminClient:
         key = f"groups:{instance_id}:list"
         cached: GroupList | None = cache.get(key)
         if cached is None:
-            cached = _list(instance_id)
+            cached = _list_groups(instance_id)
             cache.set(key, cached, GROUPS_CACHE_S)
         return cached
 
     def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
-        keys = {group: _key(instance_id, group) for group in ids}
+        keys = {group: _cache_key(instance_id, group) for group in ids}
         cached = {} if fresh else cache.get_many(list(keys.values()))
         result: dict[str, GroupSummary] = {group: cached[key] for group, key in keys.items() if key in cached}
-        missing = [group for group in ids if group not in result]
-        if missing:
-            summaries = _describe(instance_id, missing)
+        uncached = [group for group in ids if group not in result]
+        if uncached:
+            summaries = _describe_groups(instance_id, uncached)
             cache.set_many(
                 {keys[group]: summary for group, summary in summaries.items() if not summary.trouble}, GROUPS_CACHE_S
             )
@@ -84,7 +84,7 @@ class KafkaGroupAdminClient:
         try:
             return offsets.commit(instance_id, group, commits)
         finally:
-            _forget(instance_id, group)
+            _invalidate_cache(instance_id, group)
 
     def delete_group(self, instance_id: str, group: str) -> None:
         tries = 0
@@ -103,7 +103,7 @@ class KafkaGroupAdminClient:
             if code != GROUP_NOT_FOUND or tries == 1:
                 require_ok(code, NON_EMPTY_GROUP_TEXT if code == NON_EMPTY_GROUP else None)
         finally:
-            _forget(instance_id, group)
+            _invalidate_cache(instance_id, group)
 
     def delete_offsets(
         self, instance_id: str, group: str, partitions: Sequence[Partition]
@@ -111,19 +111,19 @@ class KafkaGroupAdminClient:
         try:
             return offsets.delete(instance_id, group, partitions)
         finally:
-            _forget(instance_id, group)
+            _invalidate_cache(instance_id, group)
 
 
-def _key(instance_id: str, group: str) -> str:
+def _cache_key(instance_id: str, group: str) -> str:
     return f"groups:{instance_id}:look:{hashlib.sha256(group.encode()).hexdigest()[:32]}"
 
 
-def _forget(instance_id: str, group: str) -> None:
+def _invalidate_cache(instance_id: str, group: str) -> None:
     """Removes a group and the list of groups from the cache."""
-    cache.delete_many([_key(instance_id, group), f"groups:{instance_id}:list"])
+    cache.delete_many([_cache_key(instance_id, group), f"groups:{instance_id}:list"])
 
 
-def _list(instance_id: str) -> GroupList:
+def _list_groups(instance_id: str) -> GroupList:
     brokers = targets(cluster_of(instance_id), instance_id)
     result = scatter([
         (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION)) for target in brokers.values()
@@ -144,31 +144,34 @@ def _list(instance_id: str) -> GroupList:
     )
 
 
-def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
+def _describe_groups(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
     cluster = cluster_of(instance_id)
     brokers = targets(cluster, instance_id)
-    placements = coordinators.of_instance(cluster, instance_id, GROUP, ids)
+    coordinator_by_group = coordinators.find_coordinators_of_instance(cluster, instance_id, GROUP, ids)
     requests: list[tuple[Target, Any]] = []
-    for broker_id, names in coordinators.by_broker(placements).items():
+    for broker_id, names in coordinators.ids_by_broker(coordinator_by_group).items():
         if broker_id in brokers:
             describe = DescribeGroupsRequest(
                 groups=names, include_authorized_operations=False, version=DESCRIBE_GROUPS_VERSION
             )
-            requests += [(brokers[broker_id], describe), (brokers[broker_id], offsets.fetch_request(names))]
-    descriptions: dict[str, GroupDescription] = {}
-    committed: dict[str, tuple[CommittedOffset, ...]] = {}
-    failure_reasons: dict[str, str] = {}
+            requests += [(brokers[broker_id], describe), (brokers[broker_id], offsets.offset_fetch_request(names))]
+    descriptions_by_group: dict[str, GroupDescription] = {}
+    offsets_by_group: dict[str, tuple[CommittedOffset, ...]] = {}
+    reason_by_group: dict[str, str] = {}
     for broker_id, response in scatter(requests).responses:
         if response.API_KEY == DescribeGroupsRequest.API_KEY:
-            _collect_descriptions(broker_id, response, descriptions, failure_reasons)
+            _collect_descriptions(broker_id, response, descriptions_by_group, reason_by_group)
         else:
-            _collect_offsets(response, committed, failure_reasons)
+            _collect_offsets(response, offsets_by_group, reason_by_group)
     return {
         group: GroupSummary(
-            description=descriptions.get(group),
-            offsets=committed.get(group),
+            description=descriptions_by_group.get(group),
+            offsets=offsets_by_group.get(group),
             trouble=_failure_reason(
-                group, placements, failure_reasons, is_known=group in descriptions and group in committed
+                group,
+                coordinator_by_group,
+                reason_by_group,
+                is_known=group in descriptions_by_group and group in offsets_by_group,
             ),
         )
         for group in ids
@@ -176,44 +179,44 @@ def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
 
 
 def _collect_descriptions(
-    broker_id: int, response: Any, descriptions: dict[str, GroupDescription], failure_reasons: dict[str, str]
+    broker_id: int, response: Any, descriptions_by_group: dict[str, GroupDescription], reason_by_group: dict[str, str]
 ) -> None:
     for group in response.groups:
         if group.error_code in NO_SUCH_GROUP:
-            descriptions[group.group_id] = _description(group, broker_id, state=DEAD)
+            descriptions_by_group[group.group_id] = _description(group, broker_id, state=DEAD)
         elif group.error_code:
-            failure_reasons[group.group_id] = ERROR_TEXTS.get(
+            reason_by_group[group.group_id] = ERROR_TEXTS.get(
                 group.error_code, f"the brokers answered {group.error_code}"
             )
         else:
-            descriptions[group.group_id] = _description(group, broker_id, state=group.group_state)
+            descriptions_by_group[group.group_id] = _description(group, broker_id, state=group.group_state)
 
 
 def _collect_offsets(
-    response: Any, committed: dict[str, tuple[CommittedOffset, ...]], failure_reasons: dict[str, str]
+    response: Any, offsets_by_group: dict[str, tuple[CommittedOffset, ...]], reason_by_group: dict[str, str]
 ) -> None:
     for group in response.groups:
         if group.error_code in NO_SUCH_GROUP:
-            committed[group.group_id] = ()
+            offsets_by_group[group.group_id] = ()
         elif group.error_code:
-            failure_reasons[group.group_id] = ERROR_TEXTS.get(
+            reason_by_group[group.group_id] = ERROR_TEXTS.get(
                 group.error_code, f"the brokers answered {group.error_code}"
             )
         else:
-            committed[group.group_id] = offsets.committed(group)
+            offsets_by_group[group.group_id] = offsets.committed_offsets(group)
 
 
 def _failure_reason(
-    group: str, placements: Mapping[str, int], failure_reasons: Mapping[str, str], *, is_known: bool
+    group: str, coordinator_by_group: Mapping[str, int], reason_by_group: Mapping[str, str], *, is_known: bool
 ) -> str:
     """Returns why a part of a group is unknown, in words that follow "not known:"; "" if everything is known."""
     if is_known:
         return ""
-    if group in failure_reasons:
-        return failure_reasons[group]
-    if group not in placements:
+    if group in reason_by_group:
+        return reason_by_group[group]
+    if group not in coordinator_by_group:
         return ERROR_TEXTS[coordinators.NOT_AVAILABLE]
-    return Message(gettext_noop("broker %(id)s does not answer"), id=placements[group])
+    return Message(gettext_noop("broker %(id)s does not answer"), id=coordinator_by_group[group])
 
 
 def _description(group: Any, coordinator: int, *, state: str) -> GroupDescription:

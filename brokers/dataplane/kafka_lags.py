@@ -47,25 +47,26 @@ class KafkaClusterLags:
                     result.update(internal_scoped(instance_id, group.group_id) for group in response.groups)
         return sorted(result)
 
-    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
+    def committed_offsets(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
         """Returns the committed offsets of groups by internal names."""
         result: dict[str, tuple[CommittedOffset, ...]] = {}
         for instance_id, groups in _by_instance(ids).items():
             with contained("lags.instance_failed", instance_id=instance_id):
-                placements = coordinators.by_broker(coordinators.of_instance(self._cluster, instance_id, GROUP, groups))
-                requests = {number: offsets.fetch_request(names) for number, names in placements.items()}
+                by_group = coordinators.find_coordinators_of_instance(self._cluster, instance_id, GROUP, groups)
+                placements = coordinators.ids_by_broker(by_group)
+                requests = {number: offsets.offset_fetch_request(names) for number, names in placements.items()}
                 for _, response in scatter(pair_with_targets(self._targets_of(instance_id), requests)).responses:
                     for group in response.groups:
                         if not group.error_code:
                             internal_id = internal_scoped(instance_id, group.group_id)
-                            result[internal_id] = self._internal(instance_id, offsets.committed(group))
+                            result[internal_id] = self._internal(instance_id, offsets.committed_offsets(group))
         return result
 
     def topic_names(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
         """Returns the tenant's names by internal topic, for topics with commits that were read before."""
         return {internal: name for internal, name in self._topic_names.items() if _owner(internal) == instance_id}
 
-    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+    def end_offsets(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
         """Returns log end offsets by internal names, of topics with commits that were read before."""
         by_instance: dict[str, dict[Partition, Partition]] = defaultdict(dict)
         for internal, index in partitions:
@@ -73,7 +74,7 @@ class KafkaClusterLags:
         result: dict[Partition, int] = {}
         for instance_id, internal_partitions in by_instance.items():
             with contained("lags.instance_failed", instance_id=instance_id):
-                ends = offsets.bounds_at(self._targets_of(instance_id), internal_partitions, LATEST)
+                ends = offsets.query_offsets(self._targets_of(instance_id), internal_partitions, LATEST)
                 result.update({internal_partitions[partition]: end for partition, end in ends.items()})
         return result
 

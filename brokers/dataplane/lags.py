@@ -1,4 +1,4 @@
-"""Data for the lags of many groups with internal names, in a few requests per broker for a whole cluster."""
+"""Queries for the lags of all groups of a cluster, with internal names and few requests per broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from instances.naming import internal_topic, split_internal
 
 
 class ClusterLags:
-    """Reader of the groups of all instances of a cluster and of the log end offsets that they are compared with.
+    """Queries the groups of a cluster's instances, their committed offsets and the log end offsets.
 
     Results of brokers that do not answer are missing. Raises `Unavailable` if no broker answers.
     """
@@ -37,13 +37,13 @@ class ClusterLags:
         result = {group.group_id for _, response in scatter(requests).responses for group in response.groups}
         return sorted(group for group in result if split_internal(group)[0] is not None)
 
-    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
-        """Returns the committed offsets of groups by internal names."""
-        placements = coordinators.by_broker(coordinators.find(self._cluster, GROUP, ids))
-        requests = {number: offsets.fetch_request(names) for number, names in placements.items()}
+    def committed_offsets(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
+        """Returns the committed offsets by group. Group ids and topics are internal names."""
+        ids_by_broker = coordinators.ids_by_broker(coordinators.find_coordinators(self._cluster, GROUP, ids))
+        requests = {number: offsets.offset_fetch_request(names) for number, names in ids_by_broker.items()}
         responses = scatter(pair_with_targets(self._targets, requests)).responses
         return {
-            group.group_id: offsets.committed(group)
+            group.group_id: offsets.committed_offsets(group)
             for _, response in responses
             for group in response.groups
             if not group.error_code
@@ -51,12 +51,13 @@ class ClusterLags:
 
     def topic_names(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
         """Returns the tenant's names by internal topic, for topics with commits of these groups of an instance."""
-        placements = coordinators.by_broker(coordinators.of_instance(self._cluster, instance_id, GROUP, groups))
-        requests = {number: offsets.fetch_request(names) for number, names in placements.items()}
+        coordinator_by_group = coordinators.find_coordinators_of_instance(self._cluster, instance_id, GROUP, groups)
+        ids_by_broker = coordinators.ids_by_broker(coordinator_by_group)
+        requests = {number: offsets.offset_fetch_request(ids) for number, ids in ids_by_broker.items()}
         responses = scatter(pair_with_targets(targets(self._cluster, instance_id), requests)).responses
-        names = {topic.name for _, response in responses for group in response.groups for topic in group.topics}
-        return {internal_topic(instance_id, name): name for name in names}
+        tenant_names = {topic.name for _, response in responses for group in response.groups for topic in group.topics}
+        return {internal_topic(instance_id, name): name for name in tenant_names}
 
-    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Returns log end offsets by internal names."""
-        return offsets.bounds_at(self._targets, partitions, LATEST)
+    def end_offsets(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+        """Returns the log end offset of each partition. Topics are internal names."""
+        return offsets.query_offsets(self._targets, partitions, LATEST)

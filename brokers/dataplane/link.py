@@ -105,10 +105,10 @@ class Link:
             self._socket.settimeout(timeout_s)
             self._socket.sendall(request.encode(header=True, framed=True))
             was_sent = True
-            size = _SIZE.unpack(self._read(_SIZE.size))[0]
+            size = _SIZE.unpack(self._read_exactly(_SIZE.size))[0]
             if not 0 < size <= ADMIN_CLIENT_ANSWER_BYTES_MAX:
                 raise LinkDown(f"an answer of {size} bytes")
-            response = response_class.decode(self._read(size), header=True)
+            response = response_class.decode(self._read_exactly(size), header=True)
             if response.header.correlation_id != self._correlation_id:
                 raise LinkDown("an answer to another request")
         except (OSError, ValueError, struct.error) as error:
@@ -143,14 +143,14 @@ class Link:
         if response.error_code:
             raise LinkDown(f"authentication as {username} was refused with error {response.error_code}")
 
-    def _read(self, size: int) -> bytes:
-        parts, missing = [], size
-        while missing:
-            part = self._receive(min(missing, 1 << 20))
+    def _read_exactly(self, size: int) -> bytes:
+        parts, missing_bytes = [], size
+        while missing_bytes:
+            part = self._receive(min(missing_bytes, 1 << 20))
             if not part:
                 raise LinkDown("the broker closed the connection")
             parts.append(part)
-            missing -= len(part)
+            missing_bytes -= len(part)
         return b"".join(parts)
 
     def _receive(self, bytes_max: int) -> bytes:

@@ -13,7 +13,7 @@ from typing import Final
 
 from brokers.dataplane.inflating import DamagedBatch, TooLarge
 from brokers.dataplane.record_batches import Batch, records
-from brokers.dataplane.record_search import PassedOver, search
+from brokers.dataplane.record_search import SkippedRecords, search
 from instances.messages.interfaces import (
     ABORTED,
     COMMITTED,
@@ -45,8 +45,8 @@ EMPTY_RESPONSES_MAX: Final = 3
 Inflate = Callable[[Batch], "bytes | memoryview"]
 
 
-# What a cursor comes to next: a record, or records that are passed over together.
-Head = Record | PassedOver
+# Next entry at a cursor: a record, or several skipped records.
+Head = Record | SkippedRecords
 
 
 class BudgetExhausted(Exception):
@@ -55,7 +55,7 @@ class BudgetExhausted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FetchRange:
-    """Next range that a cursor needs: from `offset` to below `stop`; the response may contain more."""
+    """Range of offsets to fetch, from `offset` to below `stop`; the response may contain more."""
 
     offset: int
     stop: int
@@ -64,8 +64,8 @@ class FetchRange:
 
 
 @dataclass(slots=True)
-class _Loaded:
-    """A fetched batch; `state` is that of its transaction, None if it is undecided."""
+class _FetchedBatch:
+    """Fetched batch with the state of its transaction: COMMITTED, ABORTED, or None while it is undecided."""
 
     batch: Batch
     state: str | None
@@ -74,8 +74,9 @@ class _Loaded:
 class PartitionCursor:
     """Position of one partition in a page, with its fetched batches.
 
-    Reading continues at `position`, which is exclusive towards OLDER. Every transaction below `stable` is decided.
-    Records that lack all alternatives of one of `literals` are passed over.
+    Reading continues at `position`, which is exclusive towards OLDER. `start` and `end` are the bounds of the log,
+    `stable` is its last stable offset, below which every transaction is decided. Records that do not match `literals`
+    are skipped (`record_search.search`).
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class PartitionCursor:
         # Largest batch of the last response: a window begins in the middle of one, which arrives from its start.
         self._batch_bytes = 0
         self._empty_responses = 0
-        self._loaded: deque[_Loaded] = deque()
+        self._loaded: deque[_FetchedBatch] = deque()
         self._loaded_bytes = 0
         # Position after all that is loaded, at which the next range begins.
         self._after_loaded = self.position
@@ -110,7 +111,7 @@ class PartitionCursor:
 
     @property
     def is_finished(self) -> bool:
-        """True if nothing is left in the direction of reading."""
+        """True at the end of the log in the direction of reading."""
         return self.position >= self.end if self.direction == NEWER else self.position <= self.start
 
     @property
@@ -120,30 +121,30 @@ class PartitionCursor:
 
     @property
     def loaded_bytes(self) -> int:
-        """Size of the batches that are fetched and not read to their ends."""
+        """Size of the batches that are fetched and not completely read."""
         return self._loaded_bytes
 
     @property
-    def takes_more(self) -> bool:
-        """True if what comes after the loaded records may be fetched already."""
+    def can_prefetch(self) -> bool:
+        """True if data after the loaded records may be fetched before it is needed."""
         is_all_loaded = (
             self._after_loaded >= self.end if self.direction == NEWER else self._after_loaded <= self.start
         )  # fmt: skip
         return not is_all_loaded and not self.is_unavailable and self._loaded_bytes <= PARTITION_BYTES_MAX
 
     def next_range(self) -> FetchRange:
-        """Returns the range to fetch next, after all that is loaded; only to be called if any is left."""
+        """Returns the range to fetch after the loaded batches. Only to be called if the log continues there."""
         isolation, position = READ_COMMITTED, self._after_loaded
         if self.direction == NEWER:
             if position >= self.stable:
                 isolation = READ_UNCOMMITTED
-            return FetchRange(position, self.end, isolation, self._bytes_of(self._window))
-        fitting = int((PARTITION_BYTES_MAX - self._batch_bytes) / (self._bytes_per_offset * SLACK))
-        window = max(1, min(self._window, fitting))
+            return FetchRange(position, self.end, isolation, self._bytes_to_request(self._window))
+        offsets_that_fit = int((PARTITION_BYTES_MAX - self._batch_bytes) / (self._bytes_per_offset * SLACK))
+        window = max(1, min(self._window, offsets_that_fit))
         low = max(self.start, position - window)
         if position > self.stable:
             low, isolation = max(low, self.stable), READ_UNCOMMITTED
-        return FetchRange(low, position, isolation, self._bytes_of(position - low, self._batch_bytes))
+        return FetchRange(low, position, isolation, self._bytes_to_request(position - low, self._batch_bytes))
 
     def add_batches(
         self, requested: FetchRange, batches: Sequence[Batch], size_bytes: int, aborted: Sequence[tuple[int, int]]
@@ -154,32 +155,34 @@ class PartitionCursor:
             self.is_unavailable = self._empty_responses >= EMPTY_RESPONSES_MAX
             return
         self._empty_responses = 0
-        covered = batches[-1].last_offset + 1
-        self._bytes_per_offset = max(1.0, size_bytes / max(1, covered - batches[0].base_offset))
+        response_end = batches[-1].last_offset + 1
+        self._bytes_per_offset = max(1.0, size_bytes / max(1, response_end - batches[0].base_offset))
         self._batch_bytes = max(len(batch.payload) for batch in batches)
-        if self.direction == OLDER and covered < requested.stop:
-            self._window = max(1, min((requested.stop - requested.offset) // 2, max(1, covered - requested.offset)))
+        if self.direction == OLDER and response_end < requested.stop:
+            self._window = max(
+                1, min((requested.stop - requested.offset) // 2, max(1, response_end - requested.offset))
+            )
             return
         is_decided = requested.isolation == READ_COMMITTED
         loaded = (
             self._with_transaction_states(batches, aborted)
             if is_decided
-            else [_Loaded(batch, None) for batch in batches]
+            else [_FetchedBatch(batch, None) for batch in batches]
         )
         if self.direction == NEWER:
-            added = [entry for entry in loaded if entry.batch.last_offset >= requested.offset]
-            self._after_loaded = min(max(covered, requested.offset), self.end)
+            new_batches = [entry for entry in loaded if entry.batch.last_offset >= requested.offset]
+            self._after_loaded = min(max(response_end, requested.offset), self.end)
         else:
-            added = [entry for entry in reversed(loaded) if entry.batch.base_offset < requested.stop]
+            new_batches = [entry for entry in reversed(loaded) if entry.batch.base_offset < requested.stop]
             self._after_loaded = max(min(requested.offset, batches[0].base_offset), self.start)
-        self._loaded.extend(added)
-        self._loaded_bytes += sum(len(entry.batch.payload) for entry in added)
+        self._loaded.extend(new_batches)
+        self._loaded_bytes += sum(len(entry.batch.payload) for entry in new_batches)
         self._window = min(self._window * WINDOW_GROWTH, WINDOW_MAX)
         if not self._loaded:
             self._advance(self._after_loaded)
 
     def peek(self, inflate: Inflate) -> Head | None:
-        """Returns what comes next without consuming it; None if more data is needed.
+        """Returns the next entry without consuming it; None if more data is needed.
 
         Raises `BudgetExhausted`.
         """
@@ -199,7 +202,7 @@ class PartitionCursor:
         return self._head
 
     def pop(self) -> None:
-        """Consumes what `peek` returned."""
+        """Consumes the entry that `peek` returned."""
         assert self._head is not None, "peek first"
         self.position = self._head.offset + 1 if self.direction == NEWER else self._head.offset
         self._head = None
@@ -210,12 +213,12 @@ class PartitionCursor:
         self.position = min(max(self.position, start), end)
         self._after_loaded = min(max(self._after_loaded, start), end)
 
-    def _bytes_of(self, offsets: int, more_bytes: int = 0) -> int:
-        """Returns the bytes to request so that the wanted offsets probably arrive."""
+    def _bytes_to_request(self, offsets: int, more_bytes: int = 0) -> int:
+        """Returns the number of bytes to request for a number of offsets, within the limits of a request."""
         expected = int(offsets * self._bytes_per_offset * SLACK) + more_bytes
         return min(max(expected, PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
 
-    def _read_batch(self, loaded: _Loaded, inflate: Inflate) -> Iterator[Head]:
+    def _read_batch(self, loaded: _FetchedBatch, inflate: Inflate) -> Iterator[Head]:
         batch = loaded.batch
         if batch.count > BATCH_RECORDS_MAX:
             raise TooLarge("records")
@@ -224,7 +227,7 @@ class PartitionCursor:
         return search(self.index, batch, inflate(batch), self._literals, remaining, newest_first=is_older)
 
     def _finish_batch(self, batch: Batch) -> None:
-        """Continues after a batch that has been read."""
+        """Removes a batch that has been read, and advances past it."""
         self._records = None
         self._loaded_bytes -= len(self._loaded.popleft().batch.payload)
         self._advance(batch.last_offset + 1 if self.direction == NEWER else batch.base_offset)
@@ -232,7 +235,7 @@ class PartitionCursor:
             self._advance(self._after_loaded)
 
     def _advance(self, position: int) -> None:
-        """Advances to `position`, unless it is already beyond."""
+        """Advances to `position`, unless the cursor is already past it."""
         if self.direction == NEWER:
             self.position = min(max(self.position, position), self.end)
         else:
@@ -245,13 +248,15 @@ class PartitionCursor:
             )
         )  # fmt: skip
 
-    def _transaction(self, loaded: _Loaded) -> Transaction | None:
+    def _transaction(self, loaded: _FetchedBatch) -> Transaction | None:
         if not loaded.batch.is_transactional:
             return None
         return Transaction(producer_id=loaded.batch.producer_id, state=loaded.state)
 
-    def _with_transaction_states(self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> list[_Loaded]:
-        """Assigns states by the list of aborted transactions, like a consumer with read_committed."""
+    def _with_transaction_states(
+        self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]
+    ) -> list[_FetchedBatch]:
+        """Returns the batches with the states of their transactions, from the list of aborted ones."""
         pending = deque(sorted(aborted, key=lambda entry: entry[1]))
         open_aborted: set[int] = set()
         result = []
@@ -261,7 +266,7 @@ class PartitionCursor:
             is_aborted = batch.producer_id in open_aborted
             if batch.is_control:
                 open_aborted.discard(batch.producer_id)
-            result.append(_Loaded(batch, ABORTED if is_aborted else COMMITTED))
+            result.append(_FetchedBatch(batch, ABORTED if is_aborted else COMMITTED))
         return result
 
 

@@ -1,4 +1,4 @@
-"""Sending of messages from people and API clients: one batch per partition, in the given order."""
+"""Sends messages of the console and the REST API: one batch per partition, in the given order."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _HASH_MASK = 0x7FFFFFFF
 
 
 def send(source: TopicSource, messages: Sequence[NewMessage]) -> list[SendResult]:
-    """Implements `instances.messages.interfaces.MessageAdminClient`. Raises `Invalid` for an unknown partition."""
+    """Implements `instances.messages.interfaces.MessageAdminClient.send`. Raises `Invalid` for an unknown partition."""
     indexes_by_partition = _indexes_by_partition(source, messages)
     by_leader: dict[int, dict[int, list[int]]] = defaultdict(dict)
     for partition, indexes in indexes_by_partition.items():
         by_leader[source.leaders[partition]][partition] = indexes
     requests = {
         leader: _request(
-            source.topic, {index: [messages[number] for number in indexes] for index, indexes in of.items()}
+            source.topic, {index: [messages[number] for number in indexes] for index, indexes in leader_indexes.items()}
         )
-        for leader, of in by_leader.items()
+        for leader, leader_indexes in by_leader.items()
         if leader in source.targets
     }
     scatter_result = scatter(

@@ -1,4 +1,4 @@
-"""Partitions of one topic read from their leaders: ListOffsets, Fetch, and states of transactions."""
+"""Reads the partitions of one topic from their leaders by ListOffsets, Fetch and DescribeProducers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brokers.dataplane import transactions
 from brokers.dataplane.admin_client import cluster_of, require_ok
 from brokers.dataplane.link import CLIENT_ID
 from brokers.dataplane.message_cursor import READ_COMMITTED, READ_UNCOMMITTED, FetchRange
-from brokers.dataplane.message_pages import Fetched, FetchResult
+from brokers.dataplane.message_pages import FetchedPartition, FetchResult
 from brokers.dataplane.offsets import LIST_OFFSETS_VERSION
 from brokers.dataplane.record_batches import batches
 from brokers.dataplane.scatter import (
@@ -41,7 +41,7 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC = 1, 3
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """First offset, end, and the offset below which every transaction is decided."""
+    """Log start offset, high watermark and last stable offset of a partition."""
 
     start: int
     end: int
@@ -63,13 +63,13 @@ class TopicSource:
     ) -> None:
         self.topic = topic
         self._targets = targets(cluster_of(instance_id), instance_id, client_id)
-        self.leaders = self._leaders() if leaders is None else dict(leaders)
+        self.leaders = self._query_leaders() if leaders is None else dict(leaders)
 
     def refresh_leaders(self) -> None:
         """Queries the leaders again. Raises `NotFound` if the topic was deleted meanwhile."""
-        self.leaders = self._leaders()
+        self.leaders = self._query_leaders()
 
-    def _leaders(self) -> dict[int, int]:
+    def _query_leaders(self) -> dict[int, int]:
         """Returns the leader by partition, NO_LEADER if there is none at the moment."""
         (description,) = first_response(self._targets.values(), lambda: metadata_request([self.topic])).topics
         if description.error_code in NO_SUCH_TOPIC or description.is_internal:
@@ -84,7 +84,7 @@ class TopicSource:
     def all_bounds(self, partitions: Iterable[int]) -> dict[int, Bounds]:
         """Returns the bounds of partitions whose leaders answer."""
         indexes = list(partitions)
-        start, end, stable = self._offsets_of_each(
+        start, end, stable = self._query_offsets(
             indexes, [(EARLIEST, READ_UNCOMMITTED), (LATEST, READ_UNCOMMITTED), (LATEST, READ_COMMITTED)]
         )
         return {
@@ -102,25 +102,31 @@ class TopicSource:
         self, partitions: Iterable[int], at_ms_or_position: int, isolation: int = READ_UNCOMMITTED
     ) -> dict[int, int]:
         """Returns the offsets at a timestamp in ms, EARLIEST or LATEST; NO_OFFSET if no record is that new."""
-        (result,) = self._offsets_of_each(partitions, [(at_ms_or_position, isolation)])
+        (result,) = self._query_offsets(partitions, [(at_ms_or_position, isolation)])
         return result
 
-    def _offsets_of_each(self, partitions: Iterable[int], queries: Sequence[tuple[int, int]]) -> list[dict[int, int]]:
-        """Returns the offsets for each (timestamp or position, isolation). All requests are sent at once."""
-        by_leader = self._by_leader(partitions)
-        pairs = [
-            (number, pair)
-            for number, (at, isolation) in enumerate(queries)
+    def _query_offsets(self, partitions: Iterable[int], queries: Sequence[tuple[int, int]]) -> list[dict[int, int]]:
+        """Returns the offsets by partition for each query (timestamp or position, isolation), in the order of queries.
+
+        All requests are sent at once.
+        """
+        by_leader = self._partitions_by_leader(partitions)
+        numbered_requests = [
+            (query_number, pair)
+            for query_number, (at_ms_or_position, isolation) in enumerate(queries)
             for pair in pair_with_targets(
                 self._targets,
-                {leader: self._offsets_request(indexes, at, isolation) for leader, indexes in by_leader.items()},
+                {
+                    leader: self._offsets_request(indexes, at_ms_or_position, isolation)
+                    for leader, indexes in by_leader.items()
+                },
             )
         ]
         result: list[dict[int, int]] = [{} for _ in queries]
-        responses = scatter([pair for _, pair in pairs]).by_request
-        for (number, _), response in zip(pairs, responses, strict=True):
+        responses = scatter([pair for _, pair in numbered_requests]).by_request
+        for (query_number, _), response in zip(numbered_requests, responses, strict=True):
             for topic in response.topics if response is not None else ():
-                result[number] |= {
+                result[query_number] |= {
                     partition.partition_index: partition.offset
                     for partition in topic.partitions
                     if not partition.error_code
@@ -151,7 +157,7 @@ class TopicSource:
     ) -> Callable[[], FetchResult]:
         """Implements `message_pages.PartitionSource`. The returned function raises `NotFound` as `fetch` does."""
         requests = []
-        for leader, indexes in self._by_leader(ranges).items():
+        for leader, indexes in self._partitions_by_leader(ranges).items():
             for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
                 leader_ranges = {index: ranges[index] for index in indexes if ranges[index].isolation == isolation}
                 if leader_ranges and leader in self._targets:
@@ -160,14 +166,14 @@ class TopicSource:
 
     def _fetch_result(self, responses: Callable[[], ScatterResult]) -> FetchResult:
         result = FetchResult(partitions={})
-        fetched_partitions: dict[int, Fetched] = {}
+        fetched_partitions: dict[int, FetchedPartition] = {}
         for _, response in responses().responses:
             result.throttle_ms = max(result.throttle_ms, response.throttle_time_ms)
             for topic in response.responses:
                 for partition in topic.partitions:
                     if partition.error_code == UNKNOWN_TOPIC:
-                        self._leaders()
-                    fetched = _fetched(partition)
+                        self._query_leaders()
+                    fetched = _parse_partition(partition)
                     if fetched is not None:
                         fetched_partitions[partition.partition_index] = fetched
         result.partitions = fetched_partitions
@@ -189,7 +195,7 @@ class TopicSource:
             for (_, index), states in producers.items()
         }
 
-    def _by_leader(self, partitions: Iterable[int]) -> dict[int, list[int]]:
+    def _partitions_by_leader(self, partitions: Iterable[int]) -> dict[int, list[int]]:
         result: dict[int, list[int]] = defaultdict(list)
         for index in partitions:
             result[self.leaders[index]].append(index)
@@ -227,14 +233,14 @@ def _uncharged(target: Target) -> Target:
     return replace(target, client_id=CLIENT_ID)
 
 
-def _fetched(partition: Any) -> Fetched | None:
+def _parse_partition(partition: Any) -> FetchedPartition | None:
     """Converts a partition of a response; None if another broker leads or an error occurred."""
     if partition.error_code == OFFSET_OUT_OF_RANGE:
-        return Fetched(is_out_of_range=True)
+        return FetchedPartition(is_out_of_range=True)
     if partition.error_code:
         return None
     raw = bytes(partition.records or b"")
-    return Fetched(
+    return FetchedPartition(
         batches=list(batches(raw)),
         size_bytes=len(raw),
         aborted=[(entry.producer_id, entry.first_offset) for entry in partition.aborted_transactions or ()],

@@ -47,16 +47,16 @@ class KafkaMessageAdminClient:
     def read(self, instance_id: str, topic: str, page_request: PageRequest) -> Page:
         source = TopicSource(instance_id, topic, leaders=page_request.leaders)
         partitions = _requested_partitions(source, page_request)
-        bounds = _bounds(source, partitions)
+        bounds = _query_bounds(source, partitions)
         if len(bounds) < len(partitions) and page_request.leaders is not None:
             source.refresh_leaders()  # others may lead, or the topic may be deleted, since the caller learned of them
             partitions = _requested_partitions(source, page_request)
-            bounds = _bounds(source, partitions)
+            bounds = _query_bounds(source, partitions)
         leaderless = [index for index in partitions if index not in bounds]
         if not bounds:
             raise _no_leader(leaderless)
         direction = _direction(page_request)
-        cursors = _cursors(source, page_request, direction, bounds)
+        cursors = _new_cursors(source, page_request, direction, bounds)
         reader = PageReader(source, cursors, page_request, direction, time.monotonic, time.sleep)
         page = reader.read()
         if not page.is_end and not page.records and not reader.has_progress:
@@ -93,7 +93,7 @@ def _requested_partitions(source: TopicSource, page_request: PageRequest) -> lis
     return sorted(source.leaders)
 
 
-def _bounds(source: TopicSource, partitions: Iterable[int]) -> dict[int, Bounds]:
+def _query_bounds(source: TopicSource, partitions: Iterable[int]) -> dict[int, Bounds]:
     return source.all_bounds(index for index in partitions if source.leaders[index] != NO_LEADER)
 
 
@@ -110,7 +110,7 @@ def _no_leader(partitions: Sequence[int]) -> Unavailable:
 
 
 def _nothing_read(reader: PageReader, page: Page) -> Unavailable:
-    if reader.throttled:
+    if reader.was_throttled:
         return Unavailable(
             "The clients of the instance use all of its bandwidth at the moment, and this page has to wait.",
             code="throttled",
@@ -127,7 +127,7 @@ def _direction(page_request: PageRequest) -> str:
     return OLDER if page_request.start.kind == NEWEST else NEWER
 
 
-def _cursors(
+def _new_cursors(
     source: TopicSource, page_request: PageRequest, direction: str, bounds: dict[int, Bounds]
 ) -> list[PartitionCursor]:
     positions = _start_positions(source, page_request, direction, bounds)
@@ -150,17 +150,19 @@ def _cursors(
 def _start_positions(
     source: TopicSource, page_request: PageRequest, direction: str, bounds: dict[int, Bounds]
 ) -> dict[int, int]:
-    """Returns positions by partition. Partitions unknown to the token (new, or without leader before) start anew."""
+    """Returns the start position by partition: from the page token, or the requested start for partitions without one
+    (new partitions, and those without a leader at the previous page).
+    """
     token_offsets = {} if page_request.positions is None else page_request.positions.offsets
     result = {index: token_offsets[index] for index in bounds if index in token_offsets}
     missing = {index: partition_bounds for index, partition_bounds in bounds.items() if index not in token_offsets}
     if not missing:
         return result
-    kind, at = page_request.start.kind, page_request.start.at
+    kind, at_ms_or_offset = page_request.start.kind, page_request.start.at
     if kind == OFFSET:
-        return result | dict.fromkeys(missing, at)
+        return result | dict.fromkeys(missing, at_ms_or_offset)
     if kind == TIME:
-        offsets_at_time = source.offsets(missing, at)
+        offsets_at_time = source.offsets(missing, at_ms_or_offset)
         return result | {
             index: offsets_at_time[index]
             if offsets_at_time.get(index, NO_OFFSET) != NO_OFFSET
@@ -178,16 +180,16 @@ def _resolve_transactions(source: TopicSource, cursors: Iterable[PartitionCursor
 
     Those that the leader reports as open are open; for the others the producer's next marker decides.
     """
-    undecided: dict[int, list[Record]] = defaultdict(list)
+    undecided_by_partition: dict[int, list[Record]] = defaultdict(list)
     for record in records:
         if record.transaction is not None and record.transaction.state is None:
-            undecided[record.partition].append(record)
-    if not undecided:
+            undecided_by_partition[record.partition].append(record)
+    if not undecided_by_partition:
         return
-    starts = source.open_transaction_starts(undecided)
+    first_offsets_by_partition = source.open_transaction_starts(undecided_by_partition)
     cursors_by_index = {cursor.index: cursor for cursor in cursors}
-    for index, undecided_records in undecided.items():
-        first_offsets = starts.get(index)
+    for index, undecided_records in undecided_by_partition.items():
+        first_offsets = first_offsets_by_partition.get(index)
         if first_offsets is None:
             continue
         for record in undecided_records:
@@ -202,7 +204,7 @@ def _decide_by_markers(source: TopicSource, cursor: PartitionCursor, records: Se
     if not records:
         return
     first = min(record.offset for record in records)
-    markers = _markers_from(source, cursor.index, first + 1)
+    markers = _fetch_markers(source, cursor.index, first + 1)
     for record in records:
         assert record.transaction is not None
         later_markers = [
@@ -214,7 +216,7 @@ def _decide_by_markers(source: TopicSource, cursor: PartitionCursor, records: Se
             record.transaction.state = ABORTED if min(later_markers)[1] == ABORT else COMMITTED
 
 
-def _markers_from(source: TopicSource, index: int, offset: int) -> list[tuple[int, int, str]]:
+def _fetch_markers(source: TopicSource, index: int, offset: int) -> list[tuple[int, int, str]]:
     """Returns the markers of a partition from an offset on, within `MARKER_SCAN_BYTES_MAX`."""
     result: list[tuple[int, int, str]] = []
     remaining_bytes = limits.MARKER_SCAN_BYTES_MAX

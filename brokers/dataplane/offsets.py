@@ -1,4 +1,4 @@
-"""Offsets of groups and logs: OffsetFetch, OffsetCommit, OffsetDelete, and ListOffsets of leaders."""
+"""Requests about offsets: OffsetFetch, OffsetCommit and OffsetDelete of groups, ListOffsets of partition leaders."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ NON_EMPTY_GROUP_TEXT = "The group has running members. Stop them first; Kafka re
 ERROR_TEXTS = {86: "Members of the group read this topic."}
 
 
-def fetch_request(ids: Sequence[str]) -> Any:
+def offset_fetch_request(ids: Sequence[str]) -> Any:
     """Returns an OffsetFetch request for all offsets of some groups."""
     group_class = OffsetFetchRequest.OffsetFetchRequestGroup
     groups = [group_class(group_id=group, topics=None) for group in ids]
     return OffsetFetchRequest(groups=groups, require_stable=False, version=OFFSET_FETCH_VERSION)
 
 
-def committed(group: Any) -> tuple[CommittedOffset, ...]:
+def committed_offsets(group: Any) -> tuple[CommittedOffset, ...]:
     """Returns the offsets of one group in a response, by topic and partition."""
     result = [
         CommittedOffset(
@@ -86,10 +86,10 @@ def commit(instance_id: str, group: str, offsets: Sequence[CommittedOffset]) -> 
         )
 
     response = send_to_coordinator(instance_id, GROUP, group, new_request, _coordinator_error)
-    results = _results(response)
+    results = _error_code_by_partition(response)
     if any(code in NOT_EMPTY_CODES for code in results.values()):
         require_ok(NON_EMPTY_GROUP, NON_EMPTY_GROUP_TEXT)
-    return _refused(results)
+    return _error_by_partition(results)
 
 
 def delete(instance_id: str, group: str, partitions: Sequence[Partition]) -> dict[Partition, DomainError]:
@@ -107,27 +107,30 @@ def delete(instance_id: str, group: str, partitions: Sequence[Partition]) -> dic
 
     response = send_to_coordinator(instance_id, GROUP, group, new_request, lambda reply: int(reply.error_code))
     require_ok(response.error_code, NON_EMPTY_GROUP_TEXT if response.error_code == NON_EMPTY_GROUP else None)
-    return _refused(_results(response))
+    return _error_by_partition(_error_code_by_partition(response))
 
 
 def bounds(instance_id: str, partitions: Iterable[Partition], at_ms_or_position: int) -> dict[Partition, int]:
     """Implements `instances.groups.interfaces.GroupAdminClient.bounds`, with concurrent requests to leaders."""
-    return bounds_at(targets(cluster_of(instance_id), instance_id), partitions, at_ms_or_position)
+    return query_offsets(targets(cluster_of(instance_id), instance_id), partitions, at_ms_or_position)
 
 
-def bounds_at(
+def query_offsets(
     brokers: Mapping[int, Target], partitions: Iterable[Partition], at_ms_or_position: int
 ) -> dict[Partition, int]:
-    """Returns the bounds with the identities of the given targets."""
-    wanted_partitions = set(partitions)
-    if not wanted_partitions:
+    """Returns the offset of each partition at a timestamp, EARLIEST or LATEST, queried as the targets' identities.
+
+    Partitions whose leader does not answer are missing. Raises `Unavailable` if no broker answers.
+    """
+    requested_partitions = set(partitions)
+    if not requested_partitions:
         return {}
-    names = sorted({topic for topic, _ in wanted_partitions})
+    names = sorted({topic for topic, _ in requested_partitions})
     metadata_response = first_response(brokers.values(), lambda: metadata_request(names))
     by_leader: dict[int, list[Partition]] = defaultdict(list)
     for topic in metadata_response.topics:
         for partition in topic.partitions if not topic.error_code else ():
-            if (topic.name, partition.partition_index) in wanted_partitions:
+            if (topic.name, partition.partition_index) in requested_partitions:
                 by_leader[partition.leader_id].append((topic.name, partition.partition_index))
     requests = {
         leader: _list_offsets(leader_partitions, at_ms_or_position) for leader, leader_partitions in by_leader.items()
@@ -143,7 +146,7 @@ def bounds_at(
 
 
 def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    """Groups partitions by topic, in order."""
+    """Returns the sorted partition indexes by topic, in the order of the topics."""
     result: dict[str, list[int]] = defaultdict(list)
     for topic, index in sorted(set(partitions)):
         result[topic].append(index)
@@ -167,7 +170,7 @@ def _list_offsets(partitions: Iterable[Partition], at_ms_or_position: int) -> An
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics, version=LIST_OFFSETS_VERSION)
 
 
-def _results(response: Any) -> dict[Partition, int]:
+def _error_code_by_partition(response: Any) -> dict[Partition, int]:
     return {
         (topic.name, partition.partition_index): partition.error_code
         for topic in response.topics
@@ -177,8 +180,8 @@ def _results(response: Any) -> dict[Partition, int]:
 
 def _coordinator_error(response: Any) -> int:
     """Returns the error of a broker that is not the coordinator, which it reports for every partition."""
-    return next((code for code in _results(response).values() if code in RETRIABLE_ERRORS), 0)
+    return next((code for code in _error_code_by_partition(response).values() if code in RETRIABLE_ERRORS), 0)
 
 
-def _refused(results: Mapping[Partition, int]) -> dict[Partition, DomainError]:
+def _error_by_partition(results: Mapping[Partition, int]) -> dict[Partition, DomainError]:
     return {partition: domain_error_of(code, ERROR_TEXTS.get(code)) for partition, code in results.items() if code}

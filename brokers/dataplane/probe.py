@@ -1,4 +1,4 @@
-"""First message of an instance: produces and reads as its owner, with a temporary topic.
+"""Test message of a new instance: produced to a temporary topic and read back, as the instance's owner.
 
 It uses the internal listener, where bytes are not metered, so the tenant does not pay for it.
 """
@@ -137,10 +137,12 @@ def _records(raw: bytes) -> list[Any]:
     return result
 
 
-def _wait_to_retry(error_code: int, deadline_s: float, what: str) -> None:
-    """Pauses before another attempt, unless the error is final or time is over."""
+def _wait_to_retry(error_code: int, deadline_s: float, failure_text: str) -> None:
+    """Sleeps before the next attempt. Raises the domain error of a final error code, and `ProbeFailed` after the
+    deadline.
+    """
     if error_code and error_code not in RETRIABLE_ERRORS:
         require_ok(error_code)
     if time.monotonic() >= deadline_s:
-        raise ProbeFailed(f"{what} (error {error_code})" if error_code else what)
+        raise ProbeFailed(f"{failure_text} (error {error_code})" if error_code else failure_text)
     time.sleep(RETRY_INTERVAL_S)

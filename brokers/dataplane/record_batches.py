@@ -1,4 +1,4 @@
-"""Parsing of record batches in a Fetch response in all log formats, without trusting their content. Pure.
+"""Parser of the record batches in a Fetch response, for all log formats and untrusted content. Pure.
 
 kafka-python's reader decompresses without a limit and refuses header keys that are not UTF-8.
 """
@@ -20,13 +20,13 @@ from instances.messages.limits import HEADERS_SHOWN_MAX
 
 _ENTRY = struct.Struct(">qi")  # offset, number of following bytes
 _BATCH = struct.Struct(">qiibIhiqqqhii")
-_BATCH_CHECKED_FROM: Final = 21
-_OLD = struct.Struct(">qiIbb")
-_OLD_CHECKED_FROM: Final = 16
+_BATCH_CRC_START: Final = 21
+_OLD_MESSAGE = struct.Struct(">qiIbb")
+_OLD_CRC_START: Final = 16
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _MARKER = struct.Struct(">hh")
-_MAGIC_AT: Final = 16
+_MAGIC_POSITION: Final = 16
 CODEC_MASK: Final = 7
 APPEND_TIME: Final = 8
 TRANSACTIONAL: Final = 16
@@ -41,8 +41,8 @@ VARINT_BYTES_MAX: Final = 10
 class Batch:
     """Header of one batch, and its raw records.
 
-    A message of an old format is a batch of its own, whose `base_offset` is that of its last record until it is
-    decompressed.
+    A message of format 0 or 1 is a batch of its own. If it is compressed, `base_offset` is the offset of its last
+    record.
     """
 
     base_offset: int
@@ -76,7 +76,7 @@ class Batch:
         codec = self.attributes & CODEC_MASK
         if not codec:
             return self.payload
-        data = self.payload if self.magic == 2 else _old_fields(self.payload, 0)[1]
+        data = self.payload if self.magic == 2 else _parse_old_fields(self.payload, 0)[1]
         if data is None:
             raise DamagedBatch("nothing is compressed")
         if self.magic == 0 and codec == LZ4:
@@ -87,20 +87,20 @@ class Batch:
 def batches(raw: bytes) -> Iterator[Batch]:
     """Yields the complete batches of a partition's data; a truncated last one is omitted."""
     view, position = memoryview(raw), 0
-    while position + _MAGIC_AT < len(view):
+    while position + _MAGIC_POSITION < len(view):
         _, length = _ENTRY.unpack_from(view, position)
         end = position + _ENTRY.size + length
         if length <= 0 or end > len(view):
             return
         entry = view[position:end]
-        batch = _batch(entry) if entry[_MAGIC_AT] == 2 else _old_batch(entry)
+        batch = _parse_batch(entry) if entry[_MAGIC_POSITION] == 2 else _parse_old_message(entry)
         if batch is None:
             return
         yield batch
         position = end
 
 
-def _batch(entry: memoryview) -> Batch | None:
+def _parse_batch(entry: memoryview) -> Batch | None:
     if len(entry) < _BATCH.size:
         return None
     base, _, _, magic, crc, attributes, last_delta, first_ms, max_ms, producer_id, _, _, count = _BATCH.unpack_from(
@@ -109,39 +109,39 @@ def _batch(entry: memoryview) -> Batch | None:
     return Batch(
         base_offset=base, last_offset=base + max(last_delta, 0), magic=magic, attributes=attributes,
         first_timestamp_ms=first_ms, max_timestamp_ms=max_ms, producer_id=producer_id, count=count,
-        payload=entry[_BATCH.size :], is_damaged=crc32c.crc32c(entry[_BATCH_CHECKED_FROM:]) != crc,
+        payload=entry[_BATCH.size :], is_damaged=crc32c.crc32c(entry[_BATCH_CRC_START:]) != crc,
     )  # fmt: skip
 
 
-def _old_batch(entry: memoryview) -> Batch | None:
-    if len(entry) < _OLD.size:
+def _parse_old_message(entry: memoryview) -> Batch | None:
+    if len(entry) < _OLD_MESSAGE.size:
         return None
-    offset, _, crc, magic, attributes = _OLD.unpack_from(entry)
-    position, timestamp_ms = _OLD.size, NO_TIMESTAMP
+    offset, _, crc, magic, attributes = _OLD_MESSAGE.unpack_from(entry)
+    position, timestamp_ms = _OLD_MESSAGE.size, NO_TIMESTAMP
     if magic == 1 and len(entry) >= position + _LONG.size:
         (timestamp_ms,) = _LONG.unpack_from(entry, position)
         position += _LONG.size
     return Batch(
         base_offset=offset, last_offset=offset, magic=magic, attributes=attributes, first_timestamp_ms=timestamp_ms,
         max_timestamp_ms=timestamp_ms, producer_id=NO_PRODUCER, count=1, payload=entry[position:],
-        is_damaged=magic not in (0, 1) or zlib.crc32(entry[_OLD_CHECKED_FROM:]) != crc,
+        is_damaged=magic not in (0, 1) or zlib.crc32(entry[_OLD_CRC_START:]) != crc,
     )  # fmt: skip
 
 
 def records(partition: int, batch: Batch, body: bytes | memoryview, *, newest_first: bool = False) -> Iterator[Record]:
-    """Yields the records by offset, parsed on demand. Raises `DamagedBatch`."""
+    """Yields the records in the order of their offsets, or the reverse. Raises `DamagedBatch`."""
     try:
         if batch.magic == 2:
-            yield from _records(partition, batch, bytes(body), newest_first)
+            yield from _parse_records(partition, batch, bytes(body), newest_first)
         elif batch.attributes & CODEC_MASK:
-            yield from _wrapped(partition, batch, bytes(body), newest_first)
+            yield from _parse_wrapped_messages(partition, batch, bytes(body), newest_first)
         else:
-            yield _old_record(partition, batch, batch.last_offset, batch.is_append_time, batch.max_timestamp_ms)
+            yield _to_record(partition, batch, batch.last_offset, batch.is_append_time, batch.max_timestamp_ms)
     except (struct.error, IndexError) as error:
         raise DamagedBatch(f"{type(error).__name__}: {error}") from None
 
 
-def _records(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
+def _parse_records(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
     starts = record_starts(body, batch.count)[:-1]
     for start in reversed(starts) if newest_first else starts:
         yield record_at(partition, batch, body, start)
@@ -158,7 +158,7 @@ def record_starts(body: bytes, count: int) -> array[int]:
         if byte < 0x80:
             length, position = (byte >> 1) ^ -(byte & 1), position + 1
         else:
-            length, position = varint(body, position)
+            length, position = parse_varint(body, position)
         position += length
         if length <= 0 or position > size:
             raise DamagedBatch("a record is cut off")
@@ -168,32 +168,32 @@ def record_starts(body: bytes, count: int) -> array[int]:
 
 def offset_at(batch: Batch, body: bytes, position: int) -> int:
     """Returns the offset of the record that begins at a position. Raises `IndexError` and `DamagedBatch`."""
-    _, position = varint(body, position)
-    _, position = varint(body, position + 1)
-    return batch.base_offset + varint(body, position)[0]
+    _, position = parse_varint(body, position)
+    _, position = parse_varint(body, position + 1)
+    return batch.base_offset + parse_varint(body, position)[0]
 
 
 def timestamp_at(batch: Batch, body: bytes, position: int) -> int:
     """Returns the time of the record that begins at a position. Raises `IndexError` and `DamagedBatch`."""
     if batch.is_append_time:
         return batch.max_timestamp_ms
-    _, position = varint(body, position)
-    return batch.first_timestamp_ms + varint(body, position + 1)[0]
+    _, position = parse_varint(body, position)
+    return batch.first_timestamp_ms + parse_varint(body, position + 1)[0]
 
 
 def record_at(partition: int, batch: Batch, body: bytes, position: int) -> Record:
     """Returns the record that begins at a position. Raises `IndexError`, `struct.error` and `DamagedBatch`."""
-    length, position = varint(body, position)
+    length, position = parse_varint(body, position)
     end = position + length
-    timestamp_delta, position = varint(body, position + 1)
-    offset_delta, position = varint(body, position)
-    key, position = _bytes(body, position, end)
-    value, position = _bytes(body, position, end)
-    header_count, position = varint(body, position)
+    timestamp_delta, position = parse_varint(body, position + 1)
+    offset_delta, position = parse_varint(body, position)
+    key, position = _parse_bytes(body, position, end)
+    value, position = _parse_bytes(body, position, end)
+    header_count, position = parse_varint(body, position)
     headers: list[tuple[bytes, bytes | None]] = []
     for _ in range(min(header_count, HEADERS_SHOWN_MAX)):
-        name, position = _bytes(body, position, end)
-        header_value, position = _bytes(body, position, end)
+        name, position = _parse_bytes(body, position, end)
+        header_value, position = _parse_bytes(body, position, end)
         headers.append((name or b"", header_value))
     if position > end:
         raise DamagedBatch("a field is cut off")
@@ -207,34 +207,36 @@ def record_at(partition: int, batch: Batch, body: bytes, position: int) -> Recor
         value=None if is_marker else value,
         headers=headers,
         header_count=max(header_count, 0),
-        marker=_marker(key) if is_marker else None,
+        marker=_marker_kind(key) if is_marker else None,
     )
 
 
-def _marker(key: bytes | None) -> str:
+def _marker_kind(key: bytes | None) -> str:
     return MARKERS.get(_MARKER.unpack_from(key or b"")[1], OTHER_MARKER)
 
 
-def _wrapped(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
-    """Yields records of a compressed message. In format 1 offsets are relative, and the wrapper has the last one."""
+def _parse_wrapped_messages(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
+    """Yields the records of a compressed message. In format 1 their offsets are relative, and the offset of the wrapper
+    is that of the last one.
+    """
     inner = list(batches(body))
     if not inner or any(message.is_damaged for message in inner):
         raise DamagedBatch("no message is compressed, or one has a wrong checksum")
     base_offset = batch.last_offset - inner[-1].last_offset if batch.magic == 1 else 0
     for message in reversed(inner) if newest_first else inner:
         timestamp_ms = batch.max_timestamp_ms if batch.is_append_time else message.max_timestamp_ms
-        yield _old_record(partition, message, message.last_offset + base_offset, batch.is_append_time, timestamp_ms)
+        yield _to_record(partition, message, message.last_offset + base_offset, batch.is_append_time, timestamp_ms)
 
 
-def _old_record(partition: int, message: Batch, offset: int, is_append_time: bool, timestamp_ms: int) -> Record:
-    key, value = _old_fields(message.payload, 0)
+def _to_record(partition: int, message: Batch, offset: int, is_append_time: bool, timestamp_ms: int) -> Record:
+    key, value = _parse_old_fields(message.payload, 0)
     return Record(
         partition=partition, offset=offset, timestamp_ms=timestamp_ms, is_append_time=is_append_time, key=key,
         value=value,
     )  # fmt: skip
 
 
-def _old_fields(payload: memoryview, position: int) -> tuple[bytes | None, bytes | None]:
+def _parse_old_fields(payload: memoryview, position: int) -> tuple[bytes | None, bytes | None]:
     result: list[bytes | None] = []
     for _ in ("key", "value"):
         (length,) = _INT.unpack_from(payload, position)
@@ -246,8 +248,8 @@ def _old_fields(payload: memoryview, position: int) -> tuple[bytes | None, bytes
     return result[0], result[1]
 
 
-def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = varint(body, position)
+def _parse_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = parse_varint(body, position)
     if length < 0:
         return None, position
     if position + length > end:
@@ -255,12 +257,12 @@ def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return body[position : position + length], position + length
 
 
-def varint(body: bytes, position: int) -> tuple[int, int]:
+def parse_varint(body: bytes, position: int) -> tuple[int, int]:
     """Returns a zigzag varint and the position after it. Raises `IndexError` and `DamagedBatch`."""
     byte = body[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
-    value, shift, first = byte & 0x7F, 7, position
+    value, shift, start = byte & 0x7F, 7, position
     while True:
         position += 1
         byte = body[position]
@@ -268,5 +270,5 @@ def varint(body: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), position + 1
         shift += 7
-        if position - first >= VARINT_BYTES_MAX:
+        if position - start >= VARINT_BYTES_MAX:
             raise DamagedBatch("a number without an end")

@@ -1,4 +1,4 @@
-"""Conversion of stored batches to records, and of these to batches that a client may produce. Pure.
+"""Conversion of stored batches to records, and of records to batches that a client may produce. Pure.
 
 Keys, values, headers and timestamps are preserved byte for byte. The new batches have no producer id, no transaction
 and no gaps between their offsets, as brokers require of a client.
@@ -15,7 +15,7 @@ import crc32c
 import zstandard
 
 from brokers.dataplane.inflating import DamagedBatch, TooLarge
-from brokers.dataplane.record_batches import CODEC_MASK, Batch, records, varint
+from brokers.dataplane.record_batches import CODEC_MASK, Batch, parse_varint, records
 from instances.copying.interfaces import CopiedBatch
 from instances.copying.limits import COPY_BATCH_BYTES_MAX, COPY_BATCH_RECORDS_MAX, COPY_INFLATED_BYTES_MAX
 
@@ -39,7 +39,7 @@ class StoredRecord(NamedTuple):
 
 
 class Unpacked(NamedTuple):
-    """Records of a range, and the number of those in batches that cannot be read."""
+    """Records of a range of offsets, and the number of records in batches that cannot be read."""
 
     records: list[StoredRecord]
     skipped_records: int
@@ -52,15 +52,15 @@ def unpack(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]], start: 
     """
     result: list[StoredRecord] = []
     skipped = 0
-    for batch in _committed(batches, aborted):
+    for batch in _committed_batches(batches, aborted):
         if batch.last_offset < start or batch.base_offset >= stop:
             continue
         try:
-            unpacked = [record for record in _records(batch) if start <= record.offset < stop]
+            batch_records = [record for record in _parse_records(batch) if start <= record.offset < stop]
         except (DamagedBatch, TooLarge, struct.error, IndexError):
             skipped += max(batch.count, 1)
         else:
-            result += unpacked
+            result += batch_records
     return Unpacked(result, skipped)
 
 
@@ -74,19 +74,19 @@ def pack(stored: Sequence[StoredRecord], batch_bytes_max: int) -> Iterator[Copie
     size = 0
     for record in stored:
         if group and (size + len(record.fields) > limit_bytes or len(group) >= COPY_BATCH_RECORDS_MAX):
-            yield _batch(group)
+            yield _build_batch(group)
             group, size = [], 0
         group.append(record)
         size += len(record.fields) + 2 * _VARINT_BYTES
     if group:
-        yield _batch(group)
+        yield _build_batch(group)
 
 
-# Bytes that a length, a timestamp or an offset of a record takes at most in most batches.
+# Estimated maximum size of a length, timestamp or offset of a record.
 _VARINT_BYTES: Final = 10
 
 
-def _committed(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> Iterator[Batch]:
+def _committed_batches(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> Iterator[Batch]:
     pending = deque(sorted(aborted, key=lambda entry: entry[1]))
     open_aborted: set[int] = set()
     for batch in batches:
@@ -98,21 +98,21 @@ def _committed(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> 
             yield batch
 
 
-def _records(batch: Batch) -> Iterator[StoredRecord]:
+def _parse_records(batch: Batch) -> Iterator[StoredRecord]:
     body = bytes(batch.body(COPY_INFLATED_BYTES_MAX))
     is_compressed = bool(batch.attributes & CODEC_MASK)
     if batch.magic != MAGIC:
         for old in records(0, batch, body):
-            yield StoredRecord(old.offset, old.timestamp_ms, _old_fields(old.key, old.value), is_compressed)
+            yield StoredRecord(old.offset, old.timestamp_ms, _encode_fields(old.key, old.value), is_compressed)
         return
     position = 0
     for _ in range(batch.count):
-        length, position = varint(body, position)
+        length, position = parse_varint(body, position)
         end = position + length
         if length <= 0 or end > len(body):
             raise DamagedBatch("a record is cut off")
-        timestamp_delta, fields_position = varint(body, position + 1)
-        offset_delta, fields_position = varint(body, fields_position)
+        timestamp_delta, fields_position = parse_varint(body, position + 1)
+        offset_delta, fields_position = parse_varint(body, fields_position)
         if fields_position > end:
             raise DamagedBatch("a field is cut off")
         timestamp_ms = batch.max_timestamp_ms if batch.is_append_time else batch.first_timestamp_ms + timestamp_delta
@@ -120,17 +120,17 @@ def _records(batch: Batch) -> Iterator[StoredRecord]:
         position = end
 
 
-def _old_fields(key: bytes | None, value: bytes | None) -> bytes:
-    parts = [encoded_varint(-1) if part is None else encoded_varint(len(part)) + part for part in (key, value)]
-    return b"".join((*parts, encoded_varint(0)))
+def _encode_fields(key: bytes | None, value: bytes | None) -> bytes:
+    parts = [encode_varint(-1) if part is None else encode_varint(len(part)) + part for part in (key, value)]
+    return b"".join((*parts, encode_varint(0)))
 
 
-def _batch(group: Sequence[StoredRecord]) -> CopiedBatch:
+def _build_batch(group: Sequence[StoredRecord]) -> CopiedBatch:
     first_ms = group[0].timestamp_ms
     body = bytearray()
     for index, record in enumerate(group):
-        deltas = encoded_varint(record.timestamp_ms - first_ms) + encoded_varint(index)
-        body += encoded_varint(1 + len(deltas) + len(record.fields)) + b"\0" + deltas + record.fields
+        deltas = encode_varint(record.timestamp_ms - first_ms) + encode_varint(index)
+        body += encode_varint(1 + len(deltas) + len(record.fields)) + b"\0" + deltas + record.fields
     payload, attributes = bytes(body), 0
     if any(record.is_compressed for record in group):
         compressed = zstandard.compress(payload)
@@ -148,7 +148,7 @@ def _batch(group: Sequence[StoredRecord]) -> CopiedBatch:
     return CopiedBatch(data=data, records=count, next_offset=group[-1].offset + 1)
 
 
-def encoded_varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     """Returns a zigzag varint."""
     value = number << 1 if number >= 0 else (-number << 1) - 1
     result = bytearray()

@@ -1,4 +1,4 @@
-"""Search of record batches for bytes that a wanted record must contain, before any record is parsed. Pure."""
+"""Search of record batches for the byte strings that matching records contain, before records are parsed. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from brokers.dataplane.inflating import DamagedBatch
 from brokers.dataplane.record_batches import Batch, offset_at, record_at, record_starts, records, timestamp_at
 from instances.messages.interfaces import Record
 
-# Bytes of a batch whose literals are counted to find the rarest ones.
+# Bytes at the start of a batch in which the literals are counted, to find the rarest ones.
 SAMPLE_BYTES: Final = 16_384
 
 
 @dataclass(slots=True, kw_only=True)
-class PassedOver:
-    """Successive records of a batch that lack the wanted bytes, in the order of reading: the time of the first one, and
-    the offset of the last one.
+class SkippedRecords:
+    """Successive records of a batch that do not match: timestamp of the first and offset of the last, in the order of
+    reading.
     """
 
     timestamp_ms: int
@@ -35,130 +35,133 @@ def search(
     offsets: range,
     *,
     newest_first: bool,
-) -> Iterator[Record | PassedOver]:
-    """Yields the records of a batch within a range of offsets; those that lack all alternatives of one of
-    `literals` are passed over.
+) -> Iterator[Record | SkippedRecords]:
+    """Yields the records of a batch within a range of offsets.
 
-    Bytes are searched for in the whole body, so that a batch without them costs no more than reading it, and only
-    records in which they begin are parsed. Markers and old formats are always parsed. Raises `DamagedBatch`: what is
-    passed over is not checked beyond the batch's checksum.
+    A record matches if it contains, for each element of `literals`, at least one of its alternatives. Others may be
+    yielded together as `SkippedRecords`. The whole body is searched at once, and only records in which a literal begins
+    are parsed. Markers and old formats are always parsed. Raises `DamagedBatch`; skipped records are checked by the
+    batch's checksum only.
     """
     if literals and batch.magic == 2 and not batch.is_control:
-        yield from _searched(partition, batch, bytes(body), literals, offsets, newest_first)
+        yield from _search_literals(partition, batch, bytes(body), literals, offsets, newest_first)
     else:
         for record in records(partition, batch, body, newest_first=newest_first):
             if record.offset in offsets:
                 yield record
 
 
-def _searched(
+def _search_literals(
     partition: int, batch: Batch, body: bytes, literals: Sequence[Sequence[bytes]], offsets: range, newest_first: bool
-) -> Iterator[Record | PassedOver]:
+) -> Iterator[Record | SkippedRecords]:
     is_candidate = all(any(text in body for text in alternatives) for alternatives in literals)
     if not is_candidate and offsets.start <= batch.base_offset and batch.last_offset < offsets.stop:
         if batch.count > 0:
-            yield _whole(batch, newest_first)
+            yield _skip_whole_batch(batch, newest_first)
         return
     try:
-        starts = record_starts(body, batch.count)
-        numbers = _candidates(body, starts, literals) if is_candidate else ()
-        yield from _Parsed(partition, batch, body, starts, newest_first).between(numbers, offsets)
+        positions = record_starts(body, batch.count)
+        numbers = _candidate_numbers(body, positions, literals) if is_candidate else ()
+        yield from _RecordReader(partition, batch, body, positions, newest_first).read_range(numbers, offsets)
     except (struct.error, IndexError) as error:
         raise DamagedBatch(f"{type(error).__name__}: {error}") from None
 
 
-def _whole(batch: Batch, newest_first: bool) -> PassedOver:
+def _skip_whole_batch(batch: Batch, newest_first: bool) -> SkippedRecords:
     is_last_time = newest_first or batch.is_append_time
-    return PassedOver(
+    return SkippedRecords(
         timestamp_ms=batch.max_timestamp_ms if is_last_time else batch.first_timestamp_ms,
         offset=batch.base_offset if newest_first else batch.last_offset,
         count=batch.count,
     )
 
 
-def _candidates(body: bytes, starts: Sequence[int], literals: Sequence[Sequence[bytes]]) -> Sequence[int]:
-    """Returns the numbers of the records that have an alternative of each of `literals`, and of some that have not.
+def _candidate_numbers(body: bytes, positions: Sequence[int], literals: Sequence[Sequence[bytes]]) -> Sequence[int]:
+    """Returns the numbers of the records that may match `literals`; a number is a record's index in its batch.
 
-    The rarest alternatives are sought in the whole body, the others in what has these. All records are returned where
-    even these are frequent, since parsing a record costs little more than finding it.
+    The whole body is searched for the rarest alternatives only, and the records found for the other ones. If even the
+    rarest are frequent, all records are returned, because parsing a record costs little more than finding it.
     """
-    sample = min(len(body), SAMPLE_BYTES)
-    occurrences = [sum(body.count(text, 0, sample) for text in alternatives) for alternatives in literals]
-    rarest = min(range(len(literals)), key=lambda at: (occurrences[at], -max(map(len, literals[at]))))
-    if 2 * occurrences[rarest] * len(body) > sample * (len(starts) - 1):
-        return range(len(starts) - 1)
-    sought, others = literals[rarest], [literals[at] for at in range(len(literals)) if at != rarest]
-    numbers = {number for text in sought for number in _numbers_with(body, starts, text)}
+    sample_bytes = min(len(body), SAMPLE_BYTES)
+    occurrences = [sum(body.count(text, 0, sample_bytes) for text in alternatives) for alternatives in literals]
+    rarest_index = min(range(len(literals)), key=lambda index: (occurrences[index], -max(map(len, literals[index]))))
+    if 2 * occurrences[rarest_index] * len(body) > sample_bytes * (len(positions) - 1):
+        return range(len(positions) - 1)
+    rarest_alternatives, other_literals = (
+        literals[rarest_index],
+        [literals[index] for index in range(len(literals)) if index != rarest_index],
+    )
+    numbers = {number for text in rarest_alternatives for number in _record_numbers_with(body, positions, text)}
     return [
         number
         for number in sorted(numbers)
         if all(
-            any(body.find(text, starts[number], starts[number + 1]) >= 0 for text in alternatives)
-            for alternatives in others
+            any(body.find(text, positions[number], positions[number + 1]) >= 0 for text in alternatives)
+            for alternatives in other_literals
         )
     ]
 
 
-def _numbers_with(body: bytes, starts: Sequence[int], text: bytes) -> Iterator[int]:
+def _record_numbers_with(body: bytes, positions: Sequence[int], text: bytes) -> Iterator[int]:
     """Yields the numbers of the records in which a text begins."""
-    last = len(starts) - 1
-    at = body.find(text)
-    while at >= 0:
-        number = bisect_right(starts, at) - 1
-        if number >= last:
+    record_count = len(positions) - 1
+    position = body.find(text)
+    while position >= 0:
+        number = bisect_right(positions, position) - 1
+        if number >= record_count:
             return
         yield number
-        at = body.find(text, starts[number + 1])
+        position = body.find(text, positions[number + 1])
 
 
 @dataclass(slots=True)
-class _Parsed:
-    """Records of a batch by their numbers. `starts` also has the end of the last one."""
+class _RecordReader:
+    """Parser of single records of a batch by their numbers. `positions` are their starts and the end of the last."""
 
     partition: int
     batch: Batch
     body: bytes
-    starts: Sequence[int]
+    positions: Sequence[int]
     newest_first: bool
 
-    def between(self, numbers: Sequence[int], offsets: range) -> Iterator[Record | PassedOver]:
-        """Yields the records with these ascending numbers, and what is passed over before, between and after them."""
-        low, high = self._first_from(offsets.start), self._first_from(offsets.stop)
-        chosen = numbers[bisect_left(numbers, low) : bisect_left(numbers, high)]
+    def read_range(self, numbers: Sequence[int], offsets: range) -> Iterator[Record | SkippedRecords]:
+        """Yields the records with these ascending numbers, and the skipped ones before, between and after them."""
+        low, high = self._first_number_from(offsets.start), self._first_number_from(offsets.stop)
+        numbers_in_range = numbers[bisect_left(numbers, low) : bisect_left(numbers, high)]
         if self.newest_first:
-            for number in reversed(chosen):
+            for number in reversed(numbers_in_range):
                 if number + 1 < high:
-                    yield self._passed(number + 1, high)
-                yield self._record(number)
+                    yield self._skip(number + 1, high)
+                yield self._parse_record(number)
                 high = number
         else:
-            for number in chosen:
+            for number in numbers_in_range:
                 if low < number:
-                    yield self._passed(low, number)
-                yield self._record(number)
+                    yield self._skip(low, number)
+                yield self._parse_record(number)
                 low = number + 1
         if low < high:
-            yield self._passed(low, high)
+            yield self._skip(low, high)
 
-    def _first_from(self, offset: int) -> int:
+    def _first_number_from(self, offset: int) -> int:
         """Returns the number of the first record at an offset or after it."""
-        count = len(self.starts) - 1
+        count = len(self.positions) - 1
         if offset <= self.batch.base_offset:
             return 0
         if offset > self.batch.last_offset:
             return count
-        return bisect_left(range(count), offset, key=self._offset)
+        return bisect_left(range(count), offset, key=self._offset_of)
 
-    def _offset(self, number: int) -> int:
-        return offset_at(self.batch, self.body, self.starts[number])
+    def _offset_of(self, number: int) -> int:
+        return offset_at(self.batch, self.body, self.positions[number])
 
-    def _record(self, number: int) -> Record:
-        return record_at(self.partition, self.batch, self.body, self.starts[number])
+    def _parse_record(self, number: int) -> Record:
+        return record_at(self.partition, self.batch, self.body, self.positions[number])
 
-    def _passed(self, low: int, high: int) -> PassedOver:
+    def _skip(self, low: int, high: int) -> SkippedRecords:
         first, last = (high - 1, low) if self.newest_first else (low, high - 1)
-        return PassedOver(
-            timestamp_ms=timestamp_at(self.batch, self.body, self.starts[first]),
-            offset=self._offset(last),
+        return SkippedRecords(
+            timestamp_ms=timestamp_at(self.batch, self.body, self.positions[first]),
+            offset=self._offset_of(last),
             count=high - low,
         )

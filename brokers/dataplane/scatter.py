@@ -1,4 +1,4 @@
-"""Concurrent requests to several brokers with one deadline; brokers that do not respond are part of the result.
+"""Sends requests to several brokers concurrently, with one deadline. Results name the brokers that did not respond.
 
 Addresses are read in the caller's thread (rows belong to its transaction); the threads here only wait on sockets.
 """
@@ -90,9 +90,9 @@ def targets(cluster: Cluster, username: str, client_id: str = CLIENT_ID) -> dict
 def scatter(
     requests: Sequence[tuple[Target, Any]], *, deadline_s: float = SCATTER_DEADLINE_S, is_write: bool = False
 ) -> ScatterResult:
-    """Sends one request to each target (which may repeat) and returns the responses within the deadline.
+    """Sends each request to its target and returns the responses within the deadline. Targets may repeat.
 
-    A recently silent broker gets less time for reads, so that the other responses do not wait for it each time.
+    For reads, a recently unresponsive broker gets less time, so that it does not delay the other responses each time.
     """
     return begin_scatter(requests, deadline_s=deadline_s, is_write=is_write)()
 
@@ -105,10 +105,10 @@ def begin_scatter(
         target.number for target, _ in requests if not is_write and unresponsive_brokers.is_unresponsive(target.address)
     }
     in_flight = [(target, _submit(target, request, deadline_s)) for target, request in requests]
-    return partial(_responses, in_flight, suspected, time.monotonic(), deadline_s)
+    return partial(_await_responses, in_flight, suspected, time.monotonic(), deadline_s)
 
 
-def _responses(
+def _await_responses(
     in_flight: Sequence[tuple[Target, Future[Any]]], suspected: Collection[int], started_s: float, deadline_s: float
 ) -> ScatterResult:
     for is_suspected, patience_s in ((False, deadline_s), (True, SILENT_PATIENCE_S)):
@@ -150,17 +150,17 @@ def first_responses(
 ) -> list[Any]:
     """Returns the first response to each of several requests, which are sent at once; otherwise as `first_response`."""
     end_s = time.monotonic() + deadline_s
-    order = sorted(candidates, key=lambda target: unresponsive_brokers.is_unresponsive(target.address))
-    queries = [_Query(new_request, order, deadline_s) for new_request in new_requests]
+    ordered_targets = sorted(candidates, key=lambda target: unresponsive_brokers.is_unresponsive(target.address))
+    queries = [_Query(new_request, ordered_targets, deadline_s) for new_request in new_requests]
     return [query.response(end_s) for query in queries]
 
 
 class _Query:
-    """A request that any of several brokers may answer: sent to the first one, to others where that takes long."""
+    """Request that any of several brokers may answer: sent to the first one, and to others if the response is late."""
 
-    def __init__(self, new_request: Callable[[], Any], order: Sequence[Target], deadline_s: float) -> None:
+    def __init__(self, new_request: Callable[[], Any], targets: Sequence[Target], deadline_s: float) -> None:
         self._new_request = new_request
-        self._untried = deque(order)
+        self._untried = deque(targets)
         self._deadline_s = deadline_s
         self._in_flight: dict[Future[Any], Target] = {}
         self._try_next()

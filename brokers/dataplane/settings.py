@@ -1,4 +1,4 @@
-"""Settings of topics, of one broker and of all brokers, for operators, with internal names.
+"""Client for the settings of topics, of single brokers and of all brokers, for operators, with internal names.
 
 Requests are sent as the cluster's own user: DescribeConfigs and IncrementalAlterConfigs (QUO-60).
 """
@@ -101,7 +101,9 @@ class SettingsAdminClient:
     def _describe(self, kind: int, names: list[str], keys: Collection[str], source: int) -> dict[str, dict[str, str]]:
         resource = DescribeConfigsRequest.DescribeConfigsResource
         request = DescribeConfigsRequest(
-            resources=[resource(resource_type=kind, resource_name=n, configuration_keys=list(keys)) for n in names],
+            resources=[
+                resource(resource_type=kind, resource_name=name, configuration_keys=list(keys)) for name in names
+            ],
             include_synonyms=False,
             include_documentation=False,
             version=DESCRIBE_CONFIGS_VERSION,

@@ -1,4 +1,4 @@
-"""Implementation of `instances.copying.interfaces.record_log`: records of one topic as they are stored."""
+"""Implementation of `instances.copying.interfaces.record_log`: reads and appends stored batches of one topic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafka.protocol.producer.produce import ProduceRequest
 
 from brokers.dataplane.admin_client import domain_error_of
 from brokers.dataplane.message_cursor import READ_COMMITTED, FetchRange
-from brokers.dataplane.message_pages import Fetched
+from brokers.dataplane.message_pages import FetchedPartition
 from brokers.dataplane.message_sender import ALL_IN_SYNC, MAYBE_STORED, NOT_LEADER, PRODUCE_VERSION
 from brokers.dataplane.message_source import NO_LEADER, TopicSource
 from brokers.dataplane.record_merging import pack, unpack
@@ -27,10 +27,12 @@ class TopicRecords:
         self._source = TopicSource(instance_id, topic)
 
     def bounds(self) -> Mapping[int, tuple[int, int]]:
-        known = self._source.all_bounds(index for index, leader in self._source.leaders.items() if leader != NO_LEADER)
-        if len(known) < len(self._source.leaders):
+        bounds_by_partition = self._source.all_bounds(
+            index for index, leader in self._source.leaders.items() if leader != NO_LEADER
+        )
+        if len(bounds_by_partition) < len(self._source.leaders):
             raise _no_leader()
-        return {index: (bounds.start, bounds.stable) for index, bounds in known.items()}
+        return {index: (bounds.start, bounds.stable) for index, bounds in bounds_by_partition.items()}
 
     def end(self, partition: int) -> int:
         return self._bounds(partition)[1]
@@ -38,11 +40,11 @@ class TopicRecords:
     def read(self, partition: int, start: int, stop: int, *, batch_bytes_max: int) -> Chunk:
         fetched = self._fetch(partition, start, stop)
         if fetched.is_out_of_range:
-            first, _ = self._bounds(partition)
-            if first <= start:
+            log_start, _ = self._bounds(partition)
+            if log_start <= start:
                 raise _no_leader()
-            beginning = min(first, stop)
-            return Chunk(next_offset=beginning, missed_offsets=beginning - start)
+            next_offset = min(log_start, stop)
+            return Chunk(next_offset=next_offset, missed_offsets=next_offset - start)
         if not fetched.batches:
             raise Unavailable("The brokers of the instance sent no records. They are asked again.", retry_after_s=1)
         unpacked = unpack(fetched.batches, fetched.aborted, start, stop)
@@ -82,7 +84,7 @@ class TopicRecords:
             raise domain_error_of(response.error_code, response.error_message)
         return int(response.base_offset)
 
-    def _fetch(self, partition: int, start: int, stop: int) -> Fetched:
+    def _fetch(self, partition: int, start: int, stop: int) -> FetchedPartition:
         fetch_range = FetchRange(start, stop, READ_COMMITTED, COPY_READ_BYTES_MAX)
         response = self._source.fetch({partition: fetch_range}, COPY_READ_BYTES_MAX, ADMIN_CLIENT_ANSWER_TIMEOUT_S)
         fetched = response.partitions.get(partition)

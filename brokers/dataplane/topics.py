@@ -67,10 +67,10 @@ class KafkaTopicAdminClient:
         return result
 
     def topic_with_config(self, instance_id: str, name: str) -> tuple[TopicDescription, Sequence[ConfigEntry]]:
-        described, configured = send_all_to_any_broker(
+        metadata_response, config_response = send_all_to_any_broker(
             instance_id, [lambda: metadata_request([name]), lambda: _config_request(name)]
         )
-        return _named_description(name, described), _config_entries(configured)
+        return _named_description(name, metadata_response), _config_entries(config_response)
 
     def create_topic(
         self,
@@ -149,11 +149,11 @@ class KafkaTopicAdminClient:
             require_ok(result.error_code, getattr(result, "error_message", None))
 
     def delete_hidden_topic(self, instance_id: str, name: str) -> None:
-        placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
-        if placed is None:
+        placement = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
+        if placement is None:
             return
         (result,) = send_as_cluster(
-            placed.cluster, delete_topics_request([naming.internal_topic(instance_id, name)])
+            placement.cluster, delete_topics_request([naming.internal_topic(instance_id, name)])
         ).responses
         # The topic is marked for deletion or was not written: the sweep repeats the request.
         if result.error_code == TIMED_OUT:

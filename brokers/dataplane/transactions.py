@@ -1,4 +1,4 @@
-"""Transactions as known by coordinators and partition leaders, and ways to end one.
+"""Queries of coordinators and partition leaders about transactions, and requests that abort them.
 
 `KafkaTransactionAdminClient` implements `instances.groups.interfaces.transaction_admin_client` as the instance's owner.
 Requests of operators are sent as the cluster's own user, with internal names.
@@ -57,7 +57,7 @@ class KafkaTransactionAdminClient:
 
     def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         cluster = cluster_of(instance_id)
-        placements = coordinators.of_instance(cluster, instance_id, TRANSACTION, ids)
+        placements = coordinators.find_coordinators_of_instance(cluster, instance_id, TRANSACTION, ids)
         return describe_transactions(targets(cluster, instance_id), placements)
 
     def producers(
@@ -89,7 +89,7 @@ class ClusterTransactions:
         return list_transactions(self._targets, producer_ids=producer_ids, open_for_ms=open_for_ms)
 
     def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
-        return describe_transactions(self._targets, coordinators.find(self._cluster, TRANSACTION, ids))
+        return describe_transactions(self._targets, coordinators.find_coordinators(self._cluster, TRANSACTION, ids))
 
     def producers(self, partitions: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return producers(self._targets, partitions)
@@ -178,7 +178,7 @@ def describe_transactions(
     """
     requests = {
         number: DescribeTransactionsRequest(transactional_ids=ids, version=DESCRIBE_TRANSACTIONS_VERSION)
-        for number, ids in coordinators.by_broker(placements).items()
+        for number, ids in coordinators.ids_by_broker(placements).items()
     }
     return {
         state.transactional_id: None if state.error_code else _description(state, number)

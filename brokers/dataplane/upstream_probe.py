@@ -1,4 +1,4 @@
-"""Probe of an upstream Kafka before a cluster is put in front of it: reachable, login accepted, new enough."""
+"""Probe of an upstream Kafka cluster: checks that it is reachable, accepts the login, and is new enough."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tenants.errors import Invalid, Message
 # Maximum seconds of a probe, and of its attempt with one server.
 UPSTREAM_PROBE_S: Final = 6.0
 UPSTREAM_PROBE_SERVER_S: Final = 3.0
-# Number of probes at a time; one that waits for a name server keeps its thread beyond its time.
+# Number of probes at a time. A probe that waits for a name server occupies its thread beyond its deadline.
 UPSTREAM_PROBE_THREADS: Final = 4
 METADATA_VERSION: Final = 4
 DESCRIBE_LOG_DIRS: Final = 35
@@ -58,7 +58,7 @@ class UpstreamBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedUpstream:
-    """An upstream that can be used: its settings, its own id, and its brokers in the order of their ids."""
+    """Usable upstream: its settings, its own cluster id, and its brokers by id."""
 
     settings: UpstreamSettings
     cluster_id: str
@@ -68,15 +68,15 @@ class ProbedUpstream:
 class UpstreamLink(Link):
     """Connection to an upstream broker, which may use TLS; not authenticated yet.
 
-    It fails at `ends_s` (`time.monotonic`), also with a server that sends a byte now and then.
+    Reads fail after `deadline_s` (`time.monotonic`), even if the server still sends single bytes.
     """
 
-    def __init__(self, address: Address, context: ssl.SSLContext | None, ends_s: float) -> None:
+    def __init__(self, address: Address, context: ssl.SSLContext | None, deadline_s: float) -> None:
         """Raises OSError."""
         self.address = address
         self._client_id = CLIENT_ID
         self._correlation_id = 0
-        self._ends_s = ends_s
+        self._deadline_s = deadline_s
         plain = socket.create_connection(address, self.remaining_s())
         try:
             self._socket = plain if context is None else context.wrap_socket(plain, server_hostname=address[0])
@@ -85,8 +85,8 @@ class UpstreamLink(Link):
             raise
 
     def remaining_s(self) -> float:
-        """Returns the time that is left. Raises TimeoutError if none is."""
-        remaining_s = self._ends_s - time.monotonic()
+        """Returns the seconds until the deadline. Raises TimeoutError after it."""
+        remaining_s = self._deadline_s - time.monotonic()
         if remaining_s <= 0:
             raise TimeoutError
         return remaining_s
@@ -107,7 +107,7 @@ def probe(upstream: UpstreamSettings) -> ProbedUpstream:
         field = CERTIFICATE_FIELD if upstream.client_certificate else CA_FIELD
         raise Invalid.at(field, gettext_noop("This is no PEM that can be used."), code="invalid_pem") from None
     servers = parse_servers(upstream.bootstrap_servers)
-    future = _threads.submit(_first_answer, servers, upstream, context, time.monotonic() + UPSTREAM_PROBE_S)
+    future = _threads.submit(_probe_first_reachable, servers, upstream, context, time.monotonic() + UPSTREAM_PROBE_S)
     try:
         return future.result(UPSTREAM_PROBE_S)
     except FutureTimeout:
@@ -115,23 +115,23 @@ def probe(upstream: UpstreamSettings) -> ProbedUpstream:
         raise _unreachable(servers[0], "no answer in time") from None
 
 
-def _first_answer(
-    servers: Sequence[Address], upstream: UpstreamSettings, context: ssl.SSLContext | None, ends_s: float
+def _probe_first_reachable(
+    servers: Sequence[Address], upstream: UpstreamSettings, context: ssl.SSLContext | None, deadline_s: float
 ) -> ProbedUpstream:
-    """Returns the answer of the first server that can be reached. Raises `Invalid`."""
+    """Probes servers in order until one can be reached. Raises `Invalid`."""
     failure: Invalid | None = None
     for address in servers:
         now_s = time.monotonic()
-        if now_s >= ends_s:
+        if now_s >= deadline_s:
             break
         try:
-            return _probe_server(address, upstream, context, min(ends_s, now_s + UPSTREAM_PROBE_SERVER_S))
+            return _probe_server(address, upstream, context, min(deadline_s, now_s + UPSTREAM_PROBE_SERVER_S))
         except ssl.SSLCertVerificationError as error:
             raise Invalid.at(
                 CA_FIELD,
                 Message(
                     gettext_noop("The certificate of %(server)s is not accepted: %(reason)s."),
-                    server=_text(address),
+                    server=_address_text(address),
                     reason=error.verify_message,
                 ),
                 code="tls_authority",
@@ -141,7 +141,7 @@ def _first_answer(
                 PROTOCOL_FIELD,
                 Message(
                     gettext_noop("%(server)s answers no TLS handshake: %(reason)s."),
-                    server=_text(address),
+                    server=_address_text(address),
                     reason=error.reason or "closed",
                 ),
                 code="tls_failed",
@@ -152,9 +152,9 @@ def _first_answer(
 
 
 def _probe_server(
-    address: Address, upstream: UpstreamSettings, context: ssl.SSLContext | None, ends_s: float
+    address: Address, upstream: UpstreamSettings, context: ssl.SSLContext | None, deadline_s: float
 ) -> ProbedUpstream:
-    link = UpstreamLink(address, context, ends_s)
+    link = UpstreamLink(address, context, deadline_s)
     try:
         versions = link.call(ApiVersionsRequest(version=0), timeout_s=link.remaining_s())
         served = {api.api_key: api.max_version for api in versions.api_keys}
@@ -169,7 +169,7 @@ def _probe_server(
             PROTOCOL_FIELD,
             Message(
                 gettext_noop("%(server)s accepts connections, but does not speak Kafka with this security."),
-                server=_text(address),
+                server=_address_text(address),
             ),
             code="not_kafka",
         ) from None
@@ -186,12 +186,15 @@ def _probe_server(
     )
 
 
-def _require_new_enough(address: Address, served: dict[int, int]) -> None:
-    missing = [key for key, version in gateway_calls.FORWARDED.items() if served.get(key, -1) < version]
-    if missing:
+def _require_new_enough(address: Address, max_version_by_api: dict[int, int]) -> None:
+    unsupported = [key for key, version in gateway_calls.FORWARDED.items() if max_version_by_api.get(key, -1) < version]
+    if unsupported:
         raise Invalid.at(
             SERVERS_FIELD,
-            Message(gettext_noop("%(server)s is too old: Apache Kafka 3.0 or later is needed."), server=_text(address)),
+            Message(
+                gettext_noop("%(server)s is too old: Apache Kafka 3.0 or later is needed."),
+                server=_address_text(address),
+            ),
             code="too_old",
         )
 
@@ -243,10 +246,10 @@ def _authenticate(link: UpstreamLink, upstream: UpstreamSettings) -> None:
 
 def _unreachable(address: Address, reason: str) -> Invalid:
     detail = Message(
-        gettext_noop("%(server)s cannot be reached: %(reason)s."), server=_text(address), reason=reason.lower()
+        gettext_noop("%(server)s cannot be reached: %(reason)s."), server=_address_text(address), reason=reason.lower()
     )
     return Invalid.at(SERVERS_FIELD, detail, code="unreachable")
 
 
-def _text(address: Address) -> str:
+def _address_text(address: Address) -> str:
     return f"{address[0]}:{address[1]}"

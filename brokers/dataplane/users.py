@@ -1,8 +1,8 @@
-"""Implements `instances.users.interfaces.user_admin_client` with DescribeUsers and AlterUsers, which are Penstock's own
+"""Implementation of `instances.users.interfaces.user_admin_client` by DescribeUsers and AlterUsers, Penstock's own
 calls.
 
-Every broker knows all users, but only its own connections and their last uses there. So all brokers are queried, the
-connections are added up, and the latest use counts.
+Every broker knows all users, but only its own connections and the last use of a user there. All brokers are therefore
+queried; connections are added up, and the latest use is returned.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class KafkaUserAdminClient:
     """Implements `instances.users.interfaces.UserAdminClient`."""
 
     def users(self, instance_id: str, names: Sequence[str] | None = None) -> UserList:
-        users, silent = _describe(instance_id, names)
+        users, silent = _describe_users(instance_id, names)
         return UserList(users=tuple(sorted(users, key=lambda user: user.name)), silent=silent)
 
     def user(self, instance_id: str, name: str) -> UserDescription:
-        users, _ = _describe(instance_id, [name])
+        users, _ = _describe_users(instance_id, [name])
         for user in users:
             if user.name == name:
                 return user
@@ -55,8 +55,8 @@ class KafkaUserAdminClient:
             raise OutcomeUnknown
         if may_be_executed and result.error_code in (NO_SUCH_USER, ALREADY_THERE):
             if user_change.is_deleted:
-                return  # already deleted when a try is repeated: the previous try was carried out
-            raise OutcomeUnknown  # the user may be the previous try's, or may have existed before
+                return  # an earlier attempt has deleted the user
+            raise OutcomeUnknown  # the user may be from an earlier attempt, or may have existed before
         require_ok(result.error_code, result.error_message)
 
 
@@ -80,7 +80,7 @@ def _added_secret(instance_id: str, name: str, secret: NewSecret) -> Any:
     return secret_class(id=secret.id, verifiers=verifiers)
 
 
-def _describe(
+def _describe_users(
     instance_id: str, names: Sequence[str] | None
 ) -> tuple[list[UserDescription], tuple[BrokerUnresponsive, ...]]:
     """Returns the users with these names, or all users if `names` is None, and the brokers that did not answer.
@@ -95,35 +95,36 @@ def _describe(
         for _, response in result.responses:
             require_ok(response.error_code, response.error_message)
         raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
-    return merged([response.users for response in successful]), result.silent
+    return merge_responses([response.users for response in successful]), result.silent
 
 
-def merged(responses: Iterable[Iterable[Any]]) -> list[UserDescription]:
-    """Returns one description of each user, merged from the brokers' responses. A broker may not know a recent change
-    yet: where responses differ, the first broker that knows the user wins.
+def merge_responses(responses: Iterable[Iterable[Any]]) -> list[UserDescription]:
+    """Returns one description of each user, merged from the users in each broker's response.
+
+    A broker may not know a recent change yet. Where responses differ, the first one with the user is used.
     """
-    by_name: dict[str, list[Any]] = {}
+    descriptions_by_name: dict[str, list[Any]] = {}
     for users in responses:
         for user in users:
-            by_name.setdefault(user.name, []).append(user)
-    return [_user(descriptions) for descriptions in by_name.values()]
+            descriptions_by_name.setdefault(user.name, []).append(user)
+    return [_merge_descriptions(descriptions) for descriptions in descriptions_by_name.values()]
 
 
-def _user(descriptions: Sequence[Any]) -> UserDescription:
-    first = descriptions[0]
+def _merge_descriptions(descriptions: Sequence[Any]) -> UserDescription:
+    newest = descriptions[0]
     last_used_ms: dict[str, int] = {}
     for user in descriptions:
         for secret in user.secrets:
             last_used_ms[secret.id] = max(last_used_ms.get(secret.id, UNKNOWN_MS), secret.last_used_at_ms)
     return UserDescription(
-        name=first.name,
-        superuser=bool(first.superuser),
-        disabled=bool(first.disabled),
-        expires_at_ms=_instant(first.expires_at_ms),
-        created_at_ms=first.created_at_ms,
-        last_used_at_ms=_instant(max(user.last_used_at_ms for user in descriptions)),
+        name=newest.name,
+        superuser=bool(newest.superuser),
+        disabled=bool(newest.disabled),
+        expires_at_ms=_ms_or_none(newest.expires_at_ms),
+        created_at_ms=newest.created_at_ms,
+        last_used_at_ms=_ms_or_none(max(user.last_used_at_ms for user in descriptions)),
         connections=sum(user.connections for user in descriptions),
-        secrets=tuple(sorted((_secret(secret, last_used_ms) for secret in first.secrets), key=_age)),
+        secrets=tuple(sorted((_secret(secret, last_used_ms) for secret in newest.secrets), key=_age_key)),
     )
 
 
@@ -131,14 +132,14 @@ def _secret(secret: Any, last_used_ms: Mapping[str, int]) -> SecretDescription:
     return SecretDescription(
         id=secret.id,
         created_at_ms=secret.created_at_ms,
-        last_used_at_ms=_instant(last_used_ms[secret.id]),
+        last_used_at_ms=_ms_or_none(last_used_ms[secret.id]),
         mechanisms=tuple(MECHANISM_NAMES.get(mechanism, str(mechanism)) for mechanism in sorted(secret.mechanisms)),
     )
 
 
-def _age(secret: SecretDescription) -> tuple[int, str]:
+def _age_key(secret: SecretDescription) -> tuple[int, str]:
     return secret.created_at_ms, secret.id
 
 
-def _instant(at_ms: int) -> int | None:
+def _ms_or_none(at_ms: int) -> int | None:
     return None if at_ms < 0 else at_ms

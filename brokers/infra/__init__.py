@@ -1,1 +1,1 @@
-"""ZooKeeper, locks, certificates and processes of the control plane."""
+"""Infrastructure of the control plane: ZooKeeper sessions, locks, certificates, log files and child processes."""

@@ -1,4 +1,4 @@
-"""The certificate authority of an installation, and the certificates of its brokers (`secrets/tls/`).
+"""Creates the certificate authority of an installation, and issues the certificates of its brokers (`secrets/tls/`).
 
 Clients get `ca.pem`. A broker reads its key and its certificate from one file, which is replaced atomically, so that
 both always match. Without the authority's key, files provided by the operator are used.
@@ -39,7 +39,7 @@ CLOCK_SKEW: Final = timedelta(seconds=ISSUED_BEFORE_S)
 CA_FILE: Final = "ca.pem"
 CA_KEY_FILE: Final = "ca_key.pem"
 ROUTE_KEYS_BYTES: Final = 32
-ALWAYS: Final = ("localhost", "127.0.0.1")
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1")
 
 
 def ensure_ca(directory: Path, now: datetime | None = None, common_name: str = "Penstock CA") -> Path:
@@ -50,11 +50,11 @@ def ensure_ca(directory: Path, now: datetime | None = None, common_name: str = "
     file, key_file = directory / CA_FILE, directory / CA_KEY_FILE
     if file.exists() and file.stat().st_size:
         return file
-    moment = now or datetime.now(UTC)
+    issued_at = now or datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     certificate = (
-        _builder(name, name, key.public_key(), moment, CA_DAYS)
+        _certificate_builder(name, name, key.public_key(), issued_at, CA_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -83,24 +83,27 @@ def ensure_certificate(
     days: int = CERTIFICATE_DAYS,
     process: ProcessIdentity | None = None,
 ) -> Path | None:
-    """Returns the file with key and certificate of the broker `name`, for clients that connect to one of `hosts`;
-    renews it when it expires soon or lacks a host. Returns None if the file does not exist and there is no authority to
-    issue it. For a `process` the certificate carries the process identity; only that of a broker is valid for servers.
+    """Returns the file with key and certificate of the broker `name`, for clients that connect to one of `hosts`.
+
+    Renews it if it expires soon or lacks a host. Returns None if it does not exist and there is no key of the authority
+    to issue it. For a `process` the certificate has the process identity; only that of a broker is valid for servers.
     """
     file, key_file = directory / f"{name}.pem", directory / CA_KEY_FILE
-    all_hosts = tuple(dict.fromkeys((*hosts, *ALWAYS)))
-    moment = now or datetime.now(UTC)
+    all_hosts = tuple(dict.fromkeys((*hosts, *LOCAL_HOSTS)))
+    current_time = now or datetime.now(UTC)
     if not key_file.exists():
         return file if file.exists() else None
-    if file.exists() and serves(file.read_bytes(), all_hosts, moment):
+    if file.exists() and is_valid_for(file.read_bytes(), all_hosts, current_time):
         return file
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = issue(directory, name, key.public_key(), all_hosts, moment, days=days, process=process)
+    certificate = issue_certificate(
+        directory, name, key.public_key(), all_hosts, current_time, days=days, process=process
+    )
     write_private(file, _pem(key) + certificate.public_bytes(Encoding.PEM))
     return file
 
 
-def issue(
+def issue_certificate(
     directory: Path,
     name: str,
     public_key: ec.EllipticCurvePublicKey,
@@ -114,10 +117,10 @@ def issue(
     `OSError` without the authority's key.
     """
     names = [*_uris(process), *map(_general_name, hosts)]
-    return _signed(directory, name, public_key, now, days, _purposes(process), names)
+    return _sign_certificate(directory, name, public_key, now, days, _purposes(process), names)
 
 
-def issue_agent(
+def issue_agent_certificate(
     directory: Path, host_id: str, public_key: ec.EllipticCurvePublicKey, now: datetime
 ) -> x509.Certificate:
     """Returns a certificate with which an agent signs its requests, and that opens no TLS connection. Raises
@@ -125,10 +128,10 @@ def issue_agent(
     """
     uri = x509.UniformResourceIdentifier(agent_uri(host_id))
     purposes = [x509.ObjectIdentifier(SIGNS_REQUESTS_OID)]
-    return _signed(directory, host_id, public_key, now, CERTIFICATE_DAYS, purposes, [uri])
+    return _sign_certificate(directory, host_id, public_key, now, CERTIFICATE_DAYS, purposes, [uri])
 
 
-def _signed(
+def _sign_certificate(
     directory: Path,
     name: str,
     public_key: ec.EllipticCurvePublicKey,
@@ -142,7 +145,7 @@ def _signed(
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey), "it was made here"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     return (
-        _builder(subject, ca.subject, public_key, now, days)
+        _certificate_builder(subject, ca.subject, public_key, now, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
@@ -166,9 +169,9 @@ def ensure_process_certificate(
     return ensure_certificate(directory, process.file_name.removesuffix(".pem"), hosts, now, process=process)
 
 
-def serves(pem: bytes, hosts: Iterable[str], now: datetime, *, issued_from_s: int = 0) -> bool:
-    """True if a certificate remains valid long enough, names all these hosts, and was not issued before a time (in
-    seconds since 1970). False for a corrupt file.
+def is_valid_for(pem: bytes, hosts: Iterable[str], now: datetime, *, issued_from_s: int = 0) -> bool:
+    """True if a certificate is valid for `RENEWAL_DAYS` at least, names all these hosts, and was not issued before
+    `issued_from_s` (seconds since 1970). False for a corrupt file.
     """
     try:
         certificate = x509.load_pem_x509_certificate(pem)
@@ -179,10 +182,10 @@ def serves(pem: bytes, hosts: Iterable[str], now: datetime, *, issued_from_s: in
     remaining = certificate.not_valid_after_utc - now
     if (certificate.not_valid_before_utc + CLOCK_SKEW).timestamp() < issued_from_s:
         return False
-    return remaining > timedelta(days=RENEWAL_DAYS) and certified_hosts.issuperset(map(_plain, hosts))
+    return remaining > timedelta(days=RENEWAL_DAYS) and certified_hosts.issuperset(map(_without_brackets, hosts))
 
 
-def _builder(
+def _certificate_builder(
     subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime, days: int
 ) -> x509.CertificateBuilder:
     return (
@@ -214,21 +217,21 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def _purposes(process: ProcessIdentity | None) -> list[x509.ObjectIdentifier]:
     if process is None:
         return [ExtendedKeyUsageOID.SERVER_AUTH]
-    serves = process.role is ProcessRole.BROKER
-    return [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
+    is_server = process.role is ProcessRole.BROKER
+    return [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if is_server else [])]
 
 
 def _uris(process: ProcessIdentity | None) -> list[x509.UniformResourceIdentifier]:
     return [] if process is None else [x509.UniformResourceIdentifier(process.uri)]
 
 
-def _plain(host: str) -> str:
+def _without_brackets(host: str) -> str:
     return host.strip("[]")
 
 
 def _general_name(host: str) -> x509.GeneralName:
     try:
-        return x509.IPAddress(ipaddress.ip_address(_plain(host)))
+        return x509.IPAddress(ipaddress.ip_address(_without_brackets(host)))
     except ValueError:
         return x509.DNSName(host)
 

@@ -1,5 +1,4 @@
-"""The control plane's client side of internal TLS: brokers identify it by the certificate of this process (decision
-106).
+"""Client side of internal TLS, by which the control plane connects to brokers with its own certificate (decision 106).
 
 Contexts are recreated when the files are replaced; connections keep the context of their handshake.
 """
@@ -17,7 +16,7 @@ from django.conf import settings
 from brokers.contract.process_identity import CA_FILE, ProcessIdentity, identity_in
 
 
-class Files(NamedTuple):
+class CertificateFiles(NamedTuple):
     """Key and certificate of this process, and the common authority."""
 
     certificate: Path
@@ -30,12 +29,12 @@ class _CachedContext(NamedTuple):
 
 
 _lock = threading.Lock()
-_known: dict[Files, _CachedContext] = {}
+_cached_contexts: dict[CertificateFiles, _CachedContext] = {}
 
 
-def own_files() -> Files:
+def own_files() -> CertificateFiles:
     """Returns the files of this process."""
-    return Files(Path(settings.INTERNAL_CERTIFICATE_FILE), Path(settings.INTERNAL_TLS_DIR) / CA_FILE)
+    return CertificateFiles(Path(settings.INTERNAL_CERTIFICATE_FILE), Path(settings.INTERNAL_TLS_DIR) / CA_FILE)
 
 
 def client_context() -> ssl.SSLContext:
@@ -43,13 +42,13 @@ def client_context() -> ssl.SSLContext:
     files = own_files()
     file_states = tuple((status.st_mtime_ns, status.st_ino) for status in map(Path.stat, files))
     with _lock:
-        cached = _known.get(files)
+        cached = _cached_contexts.get(files)
         if cached is None or cached.file_states != file_states:
-            cached = _known[files] = _CachedContext(file_states, _new_context(files))
+            cached = _cached_contexts[files] = _CachedContext(file_states, _new_context(files))
         return cached.context
 
 
-def _new_context(files: Files) -> ssl.SSLContext:
+def _new_context(files: CertificateFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # The certificate identifies its process by role and number, not by host name.
     context.check_hostname = False

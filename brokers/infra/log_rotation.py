@@ -1,8 +1,8 @@
-"""Rotation of log files to which programs write. Does not use Django, because it runs before Django starts.
+"""Rotation of the log files of child processes. Does not use Django, because it runs before Django starts.
 
-A program gets an open file and does not take part in the rotation: the content of the file is copied, and the file is
-truncated. Programs append, so the next line becomes the first one; a line written in between may be missing from
-both. The process that starts a program opens its log with `open_log` and calls `rotate` regularly.
+A child process writes to an open file and does not take part in the rotation: the content of the file is copied, and
+the file is truncated. The process appends, so its next line becomes the first one; a line written in between may be
+lost. The parent process opens the log with `open_log` and calls `rotate` regularly.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def rotate(file: Path, bytes_max: int | None = None, kept: int = LOG_FILES_KEPT)
     draft = file.with_name(f"{file.name}.draft")
     try:
         for number in range(kept - 1, 0, -1):
-            older = _numbered(file, number)
+            older = _rotated_file(file, number)
             if older.exists():
-                older.replace(_numbered(file, number + 1))
+                older.replace(_rotated_file(file, number + 1))
         _copy(file, draft, 2 * size_bytes)
-        draft.replace(_numbered(file, 1))
+        draft.replace(_rotated_file(file, 1))
     except OSError:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
@@ -60,5 +60,5 @@ def _copy(file: Path, draft: Path, bytes_max: int) -> None:
             bytes_max -= len(piece)
 
 
-def _numbered(file: Path, number: int) -> Path:
+def _rotated_file(file: Path, number: int) -> Path:
     return file.with_name(f"{file.name}.{number}")

@@ -1,5 +1,6 @@
-"""The identity of a process, which distinguishes it from all others with the same pid. Does not use Django, because it
-runs before Django starts.
+"""Identity of an operating system process, unique among all processes that had its pid.
+
+Does not use Django, because it runs before Django starts.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from pathlib import Path
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 # In /proc/PID/stat after the name, which may contain any character: ticks from the boot to the start of the process.
-BORN_AT_FIELD = 19
+START_TICKS_FIELD = 19
 
 
 def identity_of(pid: int) -> str:
@@ -16,4 +17,4 @@ def identity_of(pid: int) -> str:
     and independent of clock changes. Raises `OSError` if there is no such process.
     """
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    return f"{BOOT_ID_FILE.read_text().strip()} {fields[BORN_AT_FIELD]}"
+    return f"{BOOT_ID_FILE.read_text().strip()} {fields[START_TICKS_FIELD]}"

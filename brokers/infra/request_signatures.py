@@ -100,7 +100,7 @@ def fingerprint(certificate_pem: bytes) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
-def ends_at(certificate_pem: bytes) -> datetime:
+def expires_at(certificate_pem: bytes) -> datetime:
     """Returns the end of a certificate. Raises `ValueError`."""
     return x509.load_pem_x509_certificate(certificate_pem).not_valid_after_utc
 

@@ -21,28 +21,28 @@ def upstream_of(row: KafkaBackend) -> UpstreamSettings:
         security_protocol=row.security_protocol,
         sasl_mechanism=row.sasl_mechanism,
         username=row.username,
-        password=_opened(row.password_sealed),
+        password=_decrypt(row.password_sealed),
         ca_pem=row.ca_pem,
-        client_certificate=_opened(row.client_certificate_sealed),
+        client_certificate=_decrypt(row.client_certificate_sealed),
     )
 
 
-def assign(row: KafkaBackend, upstream: UpstreamSettings) -> None:
+def assign_upstream(row: KafkaBackend, upstream: UpstreamSettings) -> None:
     """Copies addresses and login to the row, and encrypts the secrets."""
     row.bootstrap_servers = upstream.bootstrap_servers
     row.security_protocol = upstream.security_protocol
     row.sasl_mechanism = upstream.sasl_mechanism
     row.username = upstream.username
     row.ca_pem = upstream.ca_pem
-    row.password_sealed = _sealed(upstream.password)
-    row.client_certificate_sealed = _sealed(upstream.client_certificate)
+    row.password_sealed = _encrypt(upstream.password)
+    row.client_certificate_sealed = _encrypt(upstream.client_certificate)
 
 
-def _sealed(secret: str) -> str:
+def _encrypt(secret: str) -> str:
     return cipher().encrypt(secret.encode()).decode() if secret else ""
 
 
-def _opened(sealed: str) -> str:
+def _decrypt(sealed: str) -> str:
     try:
         return cipher().decrypt(sealed.encode()).decode() if sealed else ""
     except InvalidToken:

@@ -1,4 +1,4 @@
-"""The control plane's session with ZooKeeper: one client per process and ensemble, created on first use.
+"""Sessions of the control plane with ZooKeeper: one client per process and ensemble, created on first use.
 
 Only `brokers.provisioning` writes through it. A forked worker creates its own: a session must not be shared across a
 fork.
@@ -80,7 +80,7 @@ def identity() -> Identity | None:
     if not all(files):
         return None
     try:
-        return _identity(*files)
+        return _read_identity(*files)
     except (OSError, ValueError) as error:
         raise Unavailable(
             Message(gettext_noop("ZooKeeper's credentials cannot be read: %(why)s."), why=str(error))
@@ -88,7 +88,7 @@ def identity() -> Identity | None:
 
 
 @cache
-def _identity(control_file: str, broker_file: str) -> Identity:
+def _read_identity(control_file: str, broker_file: str) -> Identity:
     control, broker = read_credentials(Path(control_file)), read_credentials(Path(broker_file))
     return Identity(control, TreeAccess(broker=broker.digest, control=control.digest))
 
@@ -110,18 +110,18 @@ def session(cluster: Cluster) -> KazooClient:
     """
     key = (os.getpid(), ensemble_of(cluster))
     with _lock:
-        existing = _sessions.get(key)
-        if existing is None:
-            existing = _sessions[key] = _begin(key[1])
+        current = _sessions.get(key)
+        if current is None:
+            current = _sessions[key] = _start_session(key[1])
             atexit.register(close, *key)
-    if existing.is_live.wait(ZOOKEEPER_CONNECT_TIMEOUT_S):
-        return existing.client
-    if existing.client.client_state in ENDED_STATES:
+    if current.is_live.wait(ZOOKEEPER_CONNECT_TIMEOUT_S):
+        return current.client
+    if current.client.client_state in ENDED_STATES:
         close(*key)
     raise Unavailable("ZooKeeper does not answer.")
 
 
-def _begin(ensemble: str) -> _Session:
+def _start_session(ensemble: str) -> _Session:
     own_identity, tls = identity(), settings.ZOOKEEPER_TLS
     client = KazooClient(
         hosts=ensemble,
@@ -140,10 +140,10 @@ def close(pid: int, ensemble: str) -> None:
     if pid != os.getpid():
         return
     with _lock:
-        existing = _sessions.pop((pid, ensemble), None)
-    if existing is not None:
-        existing.client.stop()
-        existing.client.close()
+        current = _sessions.pop((pid, ensemble), None)
+    if current is not None:
+        current.client.stop()
+        current.client.close()
 
 
 def close_all() -> None:

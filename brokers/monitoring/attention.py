@@ -1,4 +1,7 @@
-"""Action items for operators, each a sentence with a link, from rows and cached observations. Queries no broker."""
+"""Action items on the operator's first page: sentences with links, made from rows and cached observations.
+
+No broker is queried.
+"""
 
 from __future__ import annotations
 
@@ -48,63 +51,67 @@ class OperatorActionItem:
     affected_link: str = ""
 
 
-KnownAffected = Mapping[Incident, Affected]
+AffectedByIncident = Mapping[Incident, Affected]
 
 
-def _map_of(broker: Broker) -> dict[str, Any]:
-    """Returns the fields of an item that lead to the map of a broker's cluster."""
-    return {"link": _address("brokers_cluster_map", broker.cluster_id), "act": _("Open the map")}
+def _map_link_fields(broker: Broker) -> dict[str, Any]:
+    """Returns the fields `link` and `act` of an item that links to the map of a broker's cluster."""
+    return {"link": _lazy_admin_url("brokers_cluster_map", broker.cluster_id), "act": _("Open the map")}
 
 
-def _page_of(broker: Broker) -> dict[str, Any]:
-    """Returns the fields of an item that lead to the page of a broker."""
-    return {"link": _address("brokers_broker_change", broker.pk), "act": _("Open the broker")}
+def _page_link_fields(broker: Broker) -> dict[str, Any]:
+    """Returns the fields `link` and `act` of an item that links to the page of a broker."""
+    return {"link": _lazy_admin_url("brokers_broker_change", broker.pk), "act": _("Open the broker")}
 
 
-def _address(name: str, key: str) -> str:
-    """Returns the address of a page, computed when it is shown: that costs more than the rest of an item, and only few
-    of many items are shown.
-    """
+def _lazy_admin_url(name: str, key: str) -> str:
+    """Returns the lazy address of an admin page: its computation is costly, and only few of the items are shown."""
     return cast(str, reverse_lazy(f"admin:{name}", args=[key]))
 
 
 def is_silent(broker: Broker, now: datetime) -> bool:
-    """True if the broker should run and does not serve, so that its instances are affected."""
+    """True if the broker should run but does not serve its instances."""
     return health(broker, now) in (Health.LATE, Health.DOWN, Health.UPSTREAM_LOST)
 
 
-def _affected_fields(known: KnownAffected, incident: Incident, cluster_id: str, query: str) -> dict[str, Any]:
+def _affected_fields(
+    affected_by_incident: AffectedByIncident, incident: Incident, cluster_id: str, query: str
+) -> dict[str, Any]:
     """Returns the fields of an action item that describe the instances affected by the incident."""
-    affected = known.get(incident)
+    affected = affected_by_incident.get(incident)
     if affected is None:
         return {}
     link = f"{reverse('admin:brokers_cluster_affected', args=[cluster_id])}?{query}"
     return {"affected": describe(affected), "affected_link": link if affected.instances else ""}
 
 
-def of_broker(
-    broker: Broker, now: datetime, known: KnownAffected = MappingProxyType({})
+def broker_items(
+    broker: Broker, now: datetime, affected_by_incident: AffectedByIncident = MappingProxyType({})
 ) -> Iterator[OperatorActionItem]:
-    """Yields items about a broker that should run: the state that it reports, and whether it answers."""
-    text_values = {"number": broker.number, "cluster": broker.cluster.name}
+    """Yields items about a broker that should run: its health, unopened listeners, and full disks."""
+    values = {"number": broker.number, "cluster": broker.cluster.name}
     state = health(broker, now)
     if state == Health.STOPPED:
         return
-    affected_fields = _affected_fields(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
+    affected_fields = _affected_fields(
+        affected_by_incident, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}"
+    )
     if state == Health.LATE:
-        text = _("Broker %(number)s of %(cluster)s does not answer.") % text_values
-        yield OperatorActionItem(text=text, **_map_of(broker), **affected_fields)
+        text = _("Broker %(number)s of %(cluster)s does not answer.") % values
+        yield OperatorActionItem(text=text, **_map_link_fields(broker), **affected_fields)
     elif state == Health.DOWN:
         yield OperatorActionItem(
-            text=_("Broker %(number)s of %(cluster)s is down.") % text_values, **_page_of(broker), **affected_fields
+            text=_("Broker %(number)s of %(cluster)s is down.") % values, **_page_link_fields(broker), **affected_fields
         )
     elif state == Health.UPSTREAM_LOST:
         since = clock(upstream_lost_since(broker))
         text = _("The upstream of broker %(number)s of %(cluster)s has not answered since %(since)s.")
-        yield OperatorActionItem(text=text % (text_values | {"since": since}), **_page_of(broker), **affected_fields)
+        yield OperatorActionItem(
+            text=text % (values | {"since": since}), **_page_link_fields(broker), **affected_fields
+        )
     elif state == Health.DISK_OFFLINE:
         yield OperatorActionItem(
-            text=_("A disk of broker %(number)s of %(cluster)s is offline.") % text_values, **_page_of(broker)
+            text=_("A disk of broker %(number)s of %(cluster)s is offline.") % values, **_page_link_fields(broker)
         )
     if state not in (Health.HEALTHY, Health.DISK_OFFLINE, Health.UPSTREAM_LOST):
         return  # its last report is out of date
@@ -113,22 +120,24 @@ def of_broker(
         text = _(
             "Broker %(number)s of %(cluster)s cannot open ports of instances: %(count)s. Another program has them."
         )
-        yield OperatorActionItem(text=text % (text_values | {"count": f"{unopened:,}"}), **_page_of(broker))
-    if any(item.get("nearly_full") for item in broker.observed.get("log_directories", ())):
+        yield OperatorActionItem(text=text % (values | {"count": f"{unopened:,}"}), **_page_link_fields(broker))
+    if any(directory.get("nearly_full") for directory in broker.observed.get("log_directories", ())):
         text = _("A disk of broker %(number)s of %(cluster)s has less free than its floor: produce there is refused.")
-        yield OperatorActionItem(text=text % text_values, **_page_of(broker))
+        yield OperatorActionItem(text=text % values, **_page_link_fields(broker))
     percent = fullest_disk_percent(broker)
     if percent >= DISK_SOON_PERCENT:
         text = _("A disk of broker %(number)s of %(cluster)s is %(percent)s %% full.")
         is_now = percent >= DISK_NOW_PERCENT
-        yield OperatorActionItem(text=text % (text_values | {"percent": percent}), is_now=is_now, **_page_of(broker))
+        yield OperatorActionItem(
+            text=text % (values | {"percent": percent}), is_now=is_now, **_page_link_fields(broker)
+        )
     log_percent = int(broker.observed.get("log_bytes", 0)) * 100 // max(1, broker.storage_gb * BYTES_PER_GB)
     if log_percent >= DISK_SOON_PERCENT:
         text = _("Logs of broker %(number)s of %(cluster)s take %(percent)s %% of the storage it can sell.")
         yield OperatorActionItem(
-            text=text % (text_values | {"percent": log_percent}),
+            text=text % (values | {"percent": log_percent}),
             is_now=log_percent >= DISK_NOW_PERCENT,
-            **_map_of(broker),
+            **_map_link_fields(broker),
         )
 
 
@@ -142,17 +151,17 @@ def fullest_disk_percent(broker: Broker) -> int:
     return max(((total - usable) * 100 // total for total, usable in sizes), default=0)
 
 
-def of_cluster(
+def cluster_items(
     cluster: Cluster,
     cluster_map: ClusterMap | None,
     capacity: ClusterCapacity,
     hanging: int,
-    known: KnownAffected = MappingProxyType({}),
+    affected_by_incident: AffectedByIncident = MappingProxyType({}),
 ) -> Iterator[OperatorActionItem]:
     """Yields items about a cluster: its partitions, its capacity, and the `hanging` transactions, as its coordinators
     report them.
     """
-    text_values = {"cluster": cluster.name}
+    values = {"cluster": cluster.name}
     if cluster_map is not None and cluster_map.is_known and not cluster_map.is_checking:
         for state, text in (
             ("offline", _("Partitions of %(cluster)s without a leader: %(count)s. Their clients wait.")),
@@ -160,8 +169,10 @@ def of_cluster(
             ("under_replicated", _("Under-replicated partitions of %(cluster)s: %(count)s.")),
         ):
             if cluster_map.counts[state]:
-                sentence = text % (text_values | {"count": f"{cluster_map.counts[state]:,}"})
-                affected_fields = _affected_fields(known, Incident(cluster.pk, state), cluster.pk, f"state={state}")
+                sentence = text % (values | {"count": f"{cluster_map.counts[state]:,}"})
+                affected_fields = _affected_fields(
+                    affected_by_incident, Incident(cluster.pk, state), cluster.pk, f"state={state}"
+                )
                 is_now = state != "under_replicated"
                 link = f"{reverse('admin:brokers_cluster_partitions', args=[cluster.pk])}?state={state}"
                 yield OperatorActionItem(
@@ -170,41 +181,38 @@ def of_cluster(
     if hanging:
         text = _("Hanging transactions of %(cluster)s: %(count)s. Readers of committed messages wait behind them.")
         link = reverse("admin:brokers_transactions", args=[cluster.pk])
-        yield OperatorActionItem(text=text % (text_values | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
+        yield OperatorActionItem(text=text % (values | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
     for sold, limit, unit in (
         (capacity.sold_bandwidth_mb_s, capacity.bandwidth_mb_s, "MB/s"),
         (capacity.sold_storage_gb, capacity.storage_gb, "GB"),
     ):
         if cluster.accepts_instances and limit and sold * 100 >= limit * SOLD_SOON_PERCENT:
             sentence = _("%(cluster)s has sold %(sold)s of %(limit)s %(unit)s.") % (
-                text_values | {"sold": f"{sold:,}", "limit": f"{limit:,}", "unit": unit}
+                values | {"sold": f"{sold:,}", "limit": f"{limit:,}", "unit": unit}
             )
             link = reverse("admin:brokers_broker_add_to", args=[cluster.pk])
             yield OperatorActionItem(text=sentence, link=link, act=_("Add broker"), is_now=sold >= limit)
 
 
-def of_host(host: Host, now: datetime) -> Iterator[OperatorActionItem]:
+def host_items(host: Host, now: datetime) -> Iterator[OperatorActionItem]:
     """Yields items about a host with brokers that should run: the state of its agent."""
     link = reverse("admin:brokers_host_change", args=[host.pk])
     if host.agent_seen_at is None:
         text = _("No agent was ever seen on host %(host)s: nobody starts its brokers.") % {"host": host.name}
         yield OperatorActionItem(text=text, link=link, act=_("Open the host"))
     elif now - host.agent_seen_at > timedelta(seconds=HOST_LATE_S):
-        text_values = {"host": host.name, "at": clock(host.agent_seen_at)}
-        text = (
-            _("The agent of host %(host)s was last seen at %(at)s: nobody starts a broker there that dies.")
-            % text_values
-        )
+        values = {"host": host.name, "at": clock(host.agent_seen_at)}
+        text = _("The agent of host %(host)s was last seen at %(at)s: nobody starts a broker there that dies.") % values
         yield OperatorActionItem(text=text, link=link, act=_("Open the host"))
     elif has_failed(host.checks):
         text = _("A check of host %(host)s failed: brokers do not run well there.") % {"host": host.name}
         yield OperatorActionItem(text=text, link=link, act=_("Open the host"))
 
 
-def of_waiting(instance: Instance, now: datetime) -> OperatorActionItem:
-    """Returns the item of an instance for which no cluster has capacity: it starts as soon as there is some."""
+def waiting_instance_item(instance: Instance, now: datetime) -> OperatorActionItem:
+    """Returns the item of an instance that waits because no cluster has capacity for it."""
     minutes = int((now - instance.phase_since).total_seconds() // 60)
-    text_values = {
+    values = {
         "name": instance.name,
         "tenant": instance.tenant.name,
         "mb_s": f"{instance.bandwidth_mb_s:,}",
@@ -217,51 +225,53 @@ def of_waiting(instance: Instance, now: datetime) -> OperatorActionItem:
         "It starts by itself when you add some."
     )
     return OperatorActionItem(
-        text=text % text_values, link=reverse("admin:brokers_cluster_changelist"), act=_("Add capacity")
+        text=text % values, link=reverse("admin:brokers_cluster_changelist"), act=_("Add capacity")
     )
 
 
-def of_fleet(operations: Iterable[FleetOperation], now: datetime) -> Iterator[OperatorActionItem]:
+def fleet_operation_items(operations: Iterable[FleetOperation], now: datetime) -> Iterator[OperatorActionItem]:
     """Yields items about clusters whose formation or retirement is overdue."""
     for row in operations:
         if now - row.created_at < timedelta(seconds=OPERATION_LATE_S):
             continue
         step = next((step for step in row.steps if step["state"] != "done"), None)
-        text_values = {
+        values = {
             "what": row.get_type_display(),
             "cluster": row.cluster.name,
             "why": localized(entry(step, "fact") if step else ""),
         }
         link = reverse("admin:brokers_cluster_map", args=[row.cluster_id])
         yield OperatorActionItem(
-            text=_("%(what)s (%(cluster)s) waits: %(why)s") % text_values, link=link, act=_("Look at it"), is_now=False
+            text=_("%(what)s (%(cluster)s) waits: %(why)s") % values, link=link, act=_("Look at it"), is_now=False
         )
 
 
-def of_instance(instance: Instance) -> OperatorActionItem:
+def failed_instance_item(instance: Instance) -> OperatorActionItem:
     """Returns the item of an instance that failed before it ever ran."""
-    text_values = {
+    values = {
         "name": instance.name,
         "tenant": instance.tenant.name,
         "reason": instance.get_reason_display() or instance.reason,
     }
-    text = _("Creating %(name)s of %(tenant)s failed: %(reason)s.") % text_values
+    text = _("Creating %(name)s of %(tenant)s failed: %(reason)s.") % values
     return OperatorActionItem(
         text=text, link=reverse("admin:instances_instance_change", args=[instance.pk]), act=_("See the instance")
     )
 
 
-def of_operation(operation: Operation, now: datetime) -> OperatorActionItem:
+def operation_item(operation: Operation, now: datetime) -> OperatorActionItem:
     """Returns the item of an overdue operation."""
     minutes = int((now - operation.created_at).total_seconds() // 60)
-    text_values = {"what": operation.get_type_display(), "name": operation.instance.name, "minutes": f"{minutes:,}"}
-    text = _("%(what)s: %(name)s is not done after %(minutes)s min.") % text_values
+    values = {"what": operation.get_type_display(), "name": operation.instance.name, "minutes": f"{minutes:,}"}
+    text = _("%(what)s: %(name)s is not done after %(minutes)s min.") % values
     return OperatorActionItem(
         text=text, link=reverse("admin:instances_operation_change", args=[operation.pk]), act=_("See the operation")
     )
 
 
-def of_work(rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart]) -> Iterator[OperatorActionItem]:
+def unfinished_work_items(
+    rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart]
+) -> Iterator[OperatorActionItem]:
     """Yields items about rebalances and rolling restarts that are waiting or paused."""
     for row in rebalances:
         link = reverse("admin:brokers_rebalance_change", args=[row.pk])
@@ -273,10 +283,10 @@ def of_work(rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart])
 
 
 def _work_items(title: str, cluster: str, reason: str, is_paused: bool, link: str) -> Iterator[OperatorActionItem]:
-    text_values = {"what": title, "cluster": cluster, "why": localized(reason)}
+    values = {"what": title, "cluster": cluster, "why": localized(reason)}
     if is_paused:
-        text = _("%(what)s (%(cluster)s) is paused.") % text_values
+        text = _("%(what)s (%(cluster)s) is paused.") % values
         yield OperatorActionItem(text=text, link=link, act=_("Resume or end it"), is_now=False)
     elif reason:
-        text = _("%(what)s (%(cluster)s) waits: %(why)s") % text_values
+        text = _("%(what)s (%(cluster)s) waits: %(why)s") % values
         yield OperatorActionItem(text=text, link=link, act=_("Look at it"), is_now=False)

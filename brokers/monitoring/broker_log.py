@@ -1,4 +1,4 @@
-"""The end of a broker's own log, for operators: read from its file if the broker runs on this machine."""
+"""Last lines of a broker's own log, for operators: read from its file if the broker runs on this machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The map of a cluster: the brokers' reports about themselves and each other, beside the configured state.
+"""Map of a cluster: its configured brokers with their health, and the counts of partitions by state.
 
-Counts come from one broker's metadata image (the controller's if it answers); partitions are read page by page.
+Counts come from the metadata image of one broker, the controller if it answers. Partitions are read page by page.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNKNOWN_WHILE_CHECKING = ("under_replicated", "offline", "under_min_isr")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSummary:
-    """A broker's summary: its row, its health, and its share of the cluster (None = not known)."""
+    """Row, health and replica counts of one broker; counts are None if no broker reports them."""
 
     row: Broker
     health: Health
@@ -80,7 +80,7 @@ class BrokerSummary:
         return self.row.storage_gb * BYTES_PER_GB
 
 
-def _storage(body: Mapping[str, Any]) -> dict[str, StorageUsed] | None:
+def _parse_storage(body: Mapping[str, Any]) -> dict[str, StorageUsed] | None:
     entries = body.get("storage")
     if entries is None:
         return None
@@ -89,7 +89,7 @@ def _storage(body: Mapping[str, Any]) -> dict[str, StorageUsed] | None:
     }
 
 
-def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, ShortenedRetention]:
+def _merge_shortened_retention(bodies: Iterable[Mapping[str, Any]]) -> dict[str, ShortenedRetention]:
     """Returns the topics with shortened retention of each instance, with the minute of the oldest remaining record in
     any partition; a bounded number of topics.
     """
@@ -108,10 +108,11 @@ def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, ShortenedRetent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
-    """The map. `counts` is empty if no broker answers; `silent` names the brokers that should run and do not answer.
+    """Map of a cluster. `counts` is empty if no broker answers; `silent` are the brokers that should run and do not
+    answer.
 
-    `incomplete` names brokers that are gone although the image still lists them; `is_decided` is True if the controller
-    has acted on all losses in the image: otherwise the counts are those of before a loss.
+    `incomplete` are the numbers of lost brokers that the image still lists as live. `is_decided` is True if the
+    controller has elected new leaders after each loss in the image; otherwise the counts do not show the loss.
     """
 
     cluster: Cluster
@@ -130,7 +131,7 @@ class ClusterMap:
 
     @property
     def is_checking(self) -> bool:
-        """True if a broker was lost, and the consequences are not known yet."""
+        """True if a broker was lost, and the counts do not show the consequences yet."""
         return self.is_known and (bool(self.incomplete) or not self.is_decided)
 
     @property
@@ -144,9 +145,9 @@ class ClusterMap:
 
     @property
     def shown(self) -> Mapping[str, int | None]:
-        """Returns every count, None where it is not known."""
-        open_ = UNKNOWN_WHILE_CHECKING if self.is_checking else ()
-        return {name: None if name in open_ else self.counts.get(name) for name in COUNTS}
+        """Returns every count for display, None if it is not known."""
+        unknown_names = UNKNOWN_WHILE_CHECKING if self.is_checking else ()
+        return {name: None if name in unknown_names else self.counts.get(name) for name in COUNTS}
 
     @property
     def is_safe(self) -> bool:
@@ -155,25 +156,25 @@ class ClusterMap:
 
     @property
     def is_whole(self) -> bool:
-        """True if nothing is missing."""
+        """True if every replica is in sync and every broker answers."""
         return self.is_safe and not self.counts["under_replicated"] and not self.silent
 
 
 def cluster_map(cluster: Cluster) -> ClusterMap:
     """Returns the map, at most one second old."""
     rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
-    draining = set(
+    draining_ids = set(
         Rebalance.objects.filter(cluster=cluster, broker__isnull=False, state__in=("running", "paused")).values_list(
             "broker_id", flat=True
         )
     )
-    return build_map(cluster, rows, _query_brokers(cluster), draining)
+    return build_map(cluster, rows, _query_brokers(cluster), draining_ids)
 
 
 def build_map(
-    cluster: Cluster, rows: Sequence[Broker], answers: observe.Answers, draining: Collection[str] = ()
+    cluster: Cluster, rows: Sequence[Broker], answers: observe.BrokerAnswers, draining_ids: Collection[str] = ()
 ) -> ClusterMap:
-    """Returns the map made of a cluster's rows and its brokers' answers."""
+    """Returns the map from a cluster's rows and its brokers' answers; `draining_ids` are ids of drained brokers."""
     body = _authoritative_body(answers.bodies)
     shares = {share["id"]: share for share in body.get("brokers", ())}
     controller = int(body.get("controller_id", -1))
@@ -182,12 +183,14 @@ def build_map(
         cluster=cluster,
         controller=controller,
         counts={name: int(body[name]) for name in COUNTS} if body else {},
-        brokers=tuple(_summary(row, shares, controller, is_known=bool(body), draining=draining) for row in rows),
+        brokers=tuple(
+            _summary(row, shares, controller, is_known=bool(body), draining_ids=draining_ids) for row in rows
+        ),
         silent=tuple(broker for broker in answers.silent if broker.broker_id not in stopped),
-        incomplete=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
-        is_decided=_is_decided(body, shares),
-        storage=_storage(body),
-        shortened=_shortened(answers.bodies.values()),
+        incomplete=tuple(row.number for row in rows if _is_unnoticed_loss(row, shares, answers)),
+        is_decided=_is_loss_handled(body, shares),
+        storage=_parse_storage(body),
+        shortened=_merge_shortened_retention(answers.bodies.values()),
     )
 
 
@@ -199,27 +202,27 @@ def cache_images(now: datetime) -> list[tuple[Cluster, dict[str, int]]]:
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("overview.cluster_failed", cluster_id=cluster.pk):
             answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/cluster")
-            shared_cache.set(_kept_key(cluster), (now, answers), KEPT_IMAGE_S)
+            shared_cache.set(_image_key(cluster), (now, answers), KEPT_IMAGE_S)
             body = _authoritative_body(answers.bodies)
             result.append((cluster, {name: int(body[name]) for name in COUNTS} if body else {}))
     return result
 
 
-def cached_images(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.Answers]]:
+def cached_images(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.BrokerAnswers]]:
     """Returns the last cached answers with their time, by cluster id; nothing for a cluster that was not queried
     recently.
     """
-    keys = {_kept_key(cluster): cluster.pk for cluster in clusters}
+    keys = {_image_key(cluster): cluster.pk for cluster in clusters}
     return {keys[key]: result for key, result in shared_cache.get_many(list(keys)).items()}
 
 
-def _kept_key(cluster: Cluster) -> str:
+def _image_key(cluster: Cluster) -> str:
     return f"observe:{cluster.pk}:kept"
 
 
-def _is_lost_unseen(row: Broker, shares: Mapping[int, Mapping[str, Any]], answers: observe.Answers) -> bool:
-    """True if the other brokers still list as live a broker that does not answer, is only starting, whose process
-    ended, or whose process was restarted after the query.
+def _is_unnoticed_loss(row: Broker, shares: Mapping[int, Mapping[str, Any]], answers: observe.BrokerAnswers) -> bool:
+    """True if the image lists a broker as live although it does not answer, is starting, has ended, or was restarted
+    after the query.
     """
     share = shares.get(row.number)
     if share is None or not share["live"] or row.wanted == WantedState.STOPPED:
@@ -227,13 +230,14 @@ def _is_lost_unseen(row: Broker, shares: Mapping[int, Mapping[str, Any]], answer
     is_silent = any(broker.broker_id == row.number for broker in answers.silent)
     is_starting = not answers.bodies.get(row.number, {"ready": True})["ready"]
     has_ended = row.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED)
-    is_newer = bool(answers.asked_at and row.process_since and row.process_since > answers.asked_at)
+    is_newer = bool(answers.queried_at and row.process_since and row.process_since > answers.queried_at)
     return is_silent or is_starting or has_ended or is_newer
 
 
-def _is_decided(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]) -> bool:
-    """True if there is a controller, and no partition has a leader that is gone. Brokers of earlier versions do not
-    count such partitions.
+def _is_loss_handled(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]) -> bool:
+    """True if there is a live controller, and no partition is led by a lost broker.
+
+    Brokers of earlier versions do not report such partitions (`undecided`).
     """
     if not body:
         return True
@@ -242,12 +246,17 @@ def _is_decided(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]
 
 
 def _summary(
-    row: Broker, shares: Mapping[int, Mapping[str, Any]], controller: int, *, is_known: bool, draining: Collection[str]
+    row: Broker,
+    shares: Mapping[int, Mapping[str, Any]],
+    controller: int,
+    *,
+    is_known: bool,
+    draining_ids: Collection[str],
 ) -> BrokerSummary:
     share = shares.get(row.number)
     default = 0 if is_known else None
 
-    def of(name: str) -> int | None:
+    def figure(name: str) -> int | None:
         return default if share is None else int(share[name])
 
     return BrokerSummary(
@@ -255,11 +264,11 @@ def _summary(
         health=health(row, timezone.now()),
         is_controller=row.number == controller,
         is_live=bool(share and share["live"]),
-        is_draining=row.pk in draining,
-        leaders=of("leaders"),
-        preferred=of("preferred"),
-        replicas=of("replicas"),
-        out_of_sync=of("out_of_sync"),
+        is_draining=row.pk in draining_ids,
+        leaders=figure("leaders"),
+        preferred=figure("preferred"),
+        replicas=figure("replicas"),
+        out_of_sync=figure("out_of_sync"),
         version=str((share or {}).get("version") or ""),
     )
 
@@ -293,7 +302,7 @@ def _authoritative_body(bodies: Mapping[int, Mapping[str, Any]]) -> Mapping[str,
     return ready[-1] if ready else {}
 
 
-def _query_brokers(cluster: Cluster) -> observe.Answers:
+def _query_brokers(cluster: Cluster) -> observe.BrokerAnswers:
     key = f"observe:{cluster.pk}:cluster"
     try:
         cached = shared_cache.get(key)

@@ -16,7 +16,7 @@ from tenants.errors import Message, NotFound, OutcomeUnknown, Unavailable
 # Broker, start of its process, and the connection's number there.
 _ID = re.compile(r"con-([0-9]{1,9})-([0-9a-z]{1,13})-([0-9a-z]{1,11})\Z")
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-CLOSED, NOT_FOUND = 200, 404
+STATUS_OK, STATUS_NOT_FOUND = 200, 404
 
 
 class BrokerConnections:
@@ -27,11 +27,13 @@ class BrokerConnections:
         path = f"/v1/instances/{instance_id}/connections"
         pages, silent = observe.query_all_pages(targets, path, CONNECTION_PAGES_MAX)
         connections: list[Connection] = []
-        is_cut = False
+        is_truncated = False
         for number, bodies in sorted(pages.items()):
-            connections += [_connection(number, body, line) for body in bodies for line in body["connections"]]
-            is_cut = is_cut or bodies[-1].get("next") is not None
-        return ConnectionList(connections=connections[:limit], silent=silent, is_cut=is_cut or len(connections) > limit)
+            connections += [_connection(number, body, fields) for body in bodies for fields in body["connections"]]
+            is_truncated = is_truncated or bodies[-1].get("next") is not None
+        return ConnectionList(
+            connections=connections[:limit], silent=silent, is_cut=is_truncated or len(connections) > limit
+        )
 
     def close(self, instance_id: str, connection_id: str) -> None:
         match = _ID.match(connection_id)
@@ -50,9 +52,9 @@ class BrokerConnections:
             ) from error
         except (OSError, ValueError) as error:
             raise OutcomeUnknown from error
-        if status == NOT_FOUND:
+        if status == STATUS_NOT_FOUND:
             raise NotFound("There is no such connection.")
-        if status != CLOSED:
+        if status != STATUS_OK:
             raise Unavailable(
                 Message(gettext_noop("Broker %(id)s answered %(status)s."), id=broker, status=status), retry_after_s=1
             )

@@ -1,4 +1,4 @@
-"""Copies throttle delays from brokers, which retain them for 15 minutes, to rows that are retained for a month."""
+"""Storage of throttle delays: copied from brokers, which retain them for 15 minutes, to rows retained for a month."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from instances import services
 from tenants.containment import contained
 
 # Lifetime of the cached time up to which the delays of a cluster are complete.
-KNOWN_KEPT_S = 600
+COMPLETE_UNTIL_KEPT_S = 600
 
 
 def store_delays(now: datetime) -> int:
@@ -24,34 +24,34 @@ def store_delays(now: datetime) -> int:
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("delays.cluster_failed", cluster_id=cluster.pk):
             answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/delays")
-            stored += services.store_delays(merged(answers.bodies.values()))
+            stored += services.store_delays(longest_delays(answers.bodies.values()))
             if not _is_incomplete(cluster, answers):
-                cache.set(_known_key(cluster.pk), now, KNOWN_KEPT_S)
+                cache.set(_complete_until_key(cluster.pk), now, COMPLETE_UNTIL_KEPT_S)
     services.delete_old_delays(now)
     services.delete_old_throttled_minutes(now)
     return stored
 
 
-def known_until(cluster_ids: Iterable[str]) -> dict[str, datetime]:
+def complete_until_by_cluster(cluster_ids: Iterable[str]) -> dict[str, datetime]:
     """Returns the time up to which the delays of each cluster are complete; a cluster is absent if its last complete
     query is too old.
     """
-    keys = {_known_key(cluster_id): cluster_id for cluster_id in cluster_ids}
+    keys = {_complete_until_key(cluster_id): cluster_id for cluster_id in cluster_ids}
     return {keys[key]: complete_until for key, complete_until in cache.get_many(list(keys)).items()}
 
 
-def _is_incomplete(cluster: Cluster, answers: observe.Answers) -> bool:
+def _is_incomplete(cluster: Cluster, answers: observe.BrokerAnswers) -> bool:
     """True if a broker that should run did not answer."""
     rows = Broker.objects.filter(cluster=cluster, removed_at=None).exclude(wanted=WantedState.STOPPED)
     return not answers.bodies.keys() >= set(rows.values_list("number", flat=True))
 
 
-def _known_key(cluster_id: str) -> str:
+def _complete_until_key(cluster_id: str) -> str:
     return f"delays:{cluster_id}:known"
 
 
-def merged(bodies: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:
-    """Returns the longest delay of all brokers, by instance and minute. Pure."""
+def longest_delays(bodies: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:
+    """Returns the longest delay in ms on any broker, by instance id and minute (ms since 1970). Pure."""
     result: dict[str, dict[int, int]] = {}
     for body in bodies:
         for instance_id, minutes in body["instances"].items():

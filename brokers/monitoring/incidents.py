@@ -1,5 +1,6 @@
-"""Instances and tenants affected by an incident: a broker that does not answer, and partitions with a problem. Computed
-from rows and from the beat task's last result about partitions.
+"""Instances and tenants affected by an incident: an unresponsive broker, or partitions in a bad state.
+
+They are computed from rows and from the partitions' owners that a periodic task caches.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ STATES = ("offline", "under_min_isr", "under_replicated")
 
 
 class Incident(NamedTuple):
-    """An incident. `of` is the id of a broker that does not answer (without a state), or of a cluster with partitions
-    in a state.
-    """
+    """Incident at a broker that does not answer (`of` is its id), or at a cluster with partitions in a state."""
 
     of: str
     state: str = ""
@@ -51,9 +50,10 @@ class AffectedInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affected:
-    """Affected instances: the first ones by name, and the numbers of all instances and tenants. `is_more`: not all
-    partitions were examined, because there are too many. `has_internal`: internal topics of the cluster are among them,
-    such as the offsets topic, which any instance may need.
+    """Affected instances: the first ones by name, and the numbers of all affected instances and tenants.
+
+    `is_more` is True if there were too many partitions to examine all. `has_internal` is True if internal topics are
+    affected, such as the offsets topic, which any instance may need.
     """
 
     named_instances: tuple[AffectedInstance, ...]
@@ -73,7 +73,7 @@ class Owners(NamedTuple):
 
 def describe(affected: Affected) -> str:
     """Returns the localized description of the affected instances, with the number of those not named. Pure."""
-    sentences = [_affected_text(affected)]
+    sentences = [_instances_text(affected)]
     if affected.has_internal:
         sentences.append(_("The cluster's own topics are among them, which groups and transactions of all need."))
     if affected.is_more:
@@ -81,7 +81,7 @@ def describe(affected: Affected) -> str:
     return " ".join(sentences)
 
 
-def _affected_text(affected: Affected) -> str:
+def _instances_text(affected: Affected) -> str:
     if not affected.instances:
         return _("It hits no topic of an instance.") if affected.has_internal else _("It hits no instance.")
     by_tenant: dict[str, list[str]] = {}
@@ -99,9 +99,11 @@ def affected_of_owners(rows: Iterable[tuple[str, str, str, str]], owners: Owners
     """Returns the instances of `owners` among rows `(instance id, instance name, tenant id, tenant name)`. Pure."""
     owner_ids = set(owners.ids)
     owner_rows = [row for row in rows if row[0] in owner_ids]
-    by_name = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in owner_rows)
+    sorted_names = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in owner_rows)
     return Affected(
-        named_instances=tuple(AffectedInstance(tenant, name) for tenant, name, _id in by_name[:AFFECTED_NAMED_MAX]),
+        named_instances=tuple(
+            AffectedInstance(tenant, name) for tenant, name, _id in sorted_names[:AFFECTED_NAMED_MAX]
+        ),
         instances=len(owner_rows),
         tenants=len({tenant_id for _id, _name, tenant_id, _tenant in owner_rows}),
         is_more=owners.is_more,
@@ -115,20 +117,20 @@ def affected_of_owners(rows: Iterable[tuple[str, str, str, str]], owners: Owners
 def cache_owners(cluster: Cluster, counts: Mapping[str, int]) -> None:
     """Queries the owners of partitions in each state, and caches their ids for pages that query no broker."""
     owners = {
-        state: state_owners for state in STATES if counts.get(state) and (state_owners := _owners(cluster, state))
+        state: state_owners for state in STATES if counts.get(state) and (state_owners := _query_owners(cluster, state))
     }
     if owners:
         shared_cache.set(
-            _key(cluster.pk), {state: tuple(state_owners) for state, state_owners in owners.items()}, KEPT_IMAGE_S
+            _owners_key(cluster.pk),
+            {state: tuple(state_owners) for state, state_owners in owners.items()},
+            KEPT_IMAGE_S,
         )
     else:
-        shared_cache.delete(_key(cluster.pk))
+        shared_cache.delete(_owners_key(cluster.pk))
 
 
-def _owners(cluster: Cluster, state: str) -> Owners | None:
-    """Returns the owners; None if no broker answers, because an empty result would mean that no instance is
-    affected.
-    """
+def _query_owners(cluster: Cluster, state: str) -> Owners | None:
+    """Returns the owners of partitions in a state; None if no broker answers."""
     ids: set[str] = set()
     has_internal, after = False, ""
     for _page in range(LEADERLESS_LISTED_MAX // LEADERLESS_PAGE):
@@ -147,7 +149,7 @@ def _owners(cluster: Cluster, state: str) -> Owners | None:
 
 
 def _cached_owners(cluster_ids: Iterable[str]) -> dict[Incident, Owners]:
-    keys = {_key(cluster_id): cluster_id for cluster_id in cluster_ids}
+    keys = {_owners_key(cluster_id): cluster_id for cluster_id in cluster_ids}
     return {
         Incident(keys[key], state): Owners(*fields)
         for key, owners in shared_cache.get_many(list(keys)).items()
@@ -155,21 +157,21 @@ def _cached_owners(cluster_ids: Iterable[str]) -> dict[Incident, Owners]:
     }
 
 
-def _key(cluster_id: str) -> str:
+def _owners_key(cluster_id: str) -> str:
     return f"observe:{cluster_id}:affected"
 
 
-# --- what pages show --------------------------------------------------------------------------------------------------
+# --- affected instances -----------------------------------------------------------------------------------------------
 
 
 def affected_by(clusters: Sequence[Cluster], unresponsive: Sequence[Broker]) -> dict[Incident, Affected]:
     """Returns the affected instances of every incident; at most three queries, independent of the number of
     incidents.
     """
-    return {**_of_partitions(clusters), **_of_brokers(unresponsive)}
+    return {**_affected_by_partitions(clusters), **_affected_by_brokers(unresponsive)}
 
 
-def _of_partitions(clusters: Sequence[Cluster]) -> dict[Incident, Affected]:
+def _affected_by_partitions(clusters: Sequence[Cluster]) -> dict[Incident, Affected]:
     owners_by_incident = _cached_owners(cluster.pk for cluster in clusters)
     ids = {instance_id for owners in owners_by_incident.values() for instance_id in owners.ids}
     instances = Instance.objects.filter(pk__in=ids).order_by().values_list("pk", "name", "tenant_id", "tenant__name")
@@ -177,7 +179,7 @@ def _of_partitions(clusters: Sequence[Cluster]) -> dict[Incident, Affected]:
     return {incident: affected_of_owners(rows, owners) for incident, owners in owners_by_incident.items()}
 
 
-def _of_brokers(brokers: Sequence[Broker]) -> dict[Incident, Affected]:
+def _affected_by_brokers(brokers: Sequence[Broker]) -> dict[Incident, Affected]:
     if not brokers:
         return {}
     served = _reachable().filter(
@@ -189,10 +191,10 @@ def _of_brokers(brokers: Sequence[Broker]) -> dict[Incident, Affected]:
             instances=Count("pk", distinct=True), tenants=Count("tenant_id", distinct=True)
         )
     }
-    by_name = Window(
+    rank_by_name = Window(
         DenseRank(), partition_by=[F("port_leases__broker_id")], order_by=[F("tenant__name"), F("name"), F("pk")]
     )
-    rows = served.annotate(rank=by_name).filter(rank__lte=AFFECTED_NAMED_MAX)
+    rows = served.annotate(rank=rank_by_name).filter(rank__lte=AFFECTED_NAMED_MAX)
     names_by_broker: dict[str, set[tuple[str, str, str]]] = {}
     for broker_id, tenant, name, pk in rows.values_list("port_leases__broker_id", "tenant__name", "name", "pk"):
         names_by_broker.setdefault(broker_id, set()).add((tenant, name, pk))

@@ -1,4 +1,4 @@
-"""Interfaces through which the operator's first page queries the apps above; billing plugs them when Django starts."""
+"""Interfaces for action items of billing on the operator's first page; billing plugs them when Django starts."""
 
 from __future__ import annotations
 

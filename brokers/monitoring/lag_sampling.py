@@ -1,4 +1,4 @@
-"""Continuous sampling of group lags: pages show their trend immediately, and alerts have a value.
+"""Periodic sampling of the lags of all consumer groups, for trends on pages and for alerts.
 
 One round covers a bounded number of groups and partitions of each cluster and continues where the previous round
 stopped, so that a large cluster is sampled less often instead of at a greater cost; its groups are listed once for
@@ -49,20 +49,22 @@ class LagQueries(Protocol):
     is_partial: bool
 
     def group_ids(self) -> list[str]: ...
-    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]: ...
+    def committed_offsets(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]: ...
     def topic_names(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]: ...
-    def ends(self, partitions: set[Partition]) -> Mapping[Partition, int]: ...
+    def end_offsets(self, partitions: set[Partition]) -> Mapping[Partition, int]: ...
 
 
 @dataclass(slots=True)
 class RoundPosition:
-    """The position of a cluster's rounds. `due` are the group ids of the last list that are not sampled yet, `after` is
-    the last sampled id. `large` are groups that are too large for any round; `credit` is the number of partitions that
-    may be queried for them, below 0 after a group larger than a round.
+    """Position of a cluster's rounds, as cached between them.
+
+    `unsampled` are the group ids of the last list that are not sampled yet. `large` are groups that are too large for
+    any round; `credit` is the number of partitions that may be queried for them, below 0 after a group larger than a
+    round.
     """
 
-    after: str = ""
-    due: list[str] = field(default_factory=list)
+    last_sampled_id: str = ""
+    unsampled: list[str] = field(default_factory=list)
     large: list[str] = field(default_factory=list)
     credit: int = 0
 
@@ -73,7 +75,7 @@ def sample_all(now_ms: int) -> int:
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("lags.cluster_failed", cluster_id=cluster.pk):
             try:
-                sampled += sample(cluster.pk, _queries(cluster), now_ms)
+                sampled += sample_cluster(cluster.pk, _queries(cluster), now_ms)
             except DomainError as error:
                 logger.info("lags of cluster %s are not sampled: %s", cluster.pk, error.detail)
     return sampled
@@ -97,45 +99,45 @@ def _next_instances(cluster: Cluster) -> list[str]:
     return result
 
 
-def sample(cluster_id: str, lags: LagQueries, now_ms: int) -> int:
+def sample_cluster(cluster_id: str, lags: LagQueries, now_ms: int) -> int:
     """Runs a round over one cluster; returns the number of sampled groups."""
     key = f"lags:{cluster_id}:progress"
     position = RoundPosition(*cache.get(key, ()))
-    count = _sample_due(lags, position, now_ms) + _sample_large(lags, position, now_ms)
-    cache.set(key, (position.after, position.due, position.large, position.credit), PROGRESS_KEPT_S)
+    count = _sample_unsampled(lags, position, now_ms) + _sample_large(lags, position, now_ms)
+    cache.set(key, (position.last_sampled_id, position.unsampled, position.large, position.credit), PROGRESS_KEPT_S)
     return count
 
 
-def _sample_due(lags: LagQueries, position: RoundPosition, now_ms: int) -> int:
-    # What is still due is in no list of other instances.
-    if len(position.due) < (1 if lags.is_partial else LAG_GROUPS_PER_ROUND_MAX):
-        position.due = next_ids(lags.group_ids(), position.after)
+def _sample_unsampled(lags: LagQueries, position: RoundPosition, now_ms: int) -> int:
+    # What is left is in no list of other instances.
+    if len(position.unsampled) < (1 if lags.is_partial else LAG_GROUPS_PER_ROUND_MAX):
+        position.unsampled = next_ids(lags.group_ids(), position.last_sampled_id)
     # Known large groups are left out: they would be queried for all their partitions only to be skipped again.
     large = set(position.large)
-    candidates = position.due[:LAG_GROUPS_PER_ROUND_MAX]
+    candidates = position.unsampled[:LAG_GROUPS_PER_ROUND_MAX]
     ids = [group for group in candidates if group not in large]
-    committed = lags.committed(ids) if ids else {}
-    to_sample, too_large = within_limits(ids, committed)
-    position.large += [group for group in too_large if len(committed[group]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
+    offsets_by_group = lags.committed_offsets(ids) if ids else {}
+    groups_to_sample, too_large = within_limits(ids, offsets_by_group)
+    position.large += [group for group in too_large if len(offsets_by_group[group]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
     del position.large[LAG_LARGE_GROUPS_MAX:]
-    examined = len(to_sample) + len(too_large)
+    examined = len(groups_to_sample) + len(too_large)
     completed = len(candidates) if examined == len(ids) else candidates.index(ids[examined])
     if completed:
-        position.after = candidates[completed - 1]
-        del position.due[:completed]
-    _store_samples(lags, {group: committed.get(group, ()) for group in to_sample}, now_ms)
-    return len(to_sample)
+        position.last_sampled_id = candidates[completed - 1]
+        del position.unsampled[:completed]
+    _store_samples(lags, {group: offsets_by_group.get(group, ()) for group in groups_to_sample}, now_ms)
+    return len(groups_to_sample)
 
 
 def _sample_large(lags: LagQueries, position: RoundPosition, now_ms: int) -> int:
-    """Samples the next large group, when the credit for the previous one is restored. A group that is still large goes
-    to the end of the queue.
+    """Samples the next large group when the credit spent on the previous one is restored. Returns the number of sampled
+    groups. A group that is still large goes to the end of the queue.
     """
     position.credit = min(position.credit + LAG_PARTITIONS_PER_ROUND_MAX, LAG_PARTITIONS_PER_ROUND_MAX)
     if position.credit <= 0 or not position.large:
         return 0
     group = position.large.pop(0)
-    offsets = lags.committed([group]).get(group, ())
+    offsets = lags.committed_offsets([group]).get(group, ())
     position.credit -= len(offsets)
     if not LAG_PARTITIONS_PER_GROUP_MAX < len(offsets) <= LAG_LARGE_GROUP_PARTITIONS_MAX:
         return 0
@@ -144,24 +146,24 @@ def _sample_large(lags: LagQueries, position: RoundPosition, now_ms: int) -> int
     return 1
 
 
-def next_ids(ids: Sequence[str], after: str) -> list[str]:
-    """Returns the ids after `after`, then the others from the beginning, up to a bound. `ids` are sorted. Pure."""
-    following = [id for id in ids if id > after]
-    return [*following, *(id for id in ids if id <= after)][:LAG_GROUPS_LISTED_MAX]
+def next_ids(ids: Sequence[str], last_sampled_id: str) -> list[str]:
+    """Returns the sorted `ids` after `last_sampled_id`, then those before it, at most `LAG_GROUPS_LISTED_MAX`. Pure."""
+    following = [id for id in ids if id > last_sampled_id]
+    return [*following, *(id for id in ids if id <= last_sampled_id)][:LAG_GROUPS_LISTED_MAX]
 
 
 def within_limits(
-    ids: Sequence[str], committed: Mapping[str, Sequence[CommittedOffset]]
+    ids: Sequence[str], offsets_by_group: Mapping[str, Sequence[CommittedOffset]]
 ) -> tuple[list[str], list[str]]:
     """Returns the first groups that a round may query, and the groups among them that are too large for any round.
     Pure.
     """
-    within: list[str] = []
+    accepted: list[str] = []
     too_large: list[str] = []
     partitions = 0
     owners: set[str | None] = set()
     for id in ids:
-        offsets = committed.get(id, ())
+        offsets = offsets_by_group.get(id, ())
         if len(offsets) > LAG_PARTITIONS_PER_GROUP_MAX:
             too_large.append(id)
             continue
@@ -170,29 +172,29 @@ def within_limits(
             owners.add(split_internal(id)[0])
         if partitions > LAG_PARTITIONS_PER_ROUND_MAX or len(owners) > LAG_OWNERS_PER_ROUND_MAX:
             break
-        within.append(id)
-    return within, too_large
+        accepted.append(id)
+    return accepted, too_large
 
 
 def _is_hashed(offsets: Sequence[CommittedOffset]) -> bool:
     return any(plain_topic(offset.topic) is None for offset in offsets)
 
 
-def _store_samples(lags: LagQueries, committed: Mapping[str, Sequence[CommittedOffset]], now_ms: int) -> None:
-    """Stores samples of these groups, which have internal ids and topics. A group with a topic whose name is unknown
-    gets none.
-    """
-    names = _names(lags, committed)
+def _store_samples(lags: LagQueries, offsets_by_group: Mapping[str, Sequence[CommittedOffset]], now_ms: int) -> None:
+    """Stores samples of groups with internal ids and topics. Groups with a topic of unknown tenant name are skipped."""
+    names = _query_tenant_names(lags, offsets_by_group)
     named_groups = {
-        group: offsets for group, offsets in committed.items() if all(offset.topic in names for offset in offsets)
+        group: offsets
+        for group, offsets in offsets_by_group.items()
+        if all(offset.topic in names for offset in offsets)
     }
     log_end_offsets: dict[str | None, dict[Partition, int]] = defaultdict(dict)
     partitions = sorted({offset.topic_partition for offsets in named_groups.values() for offset in offsets})
     for start in range(0, len(partitions), LAG_PARTITIONS_PER_ROUND_MAX):
         page = set(partitions[start : start + LAG_PARTITIONS_PER_ROUND_MAX])
-        for (topic, index), end_offset in lags.ends(page).items():
+        for (topic, index), end_offset in lags.end_offsets(page).items():
             log_end_offsets[split_internal(topic)[0]][names[topic], index] = end_offset
-    for instance_id, groups in _by_instance(list(named_groups)).items():
+    for instance_id, groups in _internal_ids_by_instance(list(named_groups)).items():
         with contained("lags.instance_failed", instance_id=instance_id):
             result = {
                 group: {(names[offset.topic], offset.partition): offset.offset for offset in named_groups[internal_id]}
@@ -201,20 +203,20 @@ def _store_samples(lags: LagQueries, committed: Mapping[str, Sequence[CommittedO
             lag_history.record_samples(instance_id, result, log_end_offsets[instance_id], now_ms)
 
 
-def _names(lags: LagQueries, committed: Mapping[str, Sequence[CommittedOffset]]) -> dict[str, str]:
-    """Returns the tenant's topic names by internal topic."""
+def _query_tenant_names(lags: LagQueries, offsets_by_group: Mapping[str, Sequence[CommittedOffset]]) -> dict[str, str]:
+    """Returns the tenant's topic names by internal topic. Queries brokers for topics stored under a hash."""
     names: dict[str, str] = {}
-    for topic in {offset.topic for offsets in committed.values() for offset in offsets}:
+    for topic in {offset.topic for offsets in offsets_by_group.values() for offset in offsets}:
         tenant_name = plain_topic(topic)
         if tenant_name is not None:
             names[topic] = tenant_name
-    hashed_groups = [group for group, offsets in committed.items() if _is_hashed(offsets)]
-    for instance_id, groups in _by_instance(hashed_groups).items():
+    hashed_groups = [group for group, offsets in offsets_by_group.items() if _is_hashed(offsets)]
+    for instance_id, groups in _internal_ids_by_instance(hashed_groups).items():
         names.update(lags.topic_names(instance_id, list(groups)))
     return names
 
 
-def _by_instance(internal_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+def _internal_ids_by_instance(internal_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Returns, for each instance, its groups: internal id by the tenant's id."""
     result: dict[str, dict[str, str]] = defaultdict(dict)
     for internal_id in internal_ids:

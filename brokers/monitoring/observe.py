@@ -1,8 +1,7 @@
-"""Reports of brokers on their admin ports, queried from all brokers of an instance at once, and merged.
+"""HTTP client of the brokers' admin ports: queries all brokers of an instance or cluster at once, and merges answers.
 
-Timeouts are short, and answers are cached for a second (shared by all web workers): a polling page costs a broker one
-request per second, independent of the number of readers. Results name the brokers that did not answer, beside the
-answers of the others.
+Timeouts are short. Answers are cached for a second, shared by all web workers, so that a polled page costs a broker one
+request per second for any number of readers. Results also name the brokers that did not answer.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ Result = TypeVar("Result")
 
 STEP_MS = 1_000
 # Minimum history that a broker retains of each instance's traffic.
-RING_MS = 900_000
+TRAFFIC_HISTORY_MS = 900_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +77,12 @@ class AdminTarget:
 
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """Answers by broker id, and the brokers that did not answer. `asked_at` is None if the time was not recorded."""
+class BrokerAnswers:
+    """JSON bodies by broker number, and the brokers that did not answer. `queried_at` is None if not recorded."""
 
     bodies: Mapping[int, Mapping[str, Any]]
     silent: tuple[BrokerUnresponsive, ...]
-    asked_at: datetime | None = None
+    queried_at: datetime | None = None
 
 
 @cache
@@ -110,7 +109,7 @@ def delete(target: AdminTarget, path: str) -> int:
 def _exchange(target: AdminTarget, method: str, path: str) -> tuple[int, bytes]:
     """Returns the status and body of one request."""
     connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
-    is_suspected = unresponsive_brokers.is_unresponsive((target.host, target.port))
+    was_unresponsive = unresponsive_brokers.is_unresponsive((target.host, target.port))
     try:
         connection.connect()
         headers = {}
@@ -118,14 +117,14 @@ def _exchange(target: AdminTarget, method: str, path: str) -> tuple[int, bytes]:
             headers["Authorization"] = f"Bearer {target.secret}"
         else:
             connection.sock = internal_tls.wrap_socket(connection.sock, target.certified_as)
-        connection.sock.settimeout(SILENT_PATIENCE_S if is_suspected else OBSERVE_ANSWER_TIMEOUT_S)
+        connection.sock.settimeout(SILENT_PATIENCE_S if was_unresponsive else OBSERVE_ANSWER_TIMEOUT_S)
         connection.request(method, path, headers=headers)
         response = connection.getresponse()
         raw = response.read(OBSERVE_BYTES_MAX + 1)
         unresponsive_brokers.mark_responsive((target.host, target.port))
         return response.status, raw
     except TimeoutError:
-        if not is_suspected:  # otherwise a slow broker would never get enough time
+        if not was_unresponsive:  # otherwise a slow broker would never get enough time
             unresponsive_brokers.mark_unresponsive((target.host, target.port))
         raise
     except http.client.HTTPException as error:
@@ -134,14 +133,14 @@ def _exchange(target: AdminTarget, method: str, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def query_all(targets: Sequence[AdminTarget], path: str) -> Answers:
+def query_all(targets: Sequence[AdminTarget], path: str) -> BrokerAnswers:
     """Sends the same GET to several brokers at once; brokers that do not answer are in `silent`."""
     return query_each([(target, path) for target in targets])
 
 
-def query_each(requests: Sequence[tuple[AdminTarget, str]]) -> Answers:
+def query_each(requests: Sequence[tuple[AdminTarget, str]]) -> BrokerAnswers:
     """Sends one GET to each of several brokers at once."""
-    asked_at = timezone.now()
+    queried_at = timezone.now()
     pending = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in requests]
     bodies: dict[int, Mapping[str, Any]] = {}
     silent: list[BrokerUnresponsive] = []
@@ -152,18 +151,17 @@ def query_each(requests: Sequence[tuple[AdminTarget, str]]) -> Answers:
             reason = "does not answer" if isinstance(error, OSError) else "answers nonsense"
             logger.warning("broker %s %s on %s: %s", target.number, reason, path, type(error).__name__)
             silent.append(BrokerUnresponsive(broker_id=target.number, reason=reason))
-    return Answers(bodies=bodies, silent=tuple(silent), asked_at=asked_at)
+    return BrokerAnswers(bodies=bodies, silent=tuple(silent), queried_at=queried_at)
 
 
 def query_all_pages(
     targets: Sequence[AdminTarget], path: str, pages_max: int
 ) -> tuple[dict[int, list[Mapping[str, Any]]], tuple[BrokerUnresponsive, ...]]:
-    """Returns all pages of each broker, queried one after the other: a page names the `after` of the next page as
-    `next`.
+    """Queries all brokers at once for all their pages: `next` of a page is the query parameter `after` of the next one.
 
-    Returns the pages by broker, and the brokers that stopped answering, whose pages are left out.
+    Returns up to `pages_max` pages by broker number, and the brokers that stopped answering, whose pages are omitted.
     """
-    pending = [(target, _threads(os.getpid()).submit(_pages, target, path, pages_max)) for target in targets]
+    pending = [(target, _threads(os.getpid()).submit(_get_pages, target, path, pages_max)) for target in targets]
     result: dict[int, list[Mapping[str, Any]]] = {}
     silent: list[BrokerUnresponsive] = []
     for target, future in pending:
@@ -175,7 +173,7 @@ def query_all_pages(
     return result, tuple(silent)
 
 
-def _pages(target: AdminTarget, path: str, pages_max: int) -> list[Mapping[str, Any]]:
+def _get_pages(target: AdminTarget, path: str, pages_max: int) -> list[Mapping[str, Any]]:
     pages = [get(target, path)]
     separator = "&" if "?" in path else "?"
     while pages[-1].get("next") is not None and len(pages) < pages_max:
@@ -185,17 +183,17 @@ def _pages(target: AdminTarget, path: str, pages_max: int) -> list[Mapping[str, 
 
 def targets_of_instance(instance_id: str) -> list[AdminTarget]:
     """Returns the admin ports of the brokers of an instance."""
-    rows = Broker.objects.filter(port_leases__instance_id=instance_id).select_related("host", "cluster")
-    return _targets(rows.distinct().order_by("number"))
+    brokers = Broker.objects.filter(port_leases__instance_id=instance_id).select_related("host", "cluster")
+    return _admin_targets(brokers.distinct().order_by("number"))
 
 
 def targets_of_cluster(cluster: Cluster) -> list[AdminTarget]:
     """Returns the admin ports of all brokers of a cluster."""
-    rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host", "cluster")
-    return _targets(rows.order_by("number"))
+    brokers = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host", "cluster")
+    return _admin_targets(brokers.order_by("number"))
 
 
-def _targets(brokers: Any) -> list[AdminTarget]:
+def _admin_targets(brokers: Any) -> list[AdminTarget]:
     secrets: dict[str, str] = {}
     result = []
     for broker in brokers:
@@ -216,14 +214,16 @@ def _targets(brokers: Any) -> list[AdminTarget]:
     return result
 
 
-def _query_instance(instance_id: str, resource: str) -> Answers:
+def _query_instance(instance_id: str, resource: str) -> BrokerAnswers:
     """Returns answers about one instance, at most a second old. Without Redis every call queries the brokers."""
     path = f"/v1/instances/{instance_id}/{resource}"
-    return _recent(f"observe:{instance_id}:{resource}", lambda: query_all(targets_of_instance(instance_id), path))
+    return _cached_or_queried(
+        f"observe:{instance_id}:{resource}", lambda: query_all(targets_of_instance(instance_id), path)
+    )
 
 
-def _recent(key: str, query: Callable[[], Result]) -> Result:
-    """Returns the answers cached within the last second, or new ones."""
+def _cached_or_queried(key: str, query: Callable[[], Result]) -> Result:
+    """Returns the result of `query`, cached for `OBSERVE_CACHE_S`; queries without the cache if Redis fails."""
     try:
         cached: Result | None = shared_cache.get(key)
     except (RedisError, OSError) as error:
@@ -242,11 +242,12 @@ def _recent(key: str, query: Callable[[], Result]) -> Result:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestTraffic:
-    """Traffic since the brokers' parts were last stored. By broker number, `spans` are the periods whose traffic is
-    stored, and `since_ms` is the start of the query.
+    """Brokers' answers about the traffic that is not stored yet.
+
+    By broker number, `spans` are the periods whose traffic is stored, and `since_ms` is the start of the query.
     """
 
-    answers: Answers
+    answers: BrokerAnswers
     spans: Mapping[int, Spans]
     since_ms: Mapping[int, int]
 
@@ -257,8 +258,8 @@ def _query_traffic(instance_id: str) -> LatestTraffic:
     spans: dict[int, Spans] = {}
     for cluster_id in {target.cluster_id for target in targets}:
         numbers = [target.number for target in targets if target.cluster_id == cluster_id]
-        spans |= second_samples.spans(cluster_id, numbers)
-    oldest_ms = time.time_ns() // 1_000_000 - RING_MS
+        spans |= second_samples.read_spans(cluster_id, numbers)
+    oldest_ms = time.time_ns() // 1_000_000 - TRAFFIC_HISTORY_MS
     since_ms = {number: _query_from_ms(broker_spans, oldest_ms) for number, broker_spans in spans.items()}
     path = f"/v1/instances/{instance_id}/traffic?since_ms="
     answers = query_each([(target, f"{path}{since_ms[target.number]}") for target in targets])
@@ -272,15 +273,15 @@ def _query_from_ms(spans: Spans, oldest_ms: int) -> int:
     return max(0, spans[-1][1] - STEP_MS) if spans and spans[0][0] <= oldest_ms else 0
 
 
-class Observed:
+class BrokerObservation:
     """Implements `instances.interfaces.observation`."""
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
         # All callers share one cached answer: it begins where the stored seconds end, independent of `since_ms`.
-        latest = _recent(f"observe:{instance_id}:latest", lambda: _query_traffic(instance_id))
+        latest = _cached_or_queried(f"observe:{instance_id}:latest", lambda: _query_traffic(instance_id))
         now_ms = _now_ms(latest.answers)
         stored_rows = (
-            second_samples.rows(instance_id, latest.spans, _first_ms(since_ms, now_ms), now_ms) if now_ms else {}
+            second_samples.read_rows(instance_id, latest.spans, _first_ms(since_ms, now_ms), now_ms) if now_ms else {}
         )
         return merge_traffic(latest, since_ms, stored_rows)
 
@@ -300,7 +301,7 @@ class Observed:
         return _sizes_on_kafka(answers, knows_leaders=bool(topic))
 
 
-def _sizes_on_kafka(answers: Answers, *, knows_leaders: bool) -> TopicSizes:
+def _sizes_on_kafka(answers: BrokerAnswers, *, knows_leaders: bool) -> TopicSizes:
     """Returns the sizes of an instance on a Kafka cluster. Without leaders only those with all replicas are known, and
     all gateways are silent about the others.
     """
@@ -323,19 +324,19 @@ def merge_traffic(
     answers, stored_rows = latest.answers, stored_rows or {}
     now_ms = _now_ms(answers)
     from_ms = _first_ms(since_ms, now_ms)
-    sums: dict[int, list[int]] = {}
+    totals_by_ms: dict[int, list[int]] = {}
     by_broker: dict[int, tuple[int, int]] = {}
-    stored_spans = {number: latest.spans.get(number, ()) for number in (*answers.bodies, *_ids(answers.silent))}
+    stored_spans = {number: latest.spans.get(number, ()) for number in (*answers.bodies, *_broker_ids(answers.silent))}
     last_full_ms = now_ms - now_ms % STEP_MS - STEP_MS
     for number, body in answers.bodies.items():
-        first_ms = max(int(body.get("alive_since_ms", 0)), latest.since_ms.get(number, 0), now_ms - RING_MS)
-        stored_spans[number] = second_samples.joined(stored_spans[number], (first_ms, now_ms))
+        first_ms = max(int(body.get("alive_since_ms", 0)), latest.since_ms.get(number, 0), now_ms - TRAFFIC_HISTORY_MS)
+        stored_spans[number] = second_samples.add_span(stored_spans[number], (first_ms, now_ms))
     for number in stored_spans:
-        latest_rows = second_samples.summed(answers.bodies[number]["points"]) if number in answers.bodies else {}
-        rows = second_samples.merged([*stored_rows.get(number, ()), *latest_rows.values()])
+        latest_rows = second_samples.sum_points(answers.bodies[number]["points"]) if number in answers.bodies else {}
+        rows = second_samples.merge_rows([*stored_rows.get(number, ()), *latest_rows.values()])
         for at_ms, produced, consumed, delay_ms in rows.values():
             if at_ms >= from_ms:
-                total = sums.setdefault(at_ms, [0, 0, 0])
+                total = totals_by_ms.setdefault(at_ms, [0, 0, 0])
                 total[0] += produced
                 total[1] += consumed
                 total[2] = max(total[2], delay_ms)
@@ -348,13 +349,13 @@ def merge_traffic(
             (stored_spans[number][-1][0] for number in answers.bodies if stored_spans[number]), default=now_ms
         ),
         known_by_broker=stored_spans,
-        points=tuple((at_ms, *total) for at_ms, total in sorted(sums.items())),  # type: ignore[misc]
+        points=tuple((at_ms, *total) for at_ms, total in sorted(totals_by_ms.items())),  # type: ignore[misc]
         by_broker=by_broker,
         silent=answers.silent,
     )
 
 
-def _now_ms(answers: Answers) -> int:
+def _now_ms(answers: BrokerAnswers) -> int:
     """Returns the time by the brokers' clocks; 0 if no broker answers."""
     return max((int(body["now_ms"]) for body in answers.bodies.values()), default=0)
 
@@ -363,13 +364,13 @@ def _first_ms(since_ms: int, now_ms: int) -> int:
     return max(since_ms if since_ms >= 0 else now_ms + since_ms, now_ms - TRAFFIC_SECONDS_MAX * STEP_MS)
 
 
-def _ids(silent: Sequence[BrokerUnresponsive]) -> list[int]:
+def _broker_ids(silent: Sequence[BrokerUnresponsive]) -> list[int]:
     return [silence.broker_id for silence in silent]
 
 
-def merge_throttles(answers: Answers) -> Throttles:
+def merge_throttles(answers: BrokerAnswers) -> Throttles:
     """Returns all entries of all brokers, active ones first, then by the time that clients wait. Pure."""
-    entries = [_throttle(number, entry) for number, body in answers.bodies.items() for entry in body["entries"]]
+    entries = [_parse_throttle(number, entry) for number, body in answers.bodies.items() for entry in body["entries"]]
     entries.sort(
         key=lambda entry: (not entry.active, -entry.delay_ms_mean, entry.broker_id, entry.user, entry.client_id)
     )
@@ -383,7 +384,7 @@ def merge_throttles(answers: Answers) -> Throttles:
     return Throttles(now_ms=now_ms, entries=tuple(entries), silent=answers.silent, totals=totals)
 
 
-def merge_bandwidth(answers: Answers) -> Bandwidth:
+def merge_bandwidth(answers: BrokerAnswers) -> Bandwidth:
     """Returns each broker's part; None for a broker that does not answer, or does not support the query. Pure."""
     brokers: dict[int, BrokerBandwidth | None] = {silence.broker_id: None for silence in answers.silent}
     for number, body in answers.bodies.items():
@@ -391,14 +392,14 @@ def merge_bandwidth(answers: Answers) -> Bandwidth:
             broker_id=number,
             policy=str(body["policy"]),
             reason=str(body["reason"]),
-            produce=_flow(body["produce"]),
-            consume=_flow(body["consume"]),
+            produce=_parse_flow(body["produce"]),
+            consume=_parse_flow(body["consume"]),
             loop_used_ms=body.get("loop_used_ms"),
         )
     return Bandwidth(brokers=dict(sorted(brokers.items())))
 
 
-def _flow(part: Mapping[str, Any]) -> Flow:
+def _parse_flow(part: Mapping[str, Any]) -> Flow:
     return Flow(
         leaders=int(part["leaders"]),
         share_bytes_per_s=int(part["share_bps"] or 0),
@@ -407,7 +408,7 @@ def _flow(part: Mapping[str, Any]) -> Flow:
     )
 
 
-def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
+def _parse_throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
     rule = entry["rule"]
     limit = entry.get("limit_per_s", entry["limit_bytes_per_s"])  # older brokers report bytes only
     whole_limit = entry.get("whole_limit_per_s", limit)
@@ -434,24 +435,24 @@ def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
     )
 
 
-def merge_topics(answers: Answers) -> TopicSizes:
+def merge_topics(answers: BrokerAnswers) -> TopicSizes:
     """Returns the sizes reported by each partition's leader. If two brokers claim a partition, the later leader epoch
     wins.
     """
     partitions: dict[str, dict[int, Mapping[str, int]]] = {}
     for body in answers.bodies.values():
-        for topic, result in body["topics"].items():
+        for topic, partition_sizes in body["topics"].items():
             topic_partitions = partitions.setdefault(topic, {})
-            for partition in result:
-                competing = topic_partitions.get(partition["partition"])
-                if competing is None or competing["leader_epoch"] < partition["leader_epoch"]:
+            for partition in partition_sizes:
+                previous = topic_partitions.get(partition["partition"])
+                if previous is None or previous["leader_epoch"] < partition["leader_epoch"]:
                     topic_partitions[partition["partition"]] = partition
     totals = {
         topic: (
-            sum(partition["size_bytes"] for partition in result.values()),
-            sum(partition["high_watermark"] - partition["log_start_offset"] for partition in result.values()),
+            sum(partition["size_bytes"] for partition in partition_sizes.values()),
+            sum(partition["high_watermark"] - partition["log_start_offset"] for partition in partition_sizes.values()),
         )
-        for topic, result in partitions.items()
+        for topic, partition_sizes in partitions.items()
     }
     stored_bytes = sum(body.get("stored_bytes", 0) for body in answers.bodies.values())
     return TopicSizes(
@@ -460,15 +461,15 @@ def merge_topics(answers: Answers) -> TopicSizes:
         silent=answers.silent,
         stored_bytes=stored_bytes,
         refused=refused_topics(answers.bodies.values()),
-        hidden=_summed(body.get("hidden", {}) for body in answers.bodies.values()),
+        hidden=_sum_by_name(body.get("hidden", {}) for body in answers.bodies.values()),
         stored_by_topic={
-            topic: sum(size["size_bytes"] * size.get("replicas", 1) for size in result.values())
-            for topic, result in partitions.items()
+            topic: sum(size["size_bytes"] * size.get("replicas", 1) for size in partition_sizes.values())
+            for topic, partition_sizes in partitions.items()
         },
     )
 
 
-def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _sum_by_name(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     result: dict[str, int] = {}
     for part in parts:
         for name, count in part.items():

@@ -1,4 +1,4 @@
-"""Continuous sampling of the used bytes of instances: a forecast needs hours of samples."""
+"""Periodic sampling of the used bytes of instances, for storage forecasts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def sample_all(now_ms: int) -> int:
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("storage.cluster_failed", cluster_id=cluster.pk):
             answers = observe.query_all(observe.targets_of_cluster(cluster), "/v1/storage")
-            sampled += storage_history.record_samples(used_bytes(answers.bodies.values()), now_ms)
+            sampled += storage_history.record_samples(used_bytes_by_instance(answers.bodies.values()), now_ms)
     return sampled
 
 
-def used_bytes(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def used_bytes_by_instance(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Returns the used bytes by instance, as reported by the controller; empty if no answer has them. Pure."""
     for body in bodies:
         if body.get("storage") is not None:

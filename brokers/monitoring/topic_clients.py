@@ -15,10 +15,10 @@ def topic_traffic(instance_id: str, topic: str) -> TopicTraffic:
     """Queries all brokers of the instance at once. A broker that stops answering between two pages is in `silent`."""
     path = f"/v1/instances/{instance_id}/topic_clients?{urlencode({'name': topic})}"
     pages, silent = observe.query_all_pages(observe.targets_of_instance(instance_id), path, TOPIC_CLIENT_PAGES_MAX)
-    return TopicTraffic(brokers={number: _of_broker(bodies) for number, bodies in pages.items()}, silent=silent)
+    return TopicTraffic(brokers={number: _broker_traffic(bodies) for number, bodies in pages.items()}, silent=silent)
 
 
-def _of_broker(bodies: Sequence[Mapping[str, Any]]) -> BrokerTopicTraffic:
+def _broker_traffic(bodies: Sequence[Mapping[str, Any]]) -> BrokerTopicTraffic:
     return BrokerTopicTraffic(
         now_ms=int(bodies[-1]["now_ms"]),
         alive_since_ms=int(bodies[-1]["alive_since_ms"]),

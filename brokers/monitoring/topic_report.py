@@ -28,7 +28,7 @@ def topic_report(instance_id: str) -> TopicReport:
     if selectors.is_on_kafka(instance_id):
         brokers = _of_gateways(instance_id, {number: bodies[0] for number, bodies in pages.items()})
     else:
-        brokers = {number: _of_broker(bodies) for number, bodies in pages.items()}
+        brokers = {number: _broker_topics(bodies) for number, bodies in pages.items()}
     return TopicReport(
         brokers=brokers,
         silent=silent,
@@ -36,11 +36,11 @@ def topic_report(instance_id: str) -> TopicReport:
     )
 
 
-def _of_broker(bodies: Sequence[Mapping[str, Any]]) -> BrokerTopics:
+def _broker_topics(bodies: Sequence[Mapping[str, Any]]) -> BrokerTopics:
     return BrokerTopics(
         now_ms=int(bodies[-1]["now_ms"]),
         alive_since_ms=int(bodies[-1]["alive_since_ms"]),
-        topics=[ReportedTopic._make(line) for body in bodies for line in body["topics"]],
+        topics=[ReportedTopic._make(figures) for body in bodies for figures in body["topics"]],
     )
 
 

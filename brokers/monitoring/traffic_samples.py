@@ -1,8 +1,8 @@
-"""The single writer of traffic samples (decision 113): queries each broker for the traffic of all its instances since
-the previous query, and stores it: seconds in the cache, and minutes of delays in the database.
+"""Collection of traffic samples (decision 113): queries each broker for the traffic of all instances since the last
+query, and stores seconds in the cache and throttled minutes in the database.
 
-A query costs a broker one request for all of its instances, or a few if many of them had traffic. A backlog is read one
-span after the other, a bounded number in each round. A concurrent writer does no harm: rows stored twice count once.
+A query costs a broker one request for all of its instances, or a few if many of them had traffic. A backlog is read in
+spans of time, a bounded number of pages in each round. Rows that are stored twice count once.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ OVERLAP_MS: Final = 2_000
 
 @dataclass(slots=True)
 class BrokerRound:
-    """State of one broker in one round: the span that is queried, the rows received, and the spans that are then known.
-    `ends_ms` is the end of the answer; later pages of a span may reach further than the first one.
+    """State of one broker in one round: the span being queried, the received rows, and the spans known afterwards.
+
+    `ends_ms` is the end of the first page of a span; later pages may reach further.
     """
 
     spans: Spans
@@ -47,12 +48,12 @@ class BrokerRound:
         self.until_ms = self.since_ms + SAMPLE_SPAN_MS
 
 
-def collect(now_ms: int) -> int:
+def collect_samples(now_ms: int) -> int:
     """Runs one round over every cluster; returns the number of instances with traffic."""
     count = 0
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("traffic.cluster_failed", cluster_id=cluster.pk):
-            count += _collect(cluster, now_ms)
+            count += _collect_cluster(cluster, now_ms)
     return count
 
 
@@ -60,13 +61,13 @@ def begin_round(spans: Spans, now_ms: int) -> BrokerRound:
     """Returns the state of a new round: a broker is queried from the end of its stored part, or for its whole history.
     Pure.
     """
-    oldest_ms = now_ms - observe.RING_MS
+    oldest_ms = now_ms - observe.TRAFFIC_HISTORY_MS
     return BrokerRound(spans=spans, since_ms=max(oldest_ms, spans[-1][1] - OVERLAP_MS if spans else 0))
 
 
-def _collect(cluster: Cluster, now_ms: int) -> int:
+def _collect_cluster(cluster: Cluster, now_ms: int) -> int:
     targets = observe.targets_of_cluster(cluster)
-    spans_by_broker = second_samples.spans(cluster.pk, [target.number for target in targets])
+    spans_by_broker = second_samples.read_spans(cluster.pk, [target.number for target in targets])
     rounds = {target.number: begin_round(spans_by_broker[target.number], now_ms) for target in targets}
     _query_rounds(targets, rounds)
     by_instance: dict[str, dict[int, list[Row]]] = {}
@@ -88,7 +89,7 @@ def _query_rounds(targets: Sequence[AdminTarget], rounds: Mapping[int, BrokerRou
     """Queries brokers page by page and span by span, until they have no more or the pages of the round are used up."""
     unfinished = list(targets)
     for _ in range(SAMPLE_PAGES_MAX):
-        answers = observe.query_each([(target, _path(rounds[target.number])) for target in unfinished])
+        answers = observe.query_each([(target, _traffic_path(rounds[target.number])) for target in unfinished])
         for number, body in answers.bodies.items():
             add_page(rounds[number], number, body)
         unfinished = [
@@ -99,7 +100,7 @@ def _query_rounds(targets: Sequence[AdminTarget], rounds: Mapping[int, BrokerRou
     logger.info("samples of brokers %s exceed the pages of one round", [target.number for target in unfinished])
 
 
-def _path(broker_round: BrokerRound) -> str:
+def _traffic_path(broker_round: BrokerRound) -> str:
     span = f"since_ms={broker_round.since_ms}&until_ms={broker_round.until_ms}"
     return f"/v1/traffic?{span}&after={quote(broker_round.after)}"
 
@@ -111,7 +112,7 @@ def add_page(broker_round: BrokerRound, number: int, body: Mapping[str, Any]) ->
     broker_round.ends_ms = min(broker_round.ends_ms or last_ms, last_ms)
     for instance_id, traffic in body["instances"].items():
         if traffic["points"]:
-            broker_round.rows.setdefault(instance_id, []).extend(second_samples.summed(traffic["points"]).values())
+            broker_round.rows.setdefault(instance_id, []).extend(second_samples.sum_points(traffic["points"]).values())
         broker_round.minutes += [
             ThrottledMinuteReport(instance_id, int(minute["minute_ms"]), number, alive_since_ms, minute["causes"])
             for minute in traffic["throttled"]
@@ -120,8 +121,8 @@ def add_page(broker_round: BrokerRound, number: int, body: Mapping[str, Any]) ->
     if broker_round.after:
         return
     end_ms = min(broker_round.until_ms, broker_round.ends_ms)
-    first_ms = max(broker_round.since_ms, alive_since_ms, now_ms - observe.RING_MS)
-    broker_round.spans = second_samples.joined(
+    first_ms = max(broker_round.since_ms, alive_since_ms, now_ms - observe.TRAFFIC_HISTORY_MS)
+    broker_round.spans = second_samples.add_span(
         broker_round.spans, (first_ms, end_ms), now_ms - SAMPLES_KEPT_S * MS_PER_S
     )
     broker_round.is_done = broker_round.until_ms >= broker_round.ends_ms

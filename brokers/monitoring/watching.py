@@ -1,5 +1,6 @@
-"""Detects conditions that tenants must be notified of: brokers that do not answer, partitions without a leader, storage
-that runs out, and records deleted because of that. Enlarges the storage of instances that may grow.
+"""Periodic check of all clusters: updates the conditions of instances, and grows the storage of those that may grow.
+
+Conditions are: brokers do not answer, partitions have no leader, storage runs out, and retention is shortened.
 
 One run queries every broker of a cluster for its counts, and one of them for the partitions without a leader, if there
 are any. Restarts are not reported: a broker must have been unresponsive for a while and must not be restarting, and an
@@ -49,9 +50,10 @@ RUNS_CACHED = 3
 TRUE = Sample(value=1)
 
 
-def reconcile_once(now: datetime) -> int:
-    """Checks every cluster; returns the number of instances whose conditions changed. A cluster or an instance that
-    cannot be checked is logged, and the others are still checked.
+def check_clusters(now: datetime) -> int:
+    """Checks every cluster; returns the number of instances whose conditions changed.
+
+    A cluster or an instance that cannot be checked is logged, and does not prevent the checks of others.
     """
     changed = 0
     for cluster in Cluster.objects.active().order_by("pk"):
@@ -62,11 +64,13 @@ def reconcile_once(now: datetime) -> int:
 
 def _check_cluster(cluster: Cluster, now: datetime) -> int:
     cluster_map = cluster_overview.cluster_map(cluster)
-    silent = _silent(cluster, cluster_map, now)
-    leaderless = _leaderless_in_two_runs(cluster, _leaderless(cluster, cluster_map), now)
+    silent = _brokers_to_report(cluster, cluster_map, now)
+    leaderless = _leaderless_in_two_runs(cluster, _query_leaderless_partitions(cluster, cluster_map), now)
     changed = 0
-    filling = {*(cluster_map.storage or {}), *cluster_map.shortened}
-    for instance in _instances_to_check(cluster, has_no_problem=not silent and not leaderless, filling=filling):
+    ids_filling_up = {*(cluster_map.storage or {}), *cluster_map.shortened}
+    for instance in _instances_to_check(
+        cluster, has_no_problem=not silent and not leaderless, ids_filling_up=ids_filling_up
+    ):
         with contained("watch.instance_failed", instance_id=instance.pk):
             own_leaderless = None if leaderless is None else leaderless.get(instance.pk, LeaderlessPartitions())
             storage_used = None if cluster_map.storage is None else cluster_map.storage.get(instance.pk, StorageUsed())
@@ -78,12 +82,12 @@ def _check_cluster(cluster: Cluster, now: datetime) -> int:
             if conditions != instance.conditions:  # an outage may last for hours: rows are locked for changes only
                 changed += services.record_health(instance.pk, observation)
     if cluster_map.storage is not None:
-        _grow(cluster, cluster_map.storage, now)
+        _grow_storage(cluster, cluster_map.storage, now)
     return changed
 
 
-def _grow(cluster: Cluster, storage: Mapping[str, StorageUsed], now: datetime) -> None:
-    """Grows the storage of instances that use much and may grow; also checks instances whose growth failed before."""
+def _grow_storage(cluster: Cluster, storage: Mapping[str, StorageUsed], now: datetime) -> None:
+    """Grows the storage of nearly full instances that may grow, and retries instances whose last growth failed."""
     rows = Placement.objects.filter(cluster=cluster).filter(
         Q(instance_id__in=list(storage), instance__settings__storage_grow_step_gb__gte=1)
         | _has_false_condition(ConditionType.STORAGE_GROWS)
@@ -93,30 +97,30 @@ def _grow(cluster: Cluster, storage: Mapping[str, StorageUsed], now: datetime) -
             services.grow_storage(instance_id, storage.get(instance_id, StorageUsed()).used_bytes, now)
 
 
-def _silent(cluster: Cluster, cluster_map: cluster_overview.ClusterMap, now: datetime) -> set[int]:
+def _brokers_to_report(cluster: Cluster, cluster_map: cluster_overview.ClusterMap, now: datetime) -> set[int]:
     """Returns the numbers of brokers that are reported as unresponsive."""
-    unresponsive = {item.broker_id for item in cluster_map.silent}
-    last_answers = _last_answers(
+    unresponsive = {broker.broker_id for broker in cluster_map.silent}
+    last_answers = _update_last_answers(
         cluster, [broker.number for broker in cluster_map.brokers if broker.number not in unresponsive], now
     )
     result = set()
     for broker in cluster_map.brokers:
-        seen_at = last_answers.get(broker.number)
-        if seen_at is None and broker.row.observed_at is not None:
+        last_answer_at = last_answers.get(broker.number)
+        if last_answer_at is None and broker.row.observed_at is not None:
             # The broker was queried by another task, which was about to query again.
-            seen_at = broker.row.observed_at + timedelta(seconds=OBSERVE_EVERY_S)
-        if broker.number in unresponsive and is_reported_silent(broker.row, seen_at, now):
+            last_answer_at = broker.row.observed_at + timedelta(seconds=OBSERVE_EVERY_S)
+        if broker.number in unresponsive and is_reported_silent(broker.row, last_answer_at, now):
             result.add(broker.number)
     return result
 
 
-def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> bool:
+def is_reported_silent(row: Broker, last_answer_at: datetime | None, now: datetime) -> bool:
     """Returns True if a broker that does not answer has been unresponsive for too long to be merely slow or restarting.
-    `seen_at` is the time of its last answer, None if it never answered. Pure.
+    `last_answer_at` is the time of its last answer, None if it never answered. Pure.
 
     A broker that has never answered is still being created: nothing depends on it yet.
     """
-    if seen_at is None:
+    if last_answer_at is None:
         return False
     is_restart_requested = row.restart_generation != row.process_restart_generation
     is_changing = row.process_state in (ProcessState.STARTING, ProcessState.STOPPING)
@@ -124,15 +128,18 @@ def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> 
     is_restarting = is_restart_requested or is_changing or (is_new and row.process_state == ProcessState.RUNNING)
     reported_after_s = max(RESTART_LASTS_S, SILENCE_REPORTED_AFTER_S) if is_restarting else SILENCE_REPORTED_AFTER_S
     return advance(
-        pending_alert(seen_at), replace(FACT_TERMS, fires_after=timedelta(seconds=reported_after_s)), TRUE, now
+        pending_alert(last_answer_at), replace(FACT_TERMS, fires_after=timedelta(seconds=reported_after_s)), TRUE, now
     ).fires
 
 
-def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -> dict[int, datetime]:
-    """Returns the time of each broker's last answer, this run included; empty without the shared cache."""
+def _update_last_answers(cluster: Cluster, answering_numbers: Collection[int], now: datetime) -> dict[int, datetime]:
+    """Caches `now` for the brokers that answered, and returns the time of each broker's last answer.
+
+    Returns nothing if the shared cache fails.
+    """
     key = f"watch:{cluster.pk}:answered"
     try:
-        result: dict[int, datetime] = {**(shared_cache.get(key) or {}), **dict.fromkeys(answering, now)}
+        result: dict[int, datetime] = {**(shared_cache.get(key) or {}), **dict.fromkeys(answering_numbers, now)}
         shared_cache.set(key, result, RUNS_CACHED * RESTART_LASTS_S)
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
@@ -140,7 +147,9 @@ def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -
     return result
 
 
-def _leaderless(cluster: Cluster, cluster_map: cluster_overview.ClusterMap) -> dict[str, LeaderlessPartitions] | None:
+def _query_leaderless_partitions(
+    cluster: Cluster, cluster_map: cluster_overview.ClusterMap
+) -> dict[str, LeaderlessPartitions] | None:
     """Returns the leaderless partitions by instance; None if no broker has an image of the cluster."""
     if not cluster_map.is_known:
         return None
@@ -169,8 +178,9 @@ def _leaderless(cluster: Cluster, cluster_map: cluster_overview.ClusterMap) -> d
 def _leaderless_in_two_runs(
     cluster: Cluster, leaderless_now: dict[str, LeaderlessPartitions] | None, now: datetime
 ) -> dict[str, LeaderlessPartitions] | None:
-    """Returns the instances that had leaderless partitions in the previous run, too. Without the shared cache one run
-    suffices.
+    """Returns those of `leaderless_now` that had leaderless partitions in the previous run, too.
+
+    Returns all of them if the shared cache fails.
     """
     if leaderless_now is None:
         return None
@@ -189,7 +199,7 @@ def _leaderless_in_two_runs(
     }
 
 
-def _instances_to_check(cluster: Cluster, *, has_no_problem: bool, filling: Collection[str]) -> list[Instance]:
+def _instances_to_check(cluster: Cluster, *, has_no_problem: bool, ids_filling_up: Collection[str]) -> list[Instance]:
     """Returns all running instances of the cluster while there is a problem, otherwise those with an open condition or
     whose storage may run out.
     """
@@ -200,7 +210,7 @@ def _instances_to_check(cluster: Cluster, *, has_no_problem: bool, filling: Coll
             | _has_false_condition(ConditionType.PARTITIONS_LED)
             | _has_false_condition(ConditionType.STORAGE_AVAILABLE)
             | _has_false_condition(ConditionType.RETENTION_KEPT)
-            | Q(instance_id__in=list(filling))
+            | Q(instance_id__in=list(ids_filling_up))
         )
     return [row.instance for row in rows.select_related("instance").order_by("instance_id")]
 

@@ -1,6 +1,6 @@
-"""The broker's hot modules compiled ahead of time by mypyc: the same sources, about half the CPU per request.
+"""Ahead-of-time compilation of the broker's hot modules by mypyc, which halves the CPU time per request.
 
-Optional: without a compiled copy, or with one of other sources, the broker runs the Python modules
-(docs/decisions/0012, 0086). The agent has it built; `finder` finds it; `notes` reports on it; `modules` defines its
-content.
+It is optional: without a compiled copy of exactly these sources the broker runs the Python modules
+(docs/decisions/0012, 0086). `modules` lists the modules, `build` compiles them, `finder` imports them, and `notes`
+stores the state of the build.
 """

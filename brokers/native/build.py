@@ -1,4 +1,4 @@
-"""Compiles the hot modules: `python -m brokers.native.build`; needs mypy(c), a C compiler and Python's headers."""
+"""Compiler of the hot modules: `python -m brokers.native.build`. Needs mypyc, a C compiler and Python's headers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from brokers.native.modules import COMPLETE, MODULES, PACKAGES, ROOT, build_dire
 # Exit codes, besides 0 for a complete build.
 EXIT_NOT_POSSIBLE: Final = 1
 EXIT_REFUSED: Final = 4
-LOCK: Final = "lock"
+LOCK_FILE: Final = "lock"
 # Names left by builds of other sources and by interrupted builds.
-OWN_NAMES: Final = re.compile(r"[0-9a-f]{16}(\.log)?|scratch-.*")
+REMOVABLE_NAMES: Final = re.compile(r"[0-9a-f]{16}(\.log)?|scratch-.*")
 NICENESS: Final = 19
 # As in config.embedded.niceness: where the kernel groups processes by session, the session has a niceness of its own.
 SESSION_FILE: Final = Path("/proc/self/autogroup")
 # Loads every module of a build, so that a module that cannot be loaded is found here and not by a broker.
-TRIAL: Final = """
+LOAD_CHECK: Final = """
 import importlib, pathlib, sys
 from brokers.native.finder import CompiledModules
 sys.meta_path.insert(0, CompiledModules(pathlib.Path(sys.argv[1])))
@@ -39,7 +39,7 @@ for name in sys.argv[2:]:
     if not importlib.import_module(name).__file__.startswith(sys.argv[1]):
         sys.exit(f"{name} is not compiled")
 """
-SETUP: Final = """
+SETUP_SCRIPT: Final = """
 import sys
 from mypyc.build import mypycify
 from pybind11.setup_helpers import ParallelCompile
@@ -72,9 +72,9 @@ def check_tools() -> None:
     """Raises NotPossible if a tool is missing. Finds the tools without loading them, because a start waits for the
     result.
     """
-    for needed in ("mypyc", "pybind11", "setuptools"):
-        if find_spec(needed) is None:
-            raise NotPossible(f"{needed} is not installed (make setup installs it)")
+    for package in ("mypyc", "pybind11", "setuptools"):
+        if find_spec(package) is None:
+            raise NotPossible(f"{package} is not installed (make setup installs it)")
     compiler = os.environ.get("CC", "").split() or (sysconfig.get_config_var("CC") or "cc").split()
     if shutil.which(compiler[0]) is None:
         raise NotPossible(f"there is no C compiler ({compiler[0]})")
@@ -109,17 +109,17 @@ def build() -> Path:
         return directory
     check_tools()
     check_builds_directory()
-    with _exclusive(directory.parent):
+    with _build_lock(directory.parent):
         if not (directory / COMPLETE).exists():
-            _make(directory)
+            _compile(directory)
     return directory
 
 
 @contextmanager
-def _exclusive(builds_directory: Path) -> Iterator[None]:
+def _build_lock(builds_directory: Path) -> Iterator[None]:
     try:
         builds_directory.mkdir(parents=True, exist_ok=True)
-        lock_file = (builds_directory / LOCK).open("ab")
+        lock_file = (builds_directory / LOCK_FILE).open("ab")
     except OSError as error:
         raise NotPossible(f"{builds_directory} cannot be written to ({error.strerror})") from None
     with lock_file:
@@ -128,20 +128,20 @@ def _exclusive(builds_directory: Path) -> Iterator[None]:
         yield
 
 
-def _make(directory: Path) -> None:
+def _compile(directory: Path) -> None:
     builds_directory, log = directory.parent, failure_log()
     for leftover in builds_directory.iterdir():
-        if OWN_NAMES.fullmatch(leftover.name):
+        if REMOVABLE_NAMES.fullmatch(leftover.name):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=builds_directory) as folder:
         scratch = Path(folder)
         _copy_sources(scratch)
         sources = ",".join(f"{module.replace('.', '/')}.py" for module in MODULES)
         command = ["setup.py", "--quiet", "build_ext", "--build-lib", "out", sources]
-        _run(command, scratch, log)
+        _run_python(command, scratch, log)
         if build_directory() != directory:
             raise NotPossible("the sources changed while they were compiled")
-        _run(["-c", TRIAL, str(scratch / "out"), *MODULES], ROOT, log)
+        _run_python(["-c", LOAD_CHECK, str(scratch / "out"), *MODULES], ROOT, log)
         (scratch / "out" / COMPLETE).touch()
         (scratch / "out").rename(directory)
 
@@ -150,10 +150,10 @@ def _copy_sources(scratch: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, scratch / package, ignore=shutil.ignore_patterns("__pycache__", "migrations"))
     shutil.copy(ROOT / "brokers/__init__.py", scratch / "brokers")
-    (scratch / "setup.py").write_text(SETUP)
+    (scratch / "setup.py").write_text(SETUP_SCRIPT)
 
 
-def _run(command: Sequence[str], folder: Path, log: Path) -> None:
+def _run_python(command: Sequence[str], folder: Path, log: Path) -> None:
     result = subprocess.run(
         [sys.executable, *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )

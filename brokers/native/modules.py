@@ -1,4 +1,4 @@
-"""The names of the modules that are compiled, and the directory of the build of exactly these sources."""
+"""Names of the modules that are compiled, and the directory of the build of exactly these sources."""
 
 from __future__ import annotations
 
@@ -110,8 +110,10 @@ def source_of(module: str) -> Path:
 
 
 def sources() -> dict[str, bytes]:
-    """Returns the texts on which the compiled modules depend: `MODULES`, and what they import of `PACKAGES`, directly
-    or not. The compiler inlines constants of imported modules, and relies on their types.
+    """Returns the source texts by module: `MODULES`, and all modules of `PACKAGES` that they import, also indirectly.
+
+    Compiled modules depend on all of them: the compiler inlines constants of imported modules, and relies on their
+    types.
     """
     sources_by_module: dict[str, bytes] = {}
     pending = set(MODULES)
@@ -127,9 +129,9 @@ def sources() -> dict[str, bytes]:
 
 
 def imported_names(source: bytes) -> set[str]:
-    """Returns the names of modules, and of what is imported from them, which may be modules as well.
+    """Returns the names of imported modules, and of the names imported from them, which may be modules as well.
 
-    A pattern finds them, because every start of a broker waits for it, and a parser takes over a second for all files.
+    A regular expression finds them: each start of a broker waits for it, and a parser would take over a second.
     """
     result: set[str] = set()
     for origin, members, plain in _IMPORT.findall(source):

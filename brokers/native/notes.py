@@ -1,4 +1,4 @@
-"""The state of the compiled modules on a host: written by its agent, reported by its brokers, shown to operators."""
+"""Note with the state of the compiled modules on a host: written by its agent, and reported by its brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class Build(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """The state of a build. `reason`: what is missing, or the path of the compiler's output. `since_ms`: since 1970."""
+    """State of a build since `since_ms` (ms since 1970). `reason` names a missing tool or the file with the compiler's
+    output.
+    """
 
     build: Build
     reason: str = ""

@@ -1,1 +1,1 @@
-"""Operators' long-running work on a cluster: membership, rolling restarts, and the job runner that continues them."""
+"""Services for operators: hosts, clusters, brokers and rolling restarts; and the runner of long work."""

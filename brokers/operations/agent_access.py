@@ -68,9 +68,9 @@ def authenticate(*, header: str, method: str, target: str, body: bytes, now: dat
         raise AgentRefused(
             "The certificate has expired. Join again with a new token.", code="certificate_expired", host=host
         )
-    off_s = credentials.sequence / _MICROSECONDS_PER_S - now.timestamp()
-    if abs(off_s) > AGENT_CLOCK_S_MAX:
-        detail = f"The request's time is {round(off_s)} s off; at most {AGENT_CLOCK_S_MAX} s are accepted."
+    clock_difference_s = credentials.sequence / _MICROSECONDS_PER_S - now.timestamp()
+    if abs(clock_difference_s) > AGENT_CLOCK_S_MAX:
+        detail = f"The request's time is {round(clock_difference_s)} s off; at most {AGENT_CLOCK_S_MAX} s are accepted."
         raise AgentRefused(detail, code="request_late", host=host)
     accepted = Host.objects.filter(pk=host.pk, agent_sequence__lt=credentials.sequence).update(
         agent_sequence=credentials.sequence, agent_seen_at=now
@@ -87,8 +87,10 @@ def _record_first_use(certificate: AgentCertificate, now: datetime) -> None:
     """Records the first use of a certificate, and revokes the earlier certificates of its host."""
     Host.objects.select_for_update(no_key=True).get(pk=certificate.host_id)
     AgentCertificate.objects.filter(pk=certificate.pk, first_used_at=None).update(first_used_at=now)
-    earlier = AgentCertificate.objects.filter(host=certificate.host_id, revoked_at=None, pk__lt=certificate.pk)
-    earlier.update(revoked_at=now)
+    earlier_certificates = AgentCertificate.objects.filter(
+        host=certificate.host_id, revoked_at=None, pk__lt=certificate.pk
+    )
+    earlier_certificates.update(revoked_at=now)
 
 
 def record_refusal(refusal: AgentRefused, *, ip: str | None, request_id: str | None) -> None:

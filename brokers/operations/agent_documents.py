@@ -28,7 +28,7 @@ from brokers.limits import AGENT_POLL_S_MAX, AGENT_POLL_S_MIN, AGENT_POLLS_PER_S
 from brokers.models import AgentCertificate, Broker, Host
 from brokers.operations import revocation
 from brokers.operations.agent_access import AgentRefused
-from brokers.operations.joining import checked_key
+from brokers.operations.joining import require_valid_key
 from tenants import audit
 from tenants.actors import Actor
 from tenants.errors import Unavailable
@@ -52,9 +52,11 @@ def wanted_document(host: Host) -> dict[str, Any]:
     current_brokers = list(rows.exclude(removed_at__isnull=False, process_state__in=ended_states))
     facts, hosts = cluster_facts(broker.cluster_id for broker in current_brokers), route_hosts(current_brokers)
     files: dict[str, str] = {}
-    brokers = [_broker(broker, facts[broker.cluster_id], hosts[broker.pk], files) for broker in current_brokers]
+    brokers = [
+        _broker_document(broker, facts[broker.cluster_id], hosts[broker.pk], files) for broker in current_brokers
+    ]
     if any(broker["settings"] for broker in brokers):
-        _add(files, ROUTE_KEYS_FILE, settings.TLS_DIR / ROUTE_KEYS_FILE)
+        _add_file(files, ROUTE_KEYS_FILE, settings.TLS_DIR / ROUTE_KEYS_FILE)
     return {
         "version": DOCUMENT_VERSION,
         "product_version": VERSION,
@@ -96,20 +98,20 @@ def issue_for_broker(*, acting: Actor, host: Host, broker_id: str, purpose: str,
     if not AgentCertificate.objects.filter(host=locked, revoked_at=None).exclude(first_used_at=None).exists():
         raise AgentRefused("The certificate is revoked.", code="certificate_revoked", host=host)
     broker = broker_of(host, broker_id)
-    key = checked_key(csr_pem)
+    key = require_valid_key(csr_pem)
     hosts: tuple[str, ...]
     try:
         if purpose == Purpose.INTERNAL:
             identity = internal_identity(broker)
-            name, hosts = identity.file_name.removesuffix(".pem"), (host.internal_host, *certificates.ALWAYS)
+            name, hosts = identity.file_name.removesuffix(".pem"), (host.internal_host, *certificates.LOCAL_HOSTS)
             issued_at = revocation.issue_date(broker, now)
-            certificate = certificates.issue(
+            certificate = certificates.issue_certificate(
                 settings.INTERNAL_TLS_DIR, name, key, _without_duplicates(hosts), issued_at, process=identity
             )
         else:
             clients = route_hosts([broker])[broker.pk]
-            name, hosts = f"{broker.cluster_id}-{broker.number}", (*clients, *certificates.ALWAYS)
-            certificate = certificates.issue(settings.TLS_DIR, name, key, _without_duplicates(hosts), now)
+            name, hosts = f"{broker.cluster_id}-{broker.number}", (*clients, *certificates.LOCAL_HOSTS)
+            certificate = certificates.issue_certificate(settings.TLS_DIR, name, key, _without_duplicates(hosts), now)
     except OSError:
         raise Unavailable("The web process has no key of the authority (ca_key.pem).", retry_after_s=60) from None
     after = {"purpose": purpose, "expires_at": certificate.not_valid_after_utc}
@@ -125,7 +127,7 @@ def broker_of(host: Host, broker_id: str) -> Broker:
     return row
 
 
-def _broker(broker: Broker, cluster: ClusterFacts, hosts: list[str], files: dict[str, str]) -> dict[str, Any]:
+def _broker_document(broker: Broker, cluster: ClusterFacts, hosts: list[str], files: dict[str, str]) -> dict[str, Any]:
     """Returns the document's part about a broker, and adds its files to `files`; a removed broker has no settings."""
     is_removed = broker.removed_at is not None
     return {
@@ -136,27 +138,27 @@ def _broker(broker: Broker, cluster: ClusterFacts, hosts: list[str], files: dict
         "restart_generation": broker.restart_generation,
         "process_restart_generation": broker.process_restart_generation,
         "process_state": broker.process_state,
-        "settings": None if is_removed else _settings(broker, cluster, files),
+        "settings": None if is_removed else _broker_settings(broker, cluster, files),
         "internal_hosts": [] if is_removed else [broker.host.internal_host],
         "route_hosts": [] if is_removed else hosts,
         "internal_certificate_from_s": revocation.valid_from_s(broker),
     }
 
 
-def _settings(broker: Broker, cluster: ClusterFacts, files: dict[str, str]) -> dict[str, Any]:
-    applied = asdict(process_settings(broker, cluster))
-    if applied["upstream_file"]:
-        applied["upstream_file"] = name = f"upstream-{broker.cluster_id}.json"
+def _broker_settings(broker: Broker, cluster: ClusterFacts, files: dict[str, str]) -> dict[str, Any]:
+    process_fields = asdict(process_settings(broker, cluster))
+    if process_fields["upstream_file"]:
+        process_fields["upstream_file"] = name = f"upstream-{broker.cluster_id}.json"
         files[name] = upstream_of(broker.cluster.kafka).to_json()
     for field, pattern in NAMED_FILES.items():
-        if applied[field]:
+        if process_fields[field]:
             name = pattern.format(cluster_id=broker.cluster_id)
-            _add(files, name, Path(applied[field]))
-            applied[field] = name
-    return {name: value for name, value in applied.items() if name not in OWN_FILES}
+            _add_file(files, name, Path(process_fields[field]))
+            process_fields[field] = name
+    return {name: value for name, value in process_fields.items() if name not in OWN_FILES}
 
 
-def _add(files: dict[str, str], name: str, file: Path) -> None:
+def _add_file(files: dict[str, str], name: str, file: Path) -> None:
     """Adds a file to the document; a missing file is left out, and the broker that needs it reports the reason."""
     if name in files:
         return

@@ -1,4 +1,4 @@
-"""Reports of joined agents: states of processes, and checks of the machine."""
+"""Stores the reports of joined agents: states of broker processes, and checks of the machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def apply_report(
     agent_version: str,
     report_id: str,
 ) -> None:
-    """Stores a report, unless it is the last one that was stored, sent again because its answer was lost.
+    """Stores a report, unless it has the id of the last stored report: then its answer was lost, and it was resent.
 
     Raises `AgentRefused`, and stores nothing, if it is about a broker of another host.
     """

@@ -1,8 +1,7 @@
-"""Settings of running brokers for operators: reading them with their meaning, and changing them for one broker or for
-all of a cluster (QUO-60).
+"""Services for operators that read and change settings of one running broker, or of all brokers of a cluster (QUO-60).
 
-They are documents of the data plane, like configurations of topics: an admin client on a broker's internal listener may
-change them as well. The brokers decide which settings change while they run, and which values are valid.
+Brokers store the settings, like configurations of topics; an admin client on a broker's internal listener may change
+them as well. The brokers decide which settings change while they run, and which values are valid.
 """
 
 from __future__ import annotations

@@ -39,11 +39,11 @@ def shown_checks(host: Host) -> list[ShownCheck]:
     return result
 
 
-def _version(data: Data, is_joined: bool) -> tuple[str, str]:
+def _version_texts(data: Data, is_joined: bool) -> tuple[str, str]:
     """Returns the texts about the version. A joined agent compares itself with the control plane, because it has no
     access to the database; any other agent compares itself with the database.
     """
-    text_values = {"version": data["version"]}
+    values = {"version": data["version"]}
     if data["behind"]:
         return (
             (
@@ -51,7 +51,7 @@ def _version(data: Data, is_joined: bool) -> tuple[str, str]:
                 if is_joined
                 else _("The agent is of version %(version)s, and the database of a newer one.")
             )
-            % text_values,
+            % values,
             _("Install the control plane's version on this machine and start its agent again."),
         )
     if data["ahead"]:
@@ -61,7 +61,7 @@ def _version(data: Data, is_joined: bool) -> tuple[str, str]:
                 if is_joined
                 else _("The agent is of version %(version)s, and the database of an older one.")
             )
-            % text_values,
+            % values,
             _("Upgrade the control plane first: manage.py prepare, then web, worker and pipeline."),
         )
     fact = (
@@ -69,19 +69,19 @@ def _version(data: Data, is_joined: bool) -> tuple[str, str]:
         if is_joined
         else _("The agent is of version %(version)s, like the database.")
     )
-    return fact % text_values, ""
+    return fact % values, ""
 
 
-def _clock(data: Data, is_joined: bool) -> tuple[str, str]:
+def _clock_texts(data: Data, is_joined: bool) -> tuple[str, str]:
     offset_ms = data["offset_ms"]
-    text_values = {"offset": f"{abs(offset_ms):,}", "limit": f"{CLOCK_OFFSET_MS_MAX:,}"}
+    values = {"offset": f"{abs(offset_ms):,}", "limit": f"{CLOCK_OFFSET_MS_MAX:,}"}
     if abs(offset_ms) <= CLOCK_OFFSET_MS_MAX:
         fact = (
             _("Within %(offset)s ms of the control plane's clock.")
             if is_joined
             else _("Within %(offset)s ms of the database's clock.")
         )
-        return fact % text_values, ""
+        return fact % values, ""
     if is_joined:
         fact = (
             _("%(offset)s ms ahead of the control plane's clock; at most %(limit)s ms are fine.")
@@ -94,23 +94,21 @@ def _clock(data: Data, is_joined: bool) -> tuple[str, str]:
             if offset_ms > 0
             else _("%(offset)s ms behind the database's clock; at most %(limit)s ms are fine.")
         )
-    return fact % text_values, _(
-        "Let both machines take their time from the same servers: chrony, or systemd-timesyncd."
-    )
+    return fact % values, _("Let both machines take their time from the same servers: chrony, or systemd-timesyncd.")
 
 
-def _address(data: Data, _is_joined: bool) -> tuple[str, str]:
-    text_values = {"address": data["address"], "reason": data["reason"]}
+def _address_texts(data: Data, _is_joined: bool) -> tuple[str, str]:
+    values = {"address": data["address"], "reason": data["reason"]}
     if not data["reason"]:
-        return _("Brokers can listen on %(address)s.") % text_values, ""
+        return _("Brokers can listen on %(address)s.") % values, ""
     return (
-        _("Nothing can listen on %(address)s: %(reason)s.") % text_values,
+        _("Nothing can listen on %(address)s: %(reason)s.") % values,
         _("Edit the host and name an address of this machine, or give the machine this one."),
     )
 
 
-def _ports(data: Data, _is_joined: bool) -> tuple[str, str]:
-    text_values = {"first": data["first"], "last": data["last"], "outgoing": data["outgoing_first"]}
+def _ports_texts(data: Data, _is_joined: bool) -> tuple[str, str]:
+    values = {"first": data["first"], "last": data["last"], "outgoing": data["outgoing_first"]}
     if data["taken_count"]:
         taken_ports = ", ".join(map(str, data["taken"]))
         return (
@@ -119,18 +117,18 @@ def _ports(data: Data, _is_joined: bool) -> tuple[str, str]:
                 "%(count)d ports from %(first)d to %(last)d are taken by other programs: %(named)s.",
                 data["taken_count"],
             )
-            % (text_values | {"count": data["taken_count"], "named": taken_ports}),
+            % (values | {"count": data["taken_count"], "named": taken_ports}),
             _("Stop those programs, or edit the host and give it another range."),
         )
     if data["outgoing_first"] is not None:
         return (
-            _("Ports from %(outgoing)d on are also given to outgoing connections.") % text_values,
+            _("Ports from %(outgoing)d on are also given to outgoing connections.") % values,
             _("Edit the host and end the range below, or add it to net.ipv4.ip_local_reserved_ports."),
         )
-    return _("Ports %(first)d to %(last)d are free.") % text_values, ""
+    return _("Ports %(first)d to %(last)d are free.") % values, ""
 
 
-def _directories(data: Data, _is_joined: bool) -> tuple[str, str]:
+def _directories_texts(data: Data, _is_joined: bool) -> tuple[str, str]:
     if not data["wrong"]:
         return (
             ngettext("%(count)d directory can be written.", "%(count)d directories can be written.", data["count"])
@@ -145,9 +143,9 @@ def _directories(data: Data, _is_joined: bool) -> tuple[str, str]:
 
 
 _TEXTS: Mapping[HostCheck, Callable[[Data, bool], tuple[str, str]]] = {
-    HostCheck.VERSION: _version,
-    HostCheck.CLOCK: _clock,
-    HostCheck.ADDRESS: _address,
-    HostCheck.PORTS: _ports,
-    HostCheck.DIRECTORIES: _directories,
+    HostCheck.VERSION: _version_texts,
+    HostCheck.CLOCK: _clock_texts,
+    HostCheck.ADDRESS: _address_texts,
+    HostCheck.PORTS: _ports_texts,
+    HostCheck.DIRECTORIES: _directories_texts,
 }

@@ -33,7 +33,7 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, FieldError, Invalid, Message
 from tenants.models import Tenant
 
-# Bounds of what all instances of a cluster have together (CKA-46), each with the largest value.
+# Fields with limits for all instances of a cluster together (CKA-46), each with the largest value.
 CAPS = {
     "max_partitions": CLUSTER_PARTITIONS_MAX,
     "max_bandwidth_mb_s": CLUSTER_CAPACITY_MAX,
@@ -242,9 +242,9 @@ def _check_tenants(tenant_ids: Sequence[str], refuse: Callable[[str, str, str], 
     if len(tenant_ids) > CLUSTER_TENANTS_MAX:
         refuse("tenant_ids", Message(gettext_noop("At most %(n)s tenants."), n=f"{CLUSTER_TENANTS_MAX:,}"), "too_many")
         return
-    known = set(Tenant.objects.filter(pk__in=set(tenant_ids)).values_list("pk", flat=True))
+    existing_ids = set(Tenant.objects.filter(pk__in=set(tenant_ids)).values_list("pk", flat=True))
     for index, tenant_id in enumerate(tenant_ids):
-        if tenant_id not in known:
+        if tenant_id not in existing_ids:
             refuse(f"tenant_ids/{index}", gettext_noop("There is no such tenant."), "not_found")
 
 

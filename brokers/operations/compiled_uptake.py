@@ -39,10 +39,12 @@ def complete_since_ms(status: Mapping[str, Any]) -> int | None:
     return since_ms
 
 
-def due(statuses: Iterable[tuple[int, Mapping[str, Any]]]) -> tuple[list[int], int]:
+def brokers_to_restart(statuses: Iterable[tuple[int, Mapping[str, Any]]]) -> tuple[list[int], int]:
     """Returns the brokers to restart, and the time of the last of their builds. Pure."""
-    result = {number: since for number, status in statuses if (since := complete_since_ms(status)) is not None}
-    return sorted(result), max(result.values(), default=0)
+    since_ms_by_number = {
+        number: since_ms for number, status in statuses if (since_ms := complete_since_ms(status)) is not None
+    }
+    return sorted(since_ms_by_number), max(since_ms_by_number.values(), default=0)
 
 
 def start_due_restarts(now: datetime) -> int:
@@ -58,11 +60,11 @@ def start_due_restarts(now: datetime) -> int:
 
 def _start_if_due(cluster: Cluster, now: datetime) -> bool:
     """Starts a rolling restart of the brokers that need it; True if one was started."""
-    rows = Broker.objects.filter(
+    running_brokers = Broker.objects.filter(
         cluster=cluster, removed_at=None, wanted=WantedState.RUNNING,
         observed_at__gte=now - timedelta(seconds=BROKER_LATE_S),
     )  # fmt: skip
-    numbers, since_ms = due((row.number, row.observed or {}) for row in rows)
+    numbers, since_ms = brokers_to_restart((row.number, row.observed or {}) for row in running_brokers)
     since = datetime.fromtimestamp(since_ms / 1_000, UTC)
     if not numbers or RollingRestart.objects.filter(cluster=cluster, asked_by=ACTOR, created_at__gte=since).exists():
         return False

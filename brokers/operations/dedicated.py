@@ -1,4 +1,4 @@
-"""A dedicated cluster for an instance that waits for one, formed on free hosts without an operator."""
+"""Automatic formation of a dedicated cluster on free hosts, for an instance that waits for one."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def ensure_cluster(instance: Instance) -> FleetOperation | None:
     plan = plan_for(instance, hosts)
     if plan is None:
         return None
-    by_id = {host.pk: host for host in hosts}
+    host_by_id = {host.pk: host for host in hosts}
     try:
         with transaction.atomic():
             return add_cluster(
                 acting=system_actor(ACTOR),
                 name=f"dedicated-{instance.pk}",
                 kind=ClusterKind.DEDICATED,
-                hosts=[by_id[host_id] for host_id in plan.host_ids],
+                hosts=[host_by_id[host_id] for host_id in plan.host_ids],
                 bandwidth_mb_s=plan.bandwidth_mb_s,
                 storage_gb=plan.storage_gb,
                 reserved_for=instance,
@@ -86,10 +86,10 @@ def plan_for(instance: Instance, hosts: Sequence[Host]) -> ClusterPlan | None:
     # Topics cannot be placed over brokers of which only some have a zone.
     zoned = [host for host in free_hosts if host.zone]
     without_zone = [host for host in free_hosts if not host.zone]
-    return _plan(instance, zoned) or _plan(instance, without_zone)
+    return _plan_on_hosts(instance, zoned) or _plan_on_hosts(instance, without_zone)
 
 
-def _plan(instance: Instance, hosts: Sequence[FreeHost]) -> ClusterPlan | None:
+def _plan_on_hosts(instance: Instance, hosts: Sequence[FreeHost]) -> ClusterPlan | None:
     return plan_cluster(
         hosts,
         bandwidth_mb_s=instance.bandwidth_mb_s,

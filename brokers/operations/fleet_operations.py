@@ -1,4 +1,4 @@
-"""Operations on clusters: begun by services, continued by `forming` and `retiring`."""
+"""Rows of long-running operations on clusters and their steps. `forming` and `retiring` perform the steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FACT_CHARS_MAX = 500
 
 def begin(acting: Actor, cluster: Cluster, type_: FleetOperationType, **data: Any) -> FleetOperation:
     """Creates an operation whose first step, the acceptance, is complete."""
-    steps = [_blank(step) for step in FLEET_STEPS_OF[type_]]
+    steps = [_new_step(step) for step in FLEET_STEPS_OF[type_]]
     steps[0] |= {
         "state": StepState.DONE.value, "at_ms": 0, "fact": f"Accepted from {acting.label}"[:FACT_CHARS_MAX],
         "data": data,
@@ -46,12 +46,12 @@ def data_of(operation: FleetOperation, step: FleetStep) -> Mapping[str, Any]:
 
 def mark_waiting(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
     """Marks a step as running, with the fact that it waits for."""
-    _set(operation, step, StepState.RUNNING, fact, data)
+    _update_step(operation, step, StepState.RUNNING, fact, data)
 
 
 def mark_done(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
     """Marks a step as complete."""
-    _set(operation, step, StepState.DONE, fact, data)
+    _update_step(operation, step, StepState.DONE, fact, data)
 
 
 def record_failure_reason(operation: FleetOperation, detail: str) -> None:
@@ -64,7 +64,7 @@ def record_failure_reason(operation: FleetOperation, detail: str) -> None:
 def succeed(operation: FleetOperation) -> bool:
     """Completes the operation; False if it was finished concurrently."""
     operation.state, operation.finished_at = OperationState.SUCCEEDED, timezone.now()
-    return _write(operation, "steps", "state", "finished_at")
+    return _save_if_open(operation, "steps", "state", "finished_at")
 
 
 def fail(operation: FleetOperation, code: str, detail: str) -> None:
@@ -75,14 +75,16 @@ def fail(operation: FleetOperation, code: str, detail: str) -> None:
         step |= {"state": StepState.FAILED.value, "at_ms": _at_ms(operation), **fact}
     operation.error = {"code": code, "detail": detail}
     operation.state, operation.finished_at = OperationState.FAILED, timezone.now()
-    _write(operation, "steps", "state", "error", "finished_at")
+    _save_if_open(operation, "steps", "state", "error", "finished_at")
 
 
-def _blank(step: FleetStep) -> dict[str, Any]:
+def _new_step(step: FleetStep) -> dict[str, Any]:
     return {"name": step.value, "state": StepState.PENDING.value, "at_ms": None, "fact": "", "data": {}}
 
 
-def _set(operation: FleetOperation, step: FleetStep, state: StepState, fact: str, data: Mapping[str, Any]) -> None:
+def _update_step(
+    operation: FleetOperation, step: FleetStep, state: StepState, fact: str, data: Mapping[str, Any]
+) -> None:
     step_document = next(step_document for step_document in operation.steps if step_document["name"] == step)
     changes = {"state": state.value, **entries("fact", fact, FACT_CHARS_MAX), "data": {**step_document["data"], **data}}
     if step_document["state"] == StepState.DONE or all(
@@ -91,11 +93,11 @@ def _set(operation: FleetOperation, step: FleetStep, state: StepState, fact: str
         return
     step_document |= changes | {"at_ms": _at_ms(operation) if state is StepState.DONE else None}
     operation.state = OperationState.RUNNING
-    _write(operation, "steps", "state")
+    _save_if_open(operation, "steps", "state")
 
 
-def _write(operation: FleetOperation, *fields: str) -> bool:
-    """Writes only while the operation is open: a concurrent end is not overwritten."""
+def _save_if_open(operation: FleetOperation, *fields: str) -> bool:
+    """Saves fields of the operation. Returns False and saves nothing if it was finished concurrently."""
     values = {name: getattr(operation, name) for name in fields}
     return bool(FleetOperation.objects.filter(pk=operation.pk, state__in=OPEN_STATES).update(**values))
 

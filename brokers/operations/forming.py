@@ -1,6 +1,6 @@
-"""Forms a cluster: its brokers are added, answer, and have elected a controller. Then instances are placed on it.
+"""Forms a cluster: waits until its brokers are added, answer and have elected a controller, then marks it as ready.
 
-Level-triggered, like rebalances: each run works from the current state alone.
+Each run works from the current state alone, as for rebalances.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NO_BROKER = "Waits for a broker: add one to the cluster."
 
 def reconcile_once(operation: FleetOperation) -> bool:
     """Performs the steps that are possible now; True if the cluster is formed."""
-    rows = Broker.objects.filter(cluster=operation.cluster, removed_at=None, wanted=WantedState.RUNNING)
-    brokers = list(rows.select_related("host").order_by("number"))
+    running_brokers = Broker.objects.filter(cluster=operation.cluster, removed_at=None, wanted=WantedState.RUNNING)
+    brokers = list(running_brokers.select_related("host").order_by("number"))
     if not brokers:
         fleet_operations.mark_waiting(operation, FleetStep.BROKERS_ADDED, NO_BROKER)
         return False
@@ -42,10 +42,10 @@ def reconcile_once(operation: FleetOperation) -> bool:
     except Unavailable as error:
         fleet_operations.mark_waiting(operation, FleetStep.CONTROLLER_ELECTED, error.detail)
         return False
-    missing = sorted({broker.number for broker in brokers} - view.brokers)
-    if missing:
+    absent_numbers = sorted({broker.number for broker in brokers} - view.brokers)
+    if absent_numbers:
         fleet_operations.mark_waiting(
-            operation, FleetStep.CONTROLLER_ELECTED, f"Waits for broker {missing[0]} to join the cluster."
+            operation, FleetStep.CONTROLLER_ELECTED, f"Waits for broker {absent_numbers[0]} to join the cluster."
         )
         return False
     if view.controller not in view.brokers:
@@ -71,13 +71,13 @@ def _await_answers(operation: FleetOperation, brokers: list[Broker]) -> bool:
             operation, FleetStep.BROKERS_ANSWER, f"{count} of {count}", answering=count, of=count
         )
         return True
-    fact = f"{count} of {len(brokers)}. {_reason(unresponsive[0])}"
+    fact = f"{count} of {len(brokers)}. {_unresponsive_reason(unresponsive[0])}"
     fleet_operations.mark_waiting(operation, FleetStep.BROKERS_ANSWER, fact, answering=count, of=len(brokers))
     return False
 
 
-def _reason(broker: Broker) -> str:
-    """Returns the sentence that says why a broker does not answer yet."""
+def _unresponsive_reason(broker: Broker) -> str:
+    """Returns the reason why a broker does not answer yet, as a sentence."""
     if not selectors.agent_is_alive(broker.host):
         return f"The agent of host {broker.host.name} is not there: run manage.py agent --host {broker.host.name}"
     if broker.process_error and broker.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED):

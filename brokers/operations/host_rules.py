@@ -76,7 +76,7 @@ def is_wildcard(host: str) -> bool:
     return host in ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
-def overlap(host: HostAddresses, others: Iterable[HostAddresses]) -> Overlap | None:
+def find_overlap(host: HostAddresses, others: Iterable[HostAddresses]) -> Overlap | None:
     """Returns the first reason why the range of `host` collides with itself or another host, or None."""
     for other in (host, *others):
         if other is not host and not host.shares_address_with(other):
@@ -89,7 +89,7 @@ def overlap(host: HostAddresses, others: Iterable[HostAddresses]) -> Overlap | N
                 name=other.name,
             )
             return Overlap(detail=detail, code="ports_taken")
-        if other is not host and _overlap(host.tenant_ports, other.tenant_ports):
+        if other is not host and _ranges_overlap(host.tenant_ports, other.tenant_ports):
             detail = Message(
                 gettext_noop(
                     "Host %(name)s has the ports %(first)s to %(last)s on the same address. "
@@ -133,5 +133,5 @@ def broker_ports(
     return result[0], result[1]
 
 
-def _overlap(first: range, other: range) -> bool:
+def _ranges_overlap(first: range, other: range) -> bool:
     return first.start < other.stop and other.start < first.stop

@@ -22,7 +22,7 @@ from brokers.limits import (
 )
 from brokers.models import AgentCertificate, Broker, FormerPort, Host, PortLease
 from brokers.operations import revocation
-from brokers.operations.host_rules import NAME, HostAddresses, normalised_address, normalised_directory, overlap
+from brokers.operations.host_rules import NAME, HostAddresses, find_overlap, normalised_address, normalised_directory
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -70,7 +70,7 @@ def add_host(*, acting: Actor, name: str, advertised_host: str, **fields: Any) -
         raise _name_taken()
     values = {"advertised_host": advertised_host, "bind_host": advertised_host, "internal_host": advertised_host}
     values |= {key: value for key, value in fields.items() if value not in (None, "")}
-    new_host = Host(name=name, **_checked(values))
+    new_host = Host(name=name, **_validated(values))
     _require_free_ports(new_host, hosts)
     try:
         with transaction.atomic():
@@ -95,8 +95,8 @@ def change_host(*, acting: Actor, host: Host, changes: Mapping[str, Any]) -> Hos
     row = next((candidate for candidate in hosts if candidate.pk == host.pk), None)
     if row is None:
         raise Conflict("The host is removed.", code="removed")
-    checked = _checked({key: value for key, value in changes.items() if key in CHANGEABLE}, row)
-    changed = {key: value for key, value in checked.items() if getattr(row, key) != value}
+    validated = _validated({key: value for key, value in changes.items() if key in CHANGEABLE}, row)
+    changed = {key: value for key, value in validated.items() if getattr(row, key) != value}
     if not changed:
         return row
     before = {key: getattr(row, key) for key in changed}
@@ -165,7 +165,7 @@ def audited_fields(host: Host) -> dict[str, Any]:
     return {name: getattr(host, name) for name in AUDITED_FIELDS}
 
 
-def _checked(values: Mapping[str, Any], current: Host | None = None) -> dict[str, Any]:
+def _validated(values: Mapping[str, Any], current: Host | None = None) -> dict[str, Any]:
     """Returns the values in normal form; each wrong value is an error at its own pointer."""
     result = dict(values)
     errors: list[FieldError] = []
@@ -223,10 +223,10 @@ def wrong_directories(paths: Sequence[str]) -> Iterable[tuple[str, str, str]]:
 
 def _require_free_ports(host: Host, hosts: Iterable[Host]) -> None:
     host_addresses, *others = addresses_of([host, *(other for other in hosts if other.pk != host.pk)])
-    clash = overlap(host_addresses, others)
-    if clash is not None:
-        errors = Invalid.at("/port_first", clash.detail, code=clash.code).errors
-        raise Conflict(clash.detail, code=clash.code, errors=errors)
+    conflict = find_overlap(host_addresses, others)
+    if conflict is not None:
+        errors = Invalid.at("/port_first", conflict.detail, code=conflict.code).errors
+        raise Conflict(conflict.detail, code=conflict.code, errors=errors)
 
 
 def _require_no_reliance(host: Host, changed: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Capacity for instances as `instances.interfaces.capacity`: reserved, released, and predicted for a dry run."""
+"""Implementation of `instances.interfaces.capacity`: reserves and releases capacity, and forecasts placements."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ class InstanceCapacity(capacity.CapacityReservations):
     """Implements `instances.interfaces.capacity`."""
 
     def forecast(self, instance: Instance) -> PlacementForecast:
-        """Returns what would happen to an instance now: it is placed, a cluster is formed for it, or it waits. Call in
-        a transaction.
+        """Returns the forecast for an instance: it would be placed, a cluster would be formed for it, or it would wait.
+
+        Call in a transaction.
         """
-        clusters = capacity.candidates(instance)
+        clusters = capacity.lock_candidate_clusters(instance)
         headrooms = capacity.headrooms(clusters, tenant_id=instance.tenant_id)
-        choice = placement.choose(headrooms, **capacity.size_of(instance))
+        choice = placement.choose_cluster(headrooms, **capacity.size_of(instance))
         if choice is not None:
             brokers = len(choice.broker_ids)
             return PlacementForecast(

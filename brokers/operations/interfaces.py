@@ -1,4 +1,4 @@
-"""Interfaces of the fleet to billing; plugged by that app when Django starts."""
+"""Interface through which operations ask billing for the usage offsets it has read; billing plugs it."""
 
 from __future__ import annotations
 

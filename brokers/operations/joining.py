@@ -25,9 +25,9 @@ from tenants.choices import ActorKind, Scope
 from tenants.errors import Conflict, Invalid, Message, NotFound, Unavailable
 from tenants.secrets import hash_secret, new_secret
 
-TOKEN_START = "psj_"  # noqa: S105 (a prefix)
+TOKEN_PREFIX = "psj_"  # noqa: S105 (a prefix)
 # Stored certificates of a host, including revoked ones: a request that uses one of these is refused with the reason.
-KEPT_MAX = 20
+CERTIFICATES_KEPT_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ def new_join_token(*, acting: Actor, host: Host) -> JoinToken:
     if row.removed_at is not None:
         raise Conflict("The host is removed.", code="removed")
     now = timezone.now()
-    secret, expires_at = new_secret(TOKEN_START), now + timedelta(minutes=JOIN_TOKEN_MINUTES)
+    secret, expires_at = new_secret(TOKEN_PREFIX), now + timedelta(minutes=JOIN_TOKEN_MINUTES)
     Host.objects.filter(pk=row.pk).update(
         join_token_hash=hash_secret(secret), join_token_expires_at=expires_at, join_token_used_at=None
     )
@@ -117,9 +117,9 @@ def join(*, token: str, csr_pem: str, host_name: str = "", ip: str | None, reque
         raise AgentRefused("The token has expired. Make a new one.", code="join_token_expired", host=row)
     if host_name and host_name != row.name:
         raise AgentRefused("The token is another host's.", code="other_host", host=row, http_status=403)
-    key = checked_key(csr_pem)
+    key = require_valid_key(csr_pem)
     revoke_certificates(row, now)
-    certificate = _issue(row, key, now)
+    certificate = _issue_and_store(row, key, now)
     Host.objects.filter(pk=row.pk).update(join_token_used_at=now, agent_joined_at=now, agent_sequence=0)
     acting = agent_actor(row, ip=ip, request_id=request_id)
     audit.record(acting, "host.joined", row, None, {"serial": certificate.serial, "expires_at": certificate.expires_at})
@@ -140,16 +140,16 @@ def renew(*, acting: Actor, host: Host, csr_pem: str) -> str:
         raise AgentRefused("The certificate is revoked.", code="certificate_revoked", host=row)
     if current.expires_at - now > timedelta(days=certificates.RENEWAL_DAYS):
         raise Conflict("The certificate is not renewed yet.", code="not_due")
-    key = checked_key(csr_pem)
+    key = require_valid_key(csr_pem)
     # A certificate that was never used did not reach the agent.
     AgentCertificate.objects.filter(host=row, revoked_at=None, first_used_at=None).update(revoked_at=now)
-    certificate = _issue(row, key, now)
+    certificate = _issue_and_store(row, key, now)
     after = {"serial": certificate.serial, "expires_at": certificate.expires_at}
     audit.record(acting, "host.certificate_renewed", row, {"serial": current.serial}, after)
     return certificate.certificate_pem
 
 
-def checked_key(csr_pem: str) -> ec.EllipticCurvePublicKey:
+def require_valid_key(csr_pem: str) -> ec.EllipticCurvePublicKey:
     """Returns the key of a signing request. Raises `Invalid`."""
     try:
         return requested_key(csr_pem)
@@ -158,12 +158,16 @@ def checked_key(csr_pem: str) -> ec.EllipticCurvePublicKey:
         raise Invalid.at("/csr_pem", unusable) from None
 
 
-def _issue(host: Host, key: ec.EllipticCurvePublicKey, now: datetime) -> AgentCertificate:
+def _issue_and_store(host: Host, key: ec.EllipticCurvePublicKey, now: datetime) -> AgentCertificate:
     try:
-        certificate = certificates.issue_agent(settings.INTERNAL_TLS_DIR, host.pk, key, now)
+        certificate = certificates.issue_agent_certificate(settings.INTERNAL_TLS_DIR, host.pk, key, now)
     except OSError:
         raise _no_authority() from None
-    kept_ids = AgentCertificate.objects.filter(host=host).order_by("-pk").values_list("pk", flat=True)[: KEPT_MAX - 1]
+    kept_ids = (
+        AgentCertificate.objects.filter(host=host)
+        .order_by("-pk")
+        .values_list("pk", flat=True)[: CERTIFICATES_KEPT_MAX - 1]
+    )
     AgentCertificate.objects.filter(host=host).exclude(pk__in=list(kept_ids)).exclude(revoked_at=None).delete()
     return AgentCertificate.objects.create(
         host=host,

@@ -120,7 +120,7 @@ def _settings_of(backend: Mapping[str, Any]) -> UpstreamSettings:
 def store(cluster: Cluster, probed: ProbedUpstream) -> KafkaBackend:
     """Stores the upstream of a cluster, with its secrets encrypted."""
     row = KafkaBackend.objects.filter(cluster=cluster).first() or KafkaBackend(cluster=cluster)
-    upstream_login.assign(row, probed.settings)
+    upstream_login.assign_upstream(row, probed.settings)
     _assign_nodes(row, probed)
     row.save()
     return row

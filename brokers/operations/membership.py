@@ -61,7 +61,7 @@ def add_broker(
             code="cluster_full",
         )
     number = kafka_clusters.next_number(cluster) if cluster.is_kafka else max(numbers, default=0) + 1
-    internal_port, admin_port = own_ports(host)
+    internal_port, admin_port = free_broker_ports(host)
     broker = Broker.objects.create(
         cluster=cluster,
         host=host,
@@ -142,7 +142,7 @@ def _require_zone_like_others(cluster: Cluster, zone: str) -> None:
         )
 
 
-def own_ports(host: Host) -> tuple[int, int]:
+def free_broker_ports(host: Host) -> tuple[int, int]:
     """Returns an internal and an admin port for another broker on a host. Call with the host's row locked.
 
     Raises `Conflict` (`no_port`) if the host has no port left.
@@ -160,8 +160,8 @@ def own_ports(host: Host) -> tuple[int, int]:
 
 
 def directories_of(cluster: Cluster, host: Host, number: int, requested: Sequence[str]) -> list[str]:
-    """Returns a broker's log directories: as given, otherwise below the host's directories, or beside those of a broker
-    there.
+    """Returns the log directories of a new broker: the requested ones, or else directories below those of the host, or
+    else beside those of another broker of the host.
     """
     others = list(Broker.objects.filter(host=host, removed_at=None).select_related("cluster").order_by("number"))
     if requested:

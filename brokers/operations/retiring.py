@@ -1,7 +1,8 @@
-"""Retires a cluster without instances: its brokers' usage and audit records are read to the end, then the brokers stop
-and are removed, and the cluster's documents are deleted.
+"""Retires a cluster without instances: waits until its usage and audit records are read, then stops and removes its
+brokers, and deletes its documents.
 
-Level-triggered. Usage and audit come first: they would be lost with the last broker.
+Each run works from the current state alone. Usage and audit come first, because they would be lost with the last
+broker.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from brokers.contract.audit import AUDIT_TOPIC
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import USAGE_INTERVAL_MS, USAGE_TOPIC
 from brokers.dataplane.cluster import ClusterAdminClient
-from brokers.dataplane.offsets import bounds_at
+from brokers.dataplane.offsets import query_offsets
 from brokers.dataplane.scatter import targets
 from brokers.infra import zookeeper
 from brokers.models import AuditOffset, Broker, Cluster, FleetOperation
@@ -52,50 +53,58 @@ def reconcile_once(operation: FleetOperation) -> bool:
 
 
 def _await_usage_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
-    """True if the database has all records of the cluster's usage and audit topics, which are complete since the last
-    instance was deleted.
+    """Stores the end offsets of the usage and audit topics with the step, once the last records are written.
+
+    Returns True if the database has all records up to these offsets.
     """
     step = FleetStep.USAGE_READ
     if not brokers or not fleet_operations.data_of(operation, FleetStep.ACCEPTED).get("was_ready"):
         fleet_operations.mark_done(operation, step, "No instance was ever served.")
         return True
-    ends = fleet_operations.data_of(operation, step).get("ends")
-    if ends is None:
+    end_offsets = fleet_operations.data_of(operation, step).get("ends")
+    if end_offsets is None:
         if timezone.now() < operation.created_at + WRITTEN_AFTER:
             fleet_operations.mark_waiting(operation, step, "Brokers write down the last counters.")
             return False
-        ends = _ends(operation.cluster)
-        if ends is None:
+        end_offsets = _query_end_offsets(operation.cluster)
+        if end_offsets is None:
             fleet_operations.mark_waiting(operation, step, "A partition of the cluster's own topics has no leader.")
             return False
-        fleet_operations.mark_waiting(operation, step, "Waits for the pipeline.", ends=ends)
+        fleet_operations.mark_waiting(operation, step, "Waits for the pipeline.", ends=end_offsets)
     audit_read_to = AuditOffset.objects.filter(cluster=operation.cluster_id).values_list("partition", "next_offset")
-    read = {USAGE_TOPIC: next_usage_offsets.implementation(operation.cluster_id), AUDIT_TOPIC: dict(audit_read_to)}
-    missing = unread_records(ends, read)
-    if missing:
-        topic, count = next(iter(missing.items()))
-        fleet_operations.mark_waiting(operation, step, f"{count:,} records of {topic} are not read yet.", ends=ends)
+    read_offsets = {
+        USAGE_TOPIC: next_usage_offsets.implementation(operation.cluster_id),
+        AUDIT_TOPIC: dict(audit_read_to),
+    }
+    unread_by_topic = unread_records(end_offsets, read_offsets)
+    if unread_by_topic:
+        topic, count = next(iter(unread_by_topic.items()))
+        fleet_operations.mark_waiting(
+            operation, step, f"{count:,} records of {topic} are not read yet.", ends=end_offsets
+        )
         return False
-    fleet_operations.mark_done(operation, step, "All read", ends=ends)
+    fleet_operations.mark_done(operation, step, "All read", ends=end_offsets)
     return True
 
 
-def unread_records(ends: Mapping[str, Mapping[str, int]], read: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
+def unread_records(
+    end_offsets: Mapping[str, Mapping[str, int]], read_offsets: Mapping[str, Mapping[int, int]]
+) -> dict[str, int]:
     """Returns, by topic, the number of records between the read offsets and the stored ends. Partitions are strings in
-    `ends`, as stored in JSON. Pure.
+    `end_offsets`, as stored in JSON. Pure.
     """
     unread_counts = {
-        topic: sum(max(0, end - read.get(topic, {}).get(int(index), 0)) for index, end in partitions.items())
-        for topic, partitions in ends.items()
+        topic: sum(max(0, end - read_offsets.get(topic, {}).get(int(index), 0)) for index, end in partitions.items())
+        for topic, partitions in end_offsets.items()
     }
     return {topic: count for topic, count in unread_counts.items() if count}
 
 
-def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
+def _query_end_offsets(cluster: Cluster) -> dict[str, dict[str, int]] | None:
     """Returns the end offsets of the partitions of usage and audit; None while one of them is unknown."""
     topics = (USAGE_TOPIC, AUDIT_TOPIC)
     partitions = ClusterAdminClient(cluster).view(topics).partitions
-    offsets = bounds_at(targets(cluster, CLUSTER_USER), partitions, LATEST)
+    offsets = query_offsets(targets(cluster, CLUSTER_USER), partitions, LATEST)
     if not offsets.keys() >= partitions.keys():
         return None
     result: dict[str, dict[str, int]] = {topic: {} for topic in topics}
@@ -112,12 +121,14 @@ def _stop_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
             services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
     running = [broker for broker in brokers if broker.process_state not in STOPPED]
     if running:
-        first = running[0]
-        alive = selectors.agent_is_alive(first.host)
-        reason = "is stopping" if alive else f"runs, and the agent of host {first.host.name} is silent"
-        stopped = len(brokers) - len(running)
-        fact = f"{stopped} of {len(brokers)}. Broker {first.number} {reason}."
-        fleet_operations.mark_waiting(operation, FleetStep.BROKERS_STOPPED, fact, stopped=stopped, of=len(brokers))
+        first_running = running[0]
+        is_agent_alive = selectors.agent_is_alive(first_running.host)
+        reason = "is stopping" if is_agent_alive else f"runs, and the agent of host {first_running.host.name} is silent"
+        stopped_count = len(brokers) - len(running)
+        fact = f"{stopped_count} of {len(brokers)}. Broker {first_running.number} {reason}."
+        fleet_operations.mark_waiting(
+            operation, FleetStep.BROKERS_STOPPED, fact, stopped=stopped_count, of=len(brokers)
+        )
         return False
     fleet_operations.mark_done(operation, FleetStep.BROKERS_STOPPED, f"{len(brokers)} of {len(brokers)}")
     return True
@@ -129,11 +140,11 @@ def _remove_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
         membership.remove_broker(acting=system_actor(ACTOR), broker=broker)
     fleet_operations.mark_done(operation, FleetStep.BROKERS_REMOVED, "Their logs stay on the hosts' disks.")
     cluster = operation.cluster
-    forgotten = delete_tree(zookeeper.session(cluster), cluster.chroot)
-    if forgotten.undeletable:
-        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=forgotten.undeletable)
-    fact = f"{forgotten.deleted:,} documents"
-    fleet_operations.mark_done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=forgotten.undeletable)
+    deletion = delete_tree(zookeeper.session(cluster), cluster.chroot)
+    if deletion.undeletable:
+        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=deletion.undeletable)
+    fact = f"{deletion.deleted:,} documents"
+    fleet_operations.mark_done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=deletion.undeletable)
     return _finish(operation)
 
 

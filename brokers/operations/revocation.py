@@ -1,6 +1,7 @@
 """Revocation of the certificates of a host's brokers, and its publication to the other brokers (decision 168).
 
-A task publishes the dates in the rows every few seconds, which also repeats what failed. Brokers read them as often.
+A task publishes the dates in the rows every few seconds, and thereby repeats failed publications. Brokers read the
+document as often.
 """
 
 from __future__ import annotations
@@ -49,33 +50,36 @@ def issue_date(broker: Broker, now: datetime) -> datetime:
     return max(now, datetime.fromtimestamp(valid_from_s(broker), UTC))
 
 
-def documents(now: datetime) -> dict[str, RevokedCertificates]:
+def revocation_documents(now: datetime) -> dict[str, RevokedCertificates]:
     """Returns the documents of all clusters with revoked certificates that have not expired, by cluster id."""
-    since = now - PUBLISHED_FOR
-    rows = Broker.objects.filter(Q(certificates_void_before__gt=since) | Q(removed_at__gt=since))
-    dates: dict[str, dict[int, int]] = {}
-    for broker in rows.only("cluster_id", "number", "certificates_void_before", "removed_at"):
-        dates.setdefault(broker.cluster_id, {})[broker.number] = valid_from_s(broker)
-    return {cluster_id: RevokedCertificates(valid_from_by_broker) for cluster_id, valid_from_by_broker in dates.items()}
+    published_since = now - PUBLISHED_FOR
+    brokers = Broker.objects.filter(Q(certificates_void_before__gt=published_since) | Q(removed_at__gt=published_since))
+    dates_by_cluster: dict[str, dict[int, int]] = {}
+    for broker in brokers.only("cluster_id", "number", "certificates_void_before", "removed_at"):
+        dates_by_cluster.setdefault(broker.cluster_id, {})[broker.number] = valid_from_s(broker)
+    return {
+        cluster_id: RevokedCertificates(valid_from_by_broker)
+        for cluster_id, valid_from_by_broker in dates_by_cluster.items()
+    }
 
 
 def publish(now: datetime) -> int:
     """Publishes the documents that differ from the published ones; returns their number. The next round repeats
     failures.
     """
-    documents_by_cluster = documents(now)
+    documents_by_cluster = revocation_documents(now)
     count = 0
-    for cluster in _active(documents_by_cluster):
+    for cluster in _active_clusters(documents_by_cluster):
         with contained("certificates.revocation_failed", cluster_id=cluster.pk):
-            count += _publish(cluster, documents_by_cluster[cluster.pk])
+            count += _publish_to_cluster(cluster, documents_by_cluster[cluster.pk])
     return count
 
 
-def _active(ids: Iterable[str]) -> Iterable[Cluster]:
+def _active_clusters(ids: Iterable[str]) -> Iterable[Cluster]:
     return Cluster.objects.active().filter(pk__in=list(ids)).order_by("pk")
 
 
-def _publish(cluster: Cluster, document: RevokedCertificates) -> bool:
+def _publish_to_cluster(cluster: Cluster, document: RevokedCertificates) -> bool:
     """Publishes the document to a cluster; True if it was not published before. A failure is logged."""
     try:
         is_new = Publisher(zookeeper.session(cluster), cluster.chroot).publish_revoked(document)

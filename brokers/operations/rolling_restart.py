@@ -31,7 +31,7 @@ ACTOR = "rolling restart"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartReadiness:
-    """The decision whether a broker may be restarted, with the reason if not."""
+    """Decision about the restart of a broker: true if it may be restarted, otherwise false with a `reason`."""
 
     reason: str = ""
 
@@ -49,11 +49,13 @@ def restart_readiness(expected: frozenset[int], answers: Mapping[int, Mapping[st
             continue
         if not body["ready"]:
             return RestartReadiness(reason=Message(gettext_noop("Broker %(id)s is starting."), id=number))
-        missing = sorted(expected - {peer["id"] for peer in body["brokers"] if peer["live"] and not peer["stopping"]})
-        if missing:
+        unseen_brokers = sorted(
+            expected - {peer["id"] for peer in body["brokers"] if peer["live"] and not peer["stopping"]}
+        )
+        if unseen_brokers:
             return RestartReadiness(
                 reason=Message(
-                    gettext_noop("Broker %(id)s does not see broker %(other)s yet."), id=number, other=missing[0]
+                    gettext_noop("Broker %(id)s does not see broker %(other)s yet."), id=number, other=unseen_brokers[0]
                 )
             )
         if body["controller_id"] not in expected:
@@ -69,7 +71,9 @@ def restart_readiness(expected: frozenset[int], answers: Mapping[int, Mapping[st
 
 def restart_order(numbers: list[int], controller: int) -> list[int]:
     """Returns the numbers with the controller last, so that it changes only once."""
-    return sorted(number for number in numbers if number != controller) + [n for n in numbers if n == controller]
+    return sorted(number for number in numbers if number != controller) + [
+        number for number in numbers if number == controller
+    ]
 
 
 @transaction.atomic
@@ -80,13 +84,15 @@ def start(*, acting: Actor, cluster: Cluster, only: frozenset[int] | None = None
     access.require(acting, Scope.OPERATOR)
     # A concurrent start of a rebalance checks for restarts under the same lock.
     Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
-    rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING).order_by("number")
-    numbers = [row.number for row in rows if only is None or row.number in only]
+    running_brokers = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING).order_by(
+        "number"
+    )
+    numbers = [row.number for row in running_brokers if only is None or row.number in only]
     if not numbers:
         raise Conflict("No broker of this cluster shall run.")
     if Rebalance.objects.filter(cluster=cluster, state__in=("running", "undoing", "abandoning")).exists():
         raise Conflict("A rebalance is under way in this cluster. Pause it first.", code="rebalance_in_progress")
-    controller = next((row.number for row in rows if (row.observed or {}).get("is_controller")), -1)
+    controller = next((row.number for row in running_brokers if (row.observed or {}).get("is_controller")), -1)
     row = RollingRestart(cluster=cluster, numbers=restart_order(numbers, controller), asked_by=acting.label)
     try:
         with transaction.atomic():
@@ -164,14 +170,14 @@ def _restart_next(row: RollingRestart, broker: Broker) -> None:
         if restarting is not None:
             _record_reason(row, Message(gettext_noop("Broker %(id)s restarts."), id=restarting.number))
             return
-        locked = next(peer for peer in peers if peer.pk == broker.pk)
+        locked_broker = next(peer for peer in peers if peer.pk == broker.pk)
         update = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)
         if not update.update(is_begun=True, trouble=""):
             return
-        locked.restart_generation += 1
-        locked.save_changes(["restart_generation"])
-        audit.record(system_actor(ACTOR), "broker.restarted", locked, None, {"number": locked.number})
-        services.notify(locked)
+        locked_broker.restart_generation += 1
+        locked_broker.save_changes(["restart_generation"])
+        audit.record(system_actor(ACTOR), "broker.restarted", locked_broker, None, {"number": locked_broker.number})
+        services.notify(locked_broker)
     row.is_begun, row.trouble = True, ""
     log.info("rolling_restart.broker", restart_id=row.pk, broker_id=broker.number)
 
@@ -181,8 +187,8 @@ def _advance(row: RollingRestart) -> None:
     fields: dict[str, Any] = {"done": row.done + 1, "is_begun": False, "trouble": ""}
     if row.done + 1 == len(row.numbers):
         fields |= {"state": RestartState.DONE, "ended_at": timezone.now()}
-    is_mine = bool(RollingRestart.objects.filter(pk=row.pk, done=row.done).update(**fields))
-    if is_mine and "state" in fields:
+    is_updated = bool(RollingRestart.objects.filter(pk=row.pk, done=row.done).update(**fields))
+    if is_updated and "state" in fields:
         audit.record(system_actor(ACTOR), "rolling_restart.ended", row, None, {"state": RestartState.DONE.value})
     for name, value in fields.items():
         setattr(row, name, value)
@@ -195,8 +201,8 @@ def _record_reason(row: RollingRestart, reason: str) -> None:
 
 
 def _expected_brokers(cluster: Cluster) -> frozenset[int]:
-    rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
-    return frozenset(rows.values_list("number", flat=True))
+    running_brokers = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
+    return frozenset(running_brokers.values_list("number", flat=True))
 
 
 def _cluster_images(cluster: Cluster) -> Mapping[int, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Instances that wait for capacity: listed for operators, and retried when capacity may have become available."""
+"""Instances that wait for capacity: the list for operators, and the retry when capacity may have become available."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def waiting_instances() -> QuerySet[Instance]:
 
 
 def wake_waiting() -> None:
-    """Queues a reconciliation of the waiting instances on commit; the sweep would do the same a little later."""
+    """Enqueues the reconciliation of waiting instances on commit. The sweep also does so, a little later."""
     ids = list(waiting_instances().values_list("pk", flat=True)[:SWEEP_INSTANCES_MAX])
     transaction.on_commit(lambda: [interfaces.reconcile.implementation(instance_id) for instance_id in ids])

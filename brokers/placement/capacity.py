@@ -18,44 +18,45 @@ from brokers.limits import BROKERS_PER_CLUSTER_MAX
 from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.monitoring.health import health
 from brokers.placement import placement
-from brokers.placement.sold import Sold, SoldByCluster, promised_placements, sold_by_broker, sold_by_cluster
+from brokers.placement.sold import ClusterSales, SoldCapacity, promised_placements, sold_by_broker, sold_by_cluster
 from instances.choices import ClusterType
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.errors import Conflict, FieldError, Message
 
-ANSWERS = (Health.HEALTHY, Health.DISK_OFFLINE)
-# Phases of an instance that does not wait for a cluster any more.
-OVER = (Phase.DELETED, Phase.FAILED, Phase.DELETING)
+ANSWERING_STATES = (Health.HEALTHY, Health.DISK_OFFLINE)
+# Phases in which an instance does not need the cluster that is reserved for it.
+PHASES_WITHOUT_PLACEMENT = (Phase.DELETED, Phase.FAILED, Phase.DELETING)
 
 
 def headrooms(
     clusters: Iterable[Cluster], *, excluded: Instance | None = None, tenant_id: str = ""
 ) -> list[placement.ClusterHeadroom]:
-    """Returns the free capacity of each cluster, and its number of instances of the given tenant. The instance
-    `excluded`, which is to be resized, does not count as sold.
+    """Returns the free capacity of each cluster, and its number of instances of the given tenant.
+
+    The instance `excluded`, which is to be resized, does not count as sold.
     """
     cluster_list = list(clusters)
     # Health is judged at the time of the latest observation: a late observer must not make all brokers count as
     # unresponsive.
     observed_at = Broker.objects.aggregate(at=Max("observed_at"))["at"] or timezone.now()
-    by_broker = sold_by_broker(cluster_list, excluded)
-    by_cluster = sold_by_cluster(cluster_list, excluded, tenant_id)
+    sold_by_broker_id = sold_by_broker(cluster_list, excluded)
+    sold_by_cluster_id = sold_by_cluster(cluster_list, excluded, tenant_id)
     brokers: dict[str, list[Broker]] = defaultdict(list)
-    running = Broker.objects.filter(cluster__in=cluster_list, wanted=WantedState.RUNNING)
-    for broker in running.select_related("host").order_by("cluster_id", "number"):
+    running_brokers = Broker.objects.filter(cluster__in=cluster_list, wanted=WantedState.RUNNING)
+    for broker in running_brokers.select_related("host").order_by("cluster_id", "number"):
         brokers[broker.cluster_id].append(broker)
-    includes_closed = excluded is not None
+    includes_closed_brokers = excluded is not None
     return [
         _headroom(
             cluster,
             [
                 broker
                 for broker in brokers[cluster.pk]
-                if broker.accepts_instances or includes_closed or cluster.is_kafka
+                if broker.accepts_instances or includes_closed_brokers or cluster.is_kafka
             ],
-            by_cluster.get(cluster.pk, SoldByCluster()),
-            by_broker,
+            sold_by_cluster_id.get(cluster.pk, ClusterSales()),
+            sold_by_broker_id,
             # Before the first observation of a cluster, all its brokers count as healthy.
             observed_at if any(broker.observed_at is not None for broker in brokers[cluster.pk]) else None,
         )
@@ -66,14 +67,14 @@ def headrooms(
 def _headroom(
     cluster: Cluster,
     brokers: Iterable[Broker],
-    sold: SoldByCluster,
-    by_broker: Mapping[str, Sold],
+    sold: ClusterSales,
+    sold_by_broker_id: Mapping[str, SoldCapacity],
     observed_at: datetime | None,
 ) -> placement.ClusterHeadroom:
     """Returns the free capacity of a cluster on these brokers. For a deleted instance the storage counts until its
     files are deleted, and the bandwidth does not (`CapacityReservations.release_bandwidth`).
     """
-    nothing_sold = Sold()
+    nothing_sold = SoldCapacity()
     return placement.ClusterHeadroom(
         id=cluster.pk,
         # A gateway leads to one upstream broker, so an instance needs all of them.
@@ -86,9 +87,9 @@ def _headroom(
             placement.BrokerHeadroom(
                 id=broker.pk,
                 number=broker.number,
-                free_bandwidth_mb_s=broker.bandwidth_mb_s - by_broker.get(broker.pk, nothing_sold).mb_s,
-                free_storage_gb=broker.storage_gb - by_broker.get(broker.pk, nothing_sold).gb,
-                is_healthy=observed_at is None or health(broker, observed_at) in ANSWERS,
+                free_bandwidth_mb_s=broker.bandwidth_mb_s - sold_by_broker_id.get(broker.pk, nothing_sold).mb_s,
+                free_storage_gb=broker.storage_gb - sold_by_broker_id.get(broker.pk, nothing_sold).gb,
+                is_healthy=observed_at is None or health(broker, observed_at) in ANSWERING_STATES,
                 zone=broker.effective_rack,
             )
             for broker in brokers
@@ -106,15 +107,20 @@ def require_capacity(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) 
 
     Raises `Conflict` (`no_room`) with the brokers that lack capacity.
     """
-    before: dict[str, set[int]] = defaultdict(set)
-    rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
-    for instance_id, number in rows.values_list("instance_id", "broker__number"):
-        before[instance_id].add(number)
-    after = dict(before)
+    brokers_before: dict[str, set[int]] = defaultdict(set)
+    leases = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
+    for instance_id, number in leases.values_list("instance_id", "broker__number"):
+        brokers_before[instance_id].add(number)
+    brokers_after = dict(brokers_before)
     for change in placements:
-        after[change["owner"]] = (before[change["owner"]] | {*change["arriving"]}) - {*change["leaving"]}
+        brokers_after[change["owner"]] = (brokers_before[change["owner"]] | {*change["arriving"]}) - {
+            *change["leaving"]
+        }
     sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
-    sold_before, sold_after = _sold(before, sizes), _sold(after, sizes)
+    sold_before, sold_after = (
+        _sold_by_broker_number(brokers_before, sizes),
+        _sold_by_broker_number(brokers_after, sizes),
+    )
     messages = [
         Message(
             gettext_noop("Broker %(id)s would have sold %(sold)s of %(limit)s %(unit)s."),
@@ -141,7 +147,7 @@ def require_capacity(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) 
         )
 
 
-def _sold(
+def _sold_by_broker_number(
     broker_numbers_by_instance: Mapping[str, Collection[int]], sizes: Mapping[str, Placement]
 ) -> dict[int, tuple[Fraction, Fraction]]:
     """Returns (MB/s, GB) by broker number: the size of an instance is divided equally among its brokers."""
@@ -166,13 +172,13 @@ def size_of(instance: Instance) -> dict[str, int]:
     }
 
 
-def candidates(instance: Instance) -> list[Cluster]:
-    """Returns the clusters that may take an instance, locked in a fixed order so that concurrent placements see each
-    other's sales.
+def lock_candidate_clusters(instance: Instance) -> list[Cluster]:
+    """Locks and returns the clusters that may take an instance. Call in a transaction.
+
+    They are locked in a fixed order, so that concurrent placements see each other's sales.
 
     A dedicated instance takes an empty dedicated cluster: the one that was formed for it, or one that is not reserved
-    for a waiting instance. Clusters that name the tenant come before those that name none, and others are not for it.
-    Call in a transaction.
+    for a waiting instance. Clusters reserved for tenants are returned alone if any names the tenant of the instance.
     """
     is_dedicated = instance.cluster_type == ClusterType.DEDICATED
     kind = ClusterKind.DEDICATED if is_dedicated else ClusterKind.SHARED
@@ -182,7 +188,7 @@ def candidates(instance: Instance) -> list[Cluster]:
     result = list(rows.select_related("reserved_for").order_by("pk"))
     if is_dedicated:
         occupied = set(Placement.objects.filter(cluster__in=result).values_list("cluster_id", flat=True))
-        result = [cluster for cluster in result if cluster.pk not in occupied and _may_take(cluster, instance)]
+        result = [cluster for cluster in result if cluster.pk not in occupied and _is_available_to(cluster, instance)]
         reserved = [cluster for cluster in result if cluster.reserved_for_id == instance.pk]
         if reserved:
             return reserved
@@ -190,13 +196,13 @@ def candidates(instance: Instance) -> list[Cluster]:
     return clusters_of_tenant or [cluster for cluster in result if not cluster.tenant_ids]
 
 
-def _may_take(cluster: Cluster, instance: Instance) -> bool:
+def _is_available_to(cluster: Cluster, instance: Instance) -> bool:
     owner = cluster.reserved_for
-    return owner is None or owner.pk == instance.pk or owner.current_phase in OVER
+    return owner is None or owner.pk == instance.pk or owner.current_phase in PHASES_WITHOUT_PLACEMENT
 
 
 def _require_unsold(
-    headroom: placement.ClusterHeadroom, present: Placement, *, bandwidth_mb_s: int, storage_gb: int
+    headroom: placement.ClusterHeadroom, placement_row: Placement, *, bandwidth_mb_s: int, storage_gb: int
 ) -> None:
     """Raises `Conflict` (`no_room`) if an instance would grow beyond what its cluster may sell to all (CKA-46)."""
     errors = [
@@ -208,8 +214,8 @@ def _require_unsold(
             pointer=pointer,
         )
         for pointer, unit, requested, present_size, unsold in (
-            ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, present.bandwidth_mb_s, headroom.unsold_mb_s),
-            ("/storage_gb", "GB", storage_gb, present.storage_gb, headroom.unsold_gb),
+            ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, placement_row.bandwidth_mb_s, headroom.unsold_mb_s),
+            ("/storage_gb", "GB", storage_gb, placement_row.storage_gb, headroom.unsold_gb),
         )
         if requested > present_size and placement.exceeds(unsold, requested)
     ]

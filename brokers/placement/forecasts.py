@@ -1,4 +1,4 @@
-"""Sentences about the placement of an instance: for its tenant, and per cluster for operators."""
+"""Explanations of a placement: why an instance waits (for its tenant), and the fit of each cluster (for operators)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from instances.models import Instance
 FORMING = "A cluster of its own is being formed."
 STARTS_BY_ITSELF = "It starts by itself when there is room; nothing is charged until then."
 REASONS_KEPT_MAX = 20
-FITS: dict[Fit, str] = {
+FIT_TEXTS: dict[Fit, str] = {
     Fit.CHOSEN: "chosen",
     Fit.FITS: "fits, another one was preferred",
     Fit.NO_BROKER: "no broker takes instances",
@@ -40,14 +40,14 @@ class MissingCapacity:
 def missing_capacity(instance: Instance, headrooms: Sequence[ClusterHeadroom]) -> MissingCapacity:
     """Returns the missing capacity, and the largest size that would fit."""
     size = size_of(instance)
-    lacks = placement.missing(headrooms, **size)
-    usable = [
+    missing_kinds = placement.missing_kinds_of(headrooms, **size)
+    headrooms_with_partitions = [
         headroom
         for headroom in headrooms
         if headroom.free_partitions is None or headroom.free_partitions >= instance.partitions_max
     ]
-    mb_s = placement.largest_bandwidth_mb_s(usable, storage_gb=instance.storage_gb)
-    gb = placement.largest_storage_gb(usable, bandwidth_mb_s=instance.bandwidth_mb_s)
+    mb_s = placement.largest_bandwidth_mb_s(headrooms_with_partitions, storage_gb=instance.storage_gb)
+    gb = placement.largest_storage_gb(headrooms_with_partitions, bandwidth_mb_s=instance.bandwidth_mb_s)
     kind, requested = instance.cluster_type, f"{instance.bandwidth_mb_s:,} MB/s and {instance.storage_gb:,} GB"
     sentences: dict[tuple[str, ...], str] = {
         ("cluster",): "No dedicated cluster is free."
@@ -59,12 +59,13 @@ def missing_capacity(instance: Instance, headrooms: Sequence[ClusterHeadroom]) -
         ("storage",): f"No {kind} cluster has {instance.storage_gb:,} GB free; with this bandwidth {gb:,} fit.",
         ("both",): f"No {kind} cluster has {requested} free on the same brokers.",
     }
-    message = sentences.get(lacks, f"No {kind} cluster has {requested} free.")
+    message = sentences.get(missing_kinds, f"No {kind} cluster has {requested} free.")
     return MissingCapacity(
         detail=f"{message} {STARTS_BY_ITSELF}",
-        missing=lacks,
+        missing=missing_kinds,
         data={
-            "outcome": "waits", "missing": list(lacks), "largest_bandwidth_mb_s": mb_s, "largest_storage_gb": gb,
+            "outcome": "waits", "missing": list(missing_kinds), "largest_bandwidth_mb_s": mb_s,
+            "largest_storage_gb": gb,
         },
     )  # fmt: skip
 
@@ -75,7 +76,7 @@ def missing_ports(host: str) -> MissingCapacity:
     return MissingCapacity(detail=f"No port is left: {host}. {STARTS_BY_ITSELF}", missing=("ports",), data=data)
 
 
-def reasons(
+def cluster_reasons(
     clusters: Sequence[Cluster], headrooms: Sequence[ClusterHeadroom], instance: Instance
 ) -> list[dict[str, Any]]:
     """Returns the fit of each cluster as it is stored, the chosen cluster first."""
@@ -85,7 +86,7 @@ def reasons(
             "cluster_id": fit.cluster_id,
             "cluster": names[fit.cluster_id],
             "fit": fit.fit.value,
-            "detail": FITS[fit.fit],
+            "detail": FIT_TEXTS[fit.fit],
             "own_instances": fit.own_instances,
             "left_bandwidth_mb_s": fit.left_bandwidth_mb_s,
             "left_storage_gb": fit.left_storage_gb,

@@ -19,7 +19,7 @@ from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.services.common import bump_generation, reconcile_on_commit
 
-OVER = (Phase.DELETED.value, Phase.FAILED.value)
+PHASES_WITHOUT_PORTS = (Phase.DELETED.value, Phase.FAILED.value)
 # Instances changed in one run: each is a transaction, and brokers open ports for each.
 CHANGES_PER_RUN_MAX = 50
 
@@ -31,14 +31,14 @@ def lease_ports(cluster: Cluster, brokers_by_instance: Mapping[str, tuple[Collec
     broker has confirmed them. Raises `port_leases.PoolEmpty` if a host has no port left.
     """
     leases = PortLease.objects.filter(instance_id__in=brokers_by_instance, broker__cluster=cluster)
-    current = {
+    is_leaving_by_placement = {
         (instance_id, number): is_leaving
         for instance_id, number, is_leaving in leases.values_list("instance_id", "broker__number", "is_leaving")
     }
     changed = 0
     for instance_id, (staying, leaving) in brokers_by_instance.items():
-        is_missing = any(current.get((instance_id, number), True) for number in staying)
-        must_leave = any(current.get((instance_id, number)) is False for number in leaving)
+        is_missing = any(is_leaving_by_placement.get((instance_id, number), True) for number in staying)
+        must_leave = any(is_leaving_by_placement.get((instance_id, number)) is False for number in leaving)
         if is_missing or must_leave:
             if changed == CHANGES_PER_RUN_MAX:
                 return False
@@ -50,15 +50,19 @@ def lease_on_all_gateways(cluster: Cluster) -> None:
     """Leases ports on the gateways of a Kafka cluster that were added after its instances were placed. Raises
     `port_leases.PoolEmpty` if a host has no port left.
     """
-    running = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
-    numbers = set(running.values_list("number", flat=True))
+    running_brokers = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
+    numbers = set(running_brokers.values_list("number", flat=True))
     leases = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
-    leased: dict[str, set[int]] = defaultdict(set)
+    numbers_by_instance: dict[str, set[int]] = defaultdict(set)
     for instance_id, number in leases.values_list("instance_id", "broker__number"):
-        leased[instance_id].add(number)
-    lacking = {instance_id: (numbers, ()) for instance_id, leased_numbers in leased.items() if numbers - leased_numbers}
-    if lacking:
-        lease_ports(cluster, lacking)
+        numbers_by_instance[instance_id].add(number)
+    lacking_instances = {
+        instance_id: (numbers, ())
+        for instance_id, leased_numbers in numbers_by_instance.items()
+        if numbers - leased_numbers
+    }
+    if lacking_instances:
+        lease_ports(cluster, lacking_instances)
 
 
 def release_ports(cluster: Cluster, leaving_by_instance: Mapping[str, Collection[int]]) -> bool:
@@ -72,7 +76,7 @@ def release_ports(cluster: Cluster, leaving_by_instance: Mapping[str, Collection
             instance = Instance.objects.select_for_update(of=("self",)).get(pk=instance_id)
             rows = PortLease.objects.filter(instance=instance, broker__cluster=cluster, is_leaving=True)
             port_leases.release_as_former(rows.filter(broker__number__in=leaving_by_instance[instance_id]))
-            _publish(instance)
+            _publish_generation(instance)
     return not unreleased and not count_unconfirmed(leaving_by_instance)
 
 
@@ -84,14 +88,14 @@ def cancel_leaving(cluster: Cluster, owners: Collection[str]) -> bool:
         with transaction.atomic():
             instance = Instance.objects.select_for_update(of=("self",)).get(pk=instance_id)
             PortLease.objects.filter(instance=instance, broker__cluster=cluster).update(is_leaving=False)
-            _publish(instance)
+            _publish_generation(instance)
     return len(instance_ids) <= CHANGES_PER_RUN_MAX
 
 
 def count_unconfirmed(instance_ids: Collection[str]) -> int:
     """Returns the number of these instances with a generation that not every broker has confirmed."""
     rows = Instance.objects.filter(pk__in=instance_ids, generation__gt=F("observed_generation"))
-    return rows.exclude(phase__in=OVER).count()
+    return rows.exclude(phase__in=PHASES_WITHOUT_PORTS).count()
 
 
 def _is_leaving_port(lease: PortLease, leaving_by_instance: Mapping[str, Collection[int]]) -> bool:
@@ -100,7 +104,12 @@ def _is_leaving_port(lease: PortLease, leaving_by_instance: Mapping[str, Collect
 
 @transaction.atomic
 def _change_placement(cluster: Cluster, instance_id: str, staying: Collection[int], leaving: Collection[int]) -> int:
-    instance = Instance.objects.select_for_update(of=("self",)).filter(pk=instance_id).exclude(phase__in=OVER).first()
+    instance = (
+        Instance.objects.select_for_update(of=("self",))
+        .filter(pk=instance_id)
+        .exclude(phase__in=PHASES_WITHOUT_PORTS)
+        .first()
+    )
     if instance is None:
         return 0
     leases = PortLease.objects.filter(instance=instance)
@@ -109,11 +118,11 @@ def _change_placement(cluster: Cluster, instance_id: str, staying: Collection[in
     port_leases.lease(instance, brokers)
     leases.filter(broker__number__in=staying).update(is_leaving=False)
     leases.filter(broker__number__in=leaving).update(is_leaving=True)
-    _publish(instance)
+    _publish_generation(instance)
     return 1
 
 
-def _publish(instance: Instance) -> None:
+def _publish_generation(instance: Instance) -> None:
     """Publishes a new generation of the instance; clients get the addresses of the brokers that do not leave."""
-    instance.save_changes([*addresses.write(instance), *bump_generation(instance)])
+    instance.save_changes([*addresses.write_endpoints(instance), *bump_generation(instance)])
     reconcile_on_commit(instance)

@@ -1,4 +1,4 @@
-"""Placement of an instance (CKA-47). Pure and deterministic.
+"""Choice of the cluster and the brokers for an instance (CKA-47). Pure and deterministic.
 
 Among the clusters where the instance fits, those with the fewest instances of its tenant are preferred, so that one
 failure does not affect all of them; among these, the one with the least bandwidth left over (best fit: large gaps stay
@@ -51,8 +51,8 @@ class BrokerHeadroom:
 class ClusterHeadroom:
     """A cluster that accepts instances, with its brokers that do. `own_instances` are those of the same tenant.
 
-    `free_partitions`, `unsold_mb_s` and `unsold_gb` are what the cluster as a whole may still sell (CKA-46); None is no
-    limit.
+    `free_partitions`, `unsold_mb_s` and `unsold_gb` are the capacity that the cluster as a whole may still sell
+    (CKA-46); None is no limit.
     """
 
     id: str
@@ -92,7 +92,7 @@ class ClusterFit:
     left_storage_gb: int
 
 
-def choose(
+def choose_cluster(
     clusters: Sequence[ClusterHeadroom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> ClusterChoice | None:
     """Returns the best fit, or None if no cluster has the capacity."""
@@ -100,7 +100,7 @@ def choose(
     for cluster in clusters:
         if cluster.free_partitions is not None and cluster.free_partitions < partitions:
             continue
-        brokers = brokers_for(cluster, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+        brokers = fewest_brokers(cluster, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
         if brokers:
             leftover = cluster.free_bandwidth_mb_s - bandwidth_mb_s
             choice = ClusterChoice(
@@ -116,10 +116,10 @@ def cluster_fits(
 ) -> tuple[ClusterFit, ...]:
     """Returns the fit of each cluster: the chosen one first, then in the order of preference."""
     size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "partitions": partitions}
-    choice = choose(clusters, **size)
+    choice = choose_cluster(clusters, **size)
     fits = []
     for cluster in clusters:
-        fit = _fit(cluster, **size)
+        fit = _fit_of(cluster, **size)
         if choice is not None and cluster.id == choice.cluster_id:
             fit = Fit.CHOSEN
         fits.append(
@@ -135,30 +135,36 @@ def cluster_fits(
     return tuple(
         sorted(
             fits,
-            key=lambda item: (rank.get(item.fit, 2), item.own_instances, item.left_bandwidth_mb_s, item.cluster_id),
+            key=lambda fit_row: (
+                rank.get(fit_row.fit, 2),
+                fit_row.own_instances,
+                fit_row.left_bandwidth_mb_s,
+                fit_row.cluster_id,
+            ),
         )
     )
 
 
-def _fit(cluster: ClusterHeadroom, *, bandwidth_mb_s: int, storage_gb: int, partitions: int) -> Fit:
+def _fit_of(cluster: ClusterHeadroom, *, bandwidth_mb_s: int, storage_gb: int, partitions: int) -> Fit:
     if not cluster.brokers:
         return Fit.NO_BROKER
     if not any(broker.is_healthy for broker in cluster.brokers):
         return Fit.SILENT
     if cluster.free_partitions is not None and cluster.free_partitions < partitions:
         return Fit.PARTITIONS
-    if brokers_for(cluster, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb):
+    if fewest_brokers(cluster, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb):
         return Fit.FITS
-    if not brokers_for(_without_storage(cluster), bandwidth_mb_s=bandwidth_mb_s, storage_gb=0):
+    if not fewest_brokers(_without_storage(cluster), bandwidth_mb_s=bandwidth_mb_s, storage_gb=0):
         return Fit.BANDWIDTH
-    if not brokers_for(_without_bandwidth(cluster), bandwidth_mb_s=0, storage_gb=storage_gb):
+    if not fewest_brokers(_without_bandwidth(cluster), bandwidth_mb_s=0, storage_gb=storage_gb):
         return Fit.STORAGE
     return Fit.SAME_BROKERS
 
 
-def brokers_for(cluster: ClusterHeadroom, *, bandwidth_mb_s: int, storage_gb: int) -> tuple[BrokerHeadroom, ...]:
-    """Returns the fewest brokers (not below the minimum) that can each take an equal share of an instance; empty if all
-    of them are too few, if none of them answers, or if the cluster may not sell that much.
+def fewest_brokers(cluster: ClusterHeadroom, *, bandwidth_mb_s: int, storage_gb: int) -> tuple[BrokerHeadroom, ...]:
+    """Returns the fewest brokers (not below the minimum) that can each take an equal share of an instance.
+
+    Returns none if all brokers together are too few, if none answers, or if the cluster may not sell that much.
     """
     if exceeds(cluster.unsold_mb_s, bandwidth_mb_s) or exceeds(cluster.unsold_gb, storage_gb):
         return ()
@@ -167,29 +173,29 @@ def brokers_for(cluster: ClusterHeadroom, *, bandwidth_mb_s: int, storage_gb: in
         return ()
     count_min = max(1, min(cluster.brokers_min, len(cluster.brokers)))
     for brokers in (healthy, cluster.brokers) if len(healthy) < len(cluster.brokers) else (healthy,):
-        by_free_capacity = sorted(brokers, key=lambda broker: (-broker.free_bandwidth_mb_s, broker.number))
-        for count in range(count_min, len(by_free_capacity) + 1):
-            chosen = _fitting(by_free_capacity, count, Fraction(bandwidth_mb_s, count), Fraction(storage_gb, count))
-            if len(chosen) == count:
-                return tuple(sorted(chosen, key=lambda broker: broker.number))
+        candidates = sorted(brokers, key=lambda broker: (-broker.free_bandwidth_mb_s, broker.number))
+        for count in range(count_min, len(candidates) + 1):
+            selected = _choose_brokers(candidates, count, Fraction(bandwidth_mb_s, count), Fraction(storage_gb, count))
+            if len(selected) == count:
+                return tuple(sorted(selected, key=lambda broker: broker.number))
     return ()
 
 
 def exceeds(unsold: int | None, requested: int) -> bool:
-    """True if `requested` exceeds what a bound leaves unsold (None: no bound). 0 never exceeds it."""
+    """True if `requested` is larger than the unsold capacity (None: unlimited); never for 0."""
     return unsold is not None and requested > max(unsold, 0)
 
 
-def accepts_replicas(broker: BrokerHeadroom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
+def has_capacity(broker: BrokerHeadroom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
     """True if the broker has at least these shares of bandwidth (MB/s) and storage (GB) left."""
     return broker.free_bandwidth_mb_s >= bandwidth_share and broker.free_storage_gb >= storage_share
 
 
-def _fitting(
-    by_free_capacity: Sequence[BrokerHeadroom], count: int, bandwidth_share: Fraction, storage_share: Fraction
+def _choose_brokers(
+    candidates: Sequence[BrokerHeadroom], count: int, bandwidth_share: Fraction, storage_share: Fraction
 ) -> list[BrokerHeadroom]:
-    fitting = [broker for broker in by_free_capacity if accepts_replicas(broker, bandwidth_share, storage_share)]
-    return _zones_in_turn(fitting)[:count]
+    brokers_with_capacity = [broker for broker in candidates if has_capacity(broker, bandwidth_share, storage_share)]
+    return _zones_in_turn(brokers_with_capacity)[:count]
 
 
 def _zones_in_turn(brokers: Sequence[BrokerHeadroom]) -> list[BrokerHeadroom]:
@@ -203,12 +209,13 @@ def _zones_in_turn(brokers: Sequence[BrokerHeadroom]) -> list[BrokerHeadroom]:
     return [brokers[index] for index in order]
 
 
-def missing(
+def missing_kinds_of(
     clusters: Sequence[ClusterHeadroom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> tuple[str, ...]:
-    """Returns what an unplaced instance lacks: `cluster` (none accepts instances), `broker` (no broker accepts
-    instances and answers), `partitions`, `bandwidth`, `storage`, or `both`: each is available, but not on the same
-    brokers.
+    """Returns the kinds of capacity that an unplaced instance lacks.
+
+    They are `cluster` (none accepts instances), `broker` (no broker accepts instances and answers), `partitions`,
+    `bandwidth`, `storage`, or `both` (bandwidth and storage are available, but not on the same brokers).
     """
     if not clusters:
         return ("cluster",)
@@ -217,9 +224,15 @@ def missing(
     if all(cluster.free_partitions is not None and cluster.free_partitions < partitions for cluster in clusters):
         return ("partitions",)
     missing_kinds = []
-    if choose([_without_storage(cluster) for cluster in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
+    if (
+        choose_cluster([_without_storage(cluster) for cluster in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0)
+        is None
+    ):
         missing_kinds.append("bandwidth")
-    if choose([_without_bandwidth(cluster) for cluster in clusters], bandwidth_mb_s=0, storage_gb=storage_gb) is None:
+    if (
+        choose_cluster([_without_bandwidth(cluster) for cluster in clusters], bandwidth_mb_s=0, storage_gb=storage_gb)
+        is None
+    ):
         missing_kinds.append("storage")
     return tuple(missing_kinds) or ("both",)
 
@@ -238,7 +251,9 @@ def _without_bandwidth(cluster: ClusterHeadroom) -> ClusterHeadroom:
 def largest_bandwidth_mb_s(clusters: Sequence[ClusterHeadroom], *, storage_gb: int) -> int:
     """Returns the largest whole MB/s that would be placed with this storage, for the refusal's text; 0 = nothing."""
     upper_bound = int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=Fraction()))
-    return _largest(upper_bound, lambda size: choose(clusters, bandwidth_mb_s=size, storage_gb=storage_gb) is not None)
+    return _largest(
+        upper_bound, lambda size: choose_cluster(clusters, bandwidth_mb_s=size, storage_gb=storage_gb) is not None
+    )
 
 
 def largest_storage_gb(clusters: Sequence[ClusterHeadroom], *, bandwidth_mb_s: int) -> int:
@@ -246,7 +261,7 @@ def largest_storage_gb(clusters: Sequence[ClusterHeadroom], *, bandwidth_mb_s: i
     free = (sum(max(Fraction(), broker.free_storage_gb) for broker in cluster.brokers) for cluster in clusters)
     upper_bound = int(max(free, default=Fraction()))
     return _largest(
-        upper_bound, lambda size: choose(clusters, bandwidth_mb_s=bandwidth_mb_s, storage_gb=size) is not None
+        upper_bound, lambda size: choose_cluster(clusters, bandwidth_mb_s=bandwidth_mb_s, storage_gb=size) is not None
     )
 
 

@@ -18,17 +18,17 @@ class PoolEmpty(Exception):
     """Raised if a host has no free port."""
 
 
-def next_port(*, first: int, last: int, cursor: int, taken: Set[int]) -> int | None:
-    """Returns the first free port after `cursor`, wrapping around: a released port stays unused as long as possible.
-    Pure.
+def next_port(*, first: int, last: int, cursor: int, unavailable_ports: Set[int]) -> int | None:
+    """Returns the first free port after `cursor`, wrapping around; None if there is none. Pure.
 
-    Thus clients of a deleted instance that still connect do not soon reach another tenant's instance.
+    A released port thus stays unused as long as possible: clients of a deleted instance that still connect must not
+    soon reach another tenant's instance.
     """
     size = last - first + 1
     start = cursor + 1 if first <= cursor < last else first
     for step in range(size):
         port = first + (start - first + step) % size
-        if port not in taken:
+        if port not in unavailable_ports:
             return port
     return None
 
@@ -42,16 +42,16 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
     Raises `PoolEmpty` if a host has no free port.
     """
     assert transaction.get_connection().in_atomic_block
-    existing = list(PortLease.objects.filter(instance=instance, route__isnull=False))
-    retained = {(row.broker_id, row.route_id): row for row in existing}
-    leaving_broker_ids = {row.broker_id for row in existing if row.is_leaving}
+    existing_leases = list(PortLease.objects.filter(instance=instance, route__isnull=False))
+    retained = {(row.broker_id, row.route_id): row for row in existing_leases}
+    leaving_broker_ids = {row.broker_id for row in existing_leases if row.is_leaving}
     in_order = sorted(brokers, key=lambda broker: broker.number)
     required = [(broker, route) for broker in in_order for route in instance.routes.order_by("pk")]
-    missing = [(broker, route) for broker, route in required if (broker.pk, route.pk) not in retained]
+    unleased = [(broker, route) for broker, route in required if (broker.pk, route.pk) not in retained]
     # Hosts are locked in a fixed order, so that concurrent placements do not deadlock.
-    host_ids = sorted({broker.host_id for broker, _ in missing})
+    host_ids = sorted({broker.host_id for broker, _ in unleased})
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
-    for broker, route in missing:
+    for broker, route in unleased:
         port = _port_for(route, broker, hosts[broker.host_id])
         retained[broker.pk, route.pk] = PortLease.objects.create(
             instance=instance, route=route, broker=broker, host=hosts[broker.host_id], port=port,
@@ -75,8 +75,8 @@ def release_closed_routes(instance: Instance) -> int:
     return PortLease.objects.filter(instance=instance, route=None).delete()[0]
 
 
-def replace(leases: Iterable[PortLease]) -> None:
-    """Gives each of these leases another port, which none of them had: their brokers cannot open those.
+def replace_ports(leases: Iterable[PortLease]) -> None:
+    """Replaces the ports of leases whose brokers cannot open them, by ports that none of the leases had.
 
     Call in a transaction. Raises `PoolEmpty` if a host has no free port.
     """
@@ -119,23 +119,27 @@ def _port_for(route: Route, broker: Broker, host: Host) -> int:
     if former is not None:
         former.delete()
         if former.host_id == host.pk and host.port_first <= former.port <= host.port_last:
-            port = former.port if former.port not in _taken(host) else None
+            port = former.port if former.port not in _leased_ports_of(host) else None
     return port or _take_port(host)
 
 
-def _taken(host: Host) -> set[int]:
-    taken = set(PortLease.objects.filter(host=host).values_list("port", flat=True))
-    return taken | {port for pair in host.brokers.values_list("internal_port", "admin_port") for port in pair}
+def _leased_ports_of(host: Host) -> set[int]:
+    tenant_ports = set(PortLease.objects.filter(host=host).values_list("port", flat=True))
+    return tenant_ports | {port for pair in host.brokers.values_list("internal_port", "admin_port") for port in pair}
 
 
 def _take_port(host: Host, excluded: Set[int] = frozenset()) -> int:
     """Returns the next free port of a locked host that is not in `excluded`; a former port of an instance only if there
     is no other.
     """
-    taken = _taken(host) | excluded  # read before the former ports: a port released in between is among these
-    former = set(FormerPort.objects.filter(host=host).values_list("port", flat=True))
+    unavailable_ports = (
+        _leased_ports_of(host) | excluded
+    )  # read before the former ports: a port released in between is among these
+    former_ports = set(FormerPort.objects.filter(host=host).values_list("port", flat=True))
     bounds = {"first": host.port_first, "last": host.port_last, "cursor": host.port_cursor}
-    port = next_port(**bounds, taken=taken | former) or next_port(**bounds, taken=taken)
+    port = next_port(**bounds, unavailable_ports=unavailable_ports | former_ports) or next_port(
+        **bounds, unavailable_ports=unavailable_ports
+    )
     if port is None:
         raise PoolEmpty(f"host {host.name} has no free port")
     FormerPort.objects.filter(host=host, port=port).delete()

@@ -1,1 +1,1 @@
-"""Reconciles instances with their configuration: placed, published, repaired, removed."""
+"""Reconciliation of instances with their rows: places and publishes them, repairs differences, and removes them."""

@@ -14,14 +14,14 @@ from brokers.infra import zookeeper
 from brokers.infra.zookeeper import kazoo_acl
 
 
-class Forgotten(NamedTuple):
+class DeletionCount(NamedTuple):
     """Number of deleted nodes, and of nodes that only their creator may delete."""
 
     deleted: int
     undeletable: int
 
 
-def delete_tree(client: KazooClient, root: str) -> Forgotten:
+def delete_tree(client: KazooClient, root: str) -> DeletionCount:
     """Deletes all nodes below `root`. The empty `root` stays, because its parent does not permit its deletion.
 
     Nodes of brokers permit the control plane only to change their access list, so this is done first.
@@ -30,13 +30,13 @@ def delete_tree(client: KazooClient, root: str) -> Forgotten:
     return _delete_below(client, root, kazoo_acl([Grant(ALL, identity.credentials.digest)]) if identity else None)
 
 
-def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> Forgotten:
+def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> DeletionCount:
     try:
         if acl is not None:
             client.set_acls(path, acl)
         children = client.get_children(path)
     except (NoNodeError, NoAuthError):  # an ephemeral node whose session has ended, or a node of another owner
-        return Forgotten(0, 0)
+        return DeletionCount(0, 0)
     deleted = undeletable = 0
     for name in children:
         subtree = _delete_below(client, f"{path}/{name}", acl)
@@ -48,4 +48,4 @@ def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> 
             continue
         except (NoAuthError, NotEmptyError):
             undeletable += 1
-    return Forgotten(deleted, undeletable)
+    return DeletionCount(deleted, undeletable)

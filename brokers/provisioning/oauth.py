@@ -1,6 +1,6 @@
-"""OAuth configurations of instances: published for brokers, with the keys fetched from the addresses of key sets.
+"""Publishes the OAuth configurations of instances to brokers, and fetches the key sets from their addresses.
 
-Level-triggered like the reconciler: everything is idempotent, and a failed step is repeated in the next round.
+All steps are idempotent, and a failed step is repeated in the next round.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def publish(instance_id: str) -> bool:
 
     A concurrent worker may have read an older row: the lock keeps an older row from being written last.
     """
-    placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
-    if placed is None:
+    placement = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
+    if placement is None:
         return False
     try:
         with exclusive_lock(f"oauth {instance_id}"):
             row = OAuthConfiguration.objects.filter(instance_id=instance_id).first()
             if row is not None:
-                _publisher(placed.cluster).publish_oauth(instance_id, document_of(row))
+                _publisher(placement.cluster).publish_oauth(instance_id, document_of(row))
                 mark_published(row)
     except EXTERNAL_ERRORS as error:
         log.info("oauth.not_published_yet", instance_id=instance_id, reason=str(error) or type(error).__name__)
@@ -83,12 +83,12 @@ def run_round(now: datetime) -> int:
     """
     try:
         with exclusive_lock("key sets"):
-            requested = _requests_of_brokers()
-            rows = due(now, requested)
-            for row, outcome in _fetched(rows):
+            requested_ids = _take_key_requests()
+            rows = due_configurations(now, requested_ids)
+            for row, outcome in _fetch_key_sets(rows):
                 with contained("oauth.keys_failed", instance_id=row.instance_id):
                     _store_outcome(row, outcome, now)
-            for instance_id in unpublished():
+            for instance_id in unpublished_instance_ids():
                 with contained("oauth.publish_failed", instance_id=instance_id):
                     publish(instance_id)
             return len(rows)
@@ -96,11 +96,12 @@ def run_round(now: datetime) -> int:
         return 0
 
 
-def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
-    """Returns the configurations whose key sets are due, new ones first, then by waiting time. Brokers have requested
-    the key sets of the instances `requested`, which are due earlier.
+def due_configurations(now: datetime, requested_by_brokers: Iterable[str]) -> list[OAuthConfiguration]:
+    """Returns the configurations whose key sets must be fetched now, new ones first, then by waiting time.
+
+    Key sets of the instances `requested_by_brokers` are fetched after a shorter interval.
     """
-    requested_ids = frozenset(requested)
+    requested_ids = frozenset(requested_by_brokers)
     rows = (
         OAuthConfiguration.objects.filter(
             is_removed=False, instance__placement__isnull=False, instance__deleted_at__isnull=True
@@ -111,12 +112,12 @@ def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
         .order_by(F("tried_at").asc(nulls_first=True), "pk")
     )
     result: list[OAuthConfiguration] = []
-    by_tenant: dict[str, int] = {}
+    count_by_tenant: dict[str, int] = {}
     for row in rows.iterator(chunk_size=KEY_SETS_PER_ROUND_MAX):
         tenant_id = str(row.instance.tenant_id)
         is_due = _is_due(row, now, is_requested=row.instance_id in requested_ids)
-        if is_due and by_tenant.get(tenant_id, 0) < KEY_SETS_PER_TENANT_AND_ROUND_MAX:
-            by_tenant[tenant_id] = by_tenant.get(tenant_id, 0) + 1
+        if is_due and count_by_tenant.get(tenant_id, 0) < KEY_SETS_PER_TENANT_AND_ROUND_MAX:
+            count_by_tenant[tenant_id] = count_by_tenant.get(tenant_id, 0) + 1
             result.append(row)
             if len(result) >= KEY_SETS_PER_ROUND_MAX:
                 break
@@ -126,13 +127,13 @@ def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
 def _is_due(row: OAuthConfiguration, now: datetime, *, is_requested: bool) -> bool:
     if row.tried_at is None:
         return True
-    every_s = KEY_SET_RETRY_S if row.fetch_error else KEY_SET_REFRESH_S
+    interval_s = KEY_SET_RETRY_S if row.fetch_error else KEY_SET_REFRESH_S
     if is_requested:
-        every_s = min(every_s, KEY_SET_REQUESTED_REFRESH_S)
-    return row.tried_at + timedelta(seconds=every_s) <= now
+        interval_s = min(interval_s, KEY_SET_REQUESTED_REFRESH_S)
+    return row.tried_at + timedelta(seconds=interval_s) <= now
 
 
-def unpublished() -> list[str]:
+def unpublished_instance_ids() -> list[str]:
     """Returns the instances whose brokers have another revision than the row's."""
     rows = OAuthConfiguration.objects.exclude(published_revision=F("revision")).filter(
         instance__placement__isnull=False
@@ -140,9 +141,10 @@ def unpublished() -> list[str]:
     return list(rows.order_by("pk").values_list("instance_id", flat=True)[:OAUTH_PUBLISHED_PER_ROUND_MAX])
 
 
-def _requests_of_brokers() -> set[str]:
-    """Returns the instances whose key sets brokers requested, and deletes the requests. Marks configurations as
-    unpublished whose documents are missing, for example in a restored ZooKeeper.
+def _take_key_requests() -> set[str]:
+    """Deletes the brokers' requests for key sets, and returns the ids of the requested instances.
+
+    Also marks configurations as unpublished whose documents are missing, for example in a restored ZooKeeper.
     """
     requested: set[str] = set()
     for cluster in Cluster.objects.active().order_by("pk"):
@@ -155,19 +157,19 @@ def _requests_of_brokers() -> set[str]:
                 published = OAuthConfiguration.objects.filter(
                     instance__placement__cluster=cluster, is_removed=False, published_revision=F("revision")
                 ).values_list("instance_id", flat=True)
-                missing = publisher.without_oauth(published)
+                ids_without_document = publisher.ids_without_oauth(published)
             except EXTERNAL_ERRORS as error:
                 log.warning("oauth.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
                 continue
-            OAuthConfiguration.objects.filter(instance__in=missing).update(published_revision=0)
+            OAuthConfiguration.objects.filter(instance__in=ids_without_document).update(published_revision=0)
     return requested
 
 
 Outcome = tuple[PublicKey, ...] | str
 
 
-def _fetched(rows: Sequence[OAuthConfiguration]) -> list[tuple[OAuthConfiguration, Outcome]]:
-    """Returns for each row its keys, or the reason why there are none."""
+def _fetch_key_sets(rows: Sequence[OAuthConfiguration]) -> list[tuple[OAuthConfiguration, Outcome]]:
+    """Fetches the key sets concurrently. Returns each row with its keys, or the reason of the failure."""
     if not rows:
         return []
     with ThreadPoolExecutor(KEY_SETS_FETCHED_AT_ONCE, "key-sets") as threads:

@@ -1,8 +1,8 @@
 """Publishes the documents that brokers apply (instances, certificates, OAuth, allow-lists), one way, from PostgreSQL to
 ZooKeeper (CKA-40).
 
-A document is written by compare-and-set together with its change node (ZK-32): either both exist, or none. Publishing
-what is already published writes nothing, so everything here is idempotent.
+A document is written by compare-and-set together with its change node (ZK-32): either both exist, or none. A document
+that is already published is not written again, so all methods are idempotent.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Acks:
 
 
 class Publisher:
-    """The documents of one cluster. Raises the errors of kazoo if ZooKeeper is unavailable (`zookeeper.ERRORS`)."""
+    """Writer of the documents of one cluster. Raises kazoo's errors (`zookeeper.ERRORS`) without ZooKeeper."""
 
     def __init__(self, client: KazooClient, chroot: str) -> None:
         self._client = client
@@ -71,7 +71,7 @@ class Publisher:
     def read_instance(self, instance_id: str) -> InstanceDocument | None:
         """Returns the published document of an instance, or None."""
         try:
-            raw, _ = self._client.get(self._at(paths.instance(instance_id)))
+            raw, _ = self._client.get(self._absolute(paths.instance(instance_id)))
         except NoNodeError:
             return None
         return InstanceDocument.from_json(raw)
@@ -83,17 +83,19 @@ class Publisher:
         `OUTDATED` stands for a document that cannot be read, or without a tenant, written before documents named it.
         """
         try:
-            ids = self._client.get_children(self._at(paths.INSTANCES))
+            ids = self._client.get_children(self._absolute(paths.INSTANCES))
         except NoNodeError:
             return {}
-        pending = {instance_id: self._client.get_async(self._at(paths.instance(instance_id))) for instance_id in ids}
+        pending = {
+            instance_id: self._client.get_async(self._absolute(paths.instance(instance_id))) for instance_id in ids
+        }
         result: dict[str, int] = {}
         for instance_id, future in pending.items():
             try:
                 raw = future.get()[0]
             except NoNodeError:
                 continue
-            document = _parse_if_readable(instance_id, raw)
+            document = _parse_or_none(instance_id, raw)
             if document is None or document.tenant_id is None:
                 result[instance_id] = OUTDATED
             else:
@@ -105,12 +107,12 @@ class Publisher:
 
         Raises `PublishConflict` if a later generation is already published.
         """
-        path = self._at(paths.instance(instance_id))
+        path = self._absolute(paths.instance(instance_id))
         raw = document.to_json()
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             current = self._read(path)
             if current is not None:
-                published = _parse_if_readable(instance_id, current[0])
+                published = _parse_or_none(instance_id, current[0])
                 if published is not None and published.generation > document.generation:
                     raise PublishConflict(f"generation {document.generation} of {instance_id} is out of date")
                 if current[0] == raw:
@@ -121,35 +123,37 @@ class Publisher:
 
     def _write_instance(self, instance_id: str, document: InstanceDocument, raw: bytes, version: int | None) -> bool:
         ports = [paths.instance_port(broker, port) for broker, port in document.leased_ports]
-        self._ensure([paths.CHANGES, paths.INSTANCES, paths.INSTANCE_ACKS])
-        self._ensure([port.rpartition("/")[0] for port in ports])
-        missing = self._missing([*ports, paths.instance_acks(instance_id), paths.instance_topics(instance_id)])
+        self._ensure_nodes([paths.CHANGES, paths.INSTANCES, paths.INSTANCE_ACKS])
+        self._ensure_nodes([port.rpartition("/")[0] for port in ports])
+        missing_paths = self._missing_paths(
+            [*ports, paths.instance_acks(instance_id), paths.instance_topics(instance_id)]
+        )
         transaction = self._client.transaction()
         if version is None:
-            self._create_in(transaction, paths.instance(instance_id), raw)
+            self._add_creation(transaction, paths.instance(instance_id), raw)
         else:
-            transaction.set_data(self._at(paths.instance(instance_id)), raw, version)
+            transaction.set_data(self._absolute(paths.instance(instance_id)), raw, version)
         for path in ports:
-            if path in missing:
-                self._create_in(transaction, path, instance_id.encode())
+            if path in missing_paths:
+                self._add_creation(transaction, path, instance_id.encode())
             else:
-                transaction.set_data(self._at(path), instance_id.encode())
+                transaction.set_data(self._absolute(path), instance_id.encode())
         for path in (paths.instance_acks(instance_id), paths.instance_topics(instance_id)):
-            if path in missing:
-                self._create_in(transaction, path, b"")
-        self._create_in(transaction, paths.CHANGE_PREFIX, _change(f"instances/{instance_id}"), sequence=True)
+            if path in missing_paths:
+                self._add_creation(transaction, path, b"")
+        self._add_creation(transaction, paths.CHANGE_PREFIX, _change_node(f"instances/{instance_id}"), sequence=True)
         return _commit(transaction)
 
     def publish_certificates(self, instance_id: str, certificates: Mapping[str, CertificatesDocument]) -> None:
         """Publishes the certificates of a published instance, by route."""
         parent = paths.instance_certificates(instance_id)
         try:
-            existing = self._client.get_children(self._at(parent))
+            existing = self._client.get_children(self._absolute(parent))
         except NoNodeError:
             existing = []
-        if not existing and (not certificates or self._read(self._at(paths.instance(instance_id))) is None):
+        if not existing and (not certificates or self._read(self._absolute(paths.instance(instance_id))) is None):
             return
-        self._ensure([paths.CHANGES, parent])
+        self._ensure_nodes([paths.CHANGES, parent])
         for name in sorted({*existing, *certificates}):
             self._publish_certificates(instance_id, name, certificates.get(name))
 
@@ -157,28 +161,28 @@ class Publisher:
         relative = paths.instance_route_certificates(instance_id, name)
         raw = None if document is None else document.to_json()
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
-            present = self._read(self._at(relative))
-            if raw == (None if present is None else present[0]):
+            current = self._read(self._absolute(relative))
+            if raw == (None if current is None else current[0]):
                 return
             transaction = self._client.transaction()
-            if present is None:
-                self._create_in(transaction, relative, raw)
+            if current is None:
+                self._add_creation(transaction, relative, raw)
             elif raw is None:
-                transaction.delete(self._at(relative), present[1])
+                transaction.delete(self._absolute(relative), current[1])
             else:
-                transaction.set_data(self._at(relative), raw, present[1])
-            change = _change(f"instances/{instance_id}/certificates/{name}")
-            self._create_in(transaction, paths.CHANGE_PREFIX, change, sequence=True)
+                transaction.set_data(self._absolute(relative), raw, current[1])
+            change = _change_node(f"instances/{instance_id}/certificates/{name}")
+            self._add_creation(transaction, paths.CHANGE_PREFIX, change, sequence=True)
             if _commit(transaction):
                 return
         raise PublishConflict(f"the certificates of {instance_id} keep changing")
 
     def announce(self, instance_id: str) -> None:
         """Announces an instance's document to the brokers again; harmless if they have read it."""
-        self._ensure([paths.CHANGES])
+        self._ensure_nodes([paths.CHANGES])
         self._client.create(
-            self._at(paths.CHANGE_PREFIX),
-            _change(f"instances/{instance_id}"),
+            self._absolute(paths.CHANGE_PREFIX),
+            _change_node(f"instances/{instance_id}"),
             acl=_acl(paths.CHANGE_PREFIX),
             sequence=True,
         )
@@ -187,10 +191,10 @@ class Publisher:
         """Removes an instance's documents, so that brokers close its listeners. Its topics are not deleted. `ports` are
         pairs of a broker and a port.
         """
-        self._client.delete(self._at(paths.instance(instance_id)), recursive=True)
-        self._client.delete(self._at(paths.instance_creations(instance_id)), recursive=True)
+        self._client.delete(self._absolute(paths.instance(instance_id)), recursive=True)
+        self._client.delete(self._absolute(paths.instance_creations(instance_id)), recursive=True)
         for broker, port in ports:
-            path = self._at(paths.instance_port(broker, port))
+            path = self._absolute(paths.instance_port(broker, port))
             existing = self._read(path)
             if existing is not None and existing[0].decode() == instance_id:
                 self._delete(path)
@@ -198,7 +202,7 @@ class Publisher:
 
     def forget_acks(self, instance_id: str) -> None:
         """Removes the acknowledgements of a deleted instance."""
-        self._client.delete(self._at(paths.instance_acks(instance_id)), recursive=True)
+        self._client.delete(self._absolute(paths.instance_acks(instance_id)), recursive=True)
 
     # --- acknowledgements of brokers ------------------------------------------------------------------------------
 
@@ -219,26 +223,28 @@ class Publisher:
         """
         broker_set = frozenset(brokers)
         deadline_s = time.monotonic() + timeout_s
-        woken = threading.Event()
+        has_changed = threading.Event()
 
         def wake(_event: object) -> None:
-            woken.set()
+            has_changed.set()
 
         while True:
-            woken.clear()
-            acks = self._acks(instance_id, generation, broker_set, wake)
-            left_s = deadline_s - time.monotonic()
-            if acks.is_complete or acks.refused or acks.unable or not acks.waiting or left_s <= 0:
+            has_changed.clear()
+            acks = self._read_acks(instance_id, generation, broker_set, wake)
+            remaining_s = deadline_s - time.monotonic()
+            if acks.is_complete or acks.refused or acks.unable or not acks.waiting or remaining_s <= 0:
                 return acks
             on_progress(acks)
-            woken.wait(left_s)
+            has_changed.wait(remaining_s)
 
-    def _acks(self, instance_id: str, generation: int, broker_set: frozenset[int], wake: object) -> Acks:
-        self._ensure([paths.BROKER_IDS])
-        alive = frozenset(int(name) for name in self._client.get_children(self._at(paths.BROKER_IDS), watch=wake))
+    def _read_acks(self, instance_id: str, generation: int, broker_set: frozenset[int], wake: object) -> Acks:
+        self._ensure_nodes([paths.BROKER_IDS])
+        live_brokers = frozenset(
+            int(name) for name in self._client.get_children(self._absolute(paths.BROKER_IDS), watch=wake)
+        )
         confirmed, refused, not_open, unable = set(), {}, {}, {}
-        for broker in broker_set & alive:
-            path = self._at(paths.instance_ack(instance_id, broker))
+        for broker in broker_set & live_brokers:
+            path = self._absolute(paths.instance_ack(instance_id, broker))
             if self._client.exists(path, watch=wake) is None:
                 continue
             existing = self._read(path)
@@ -257,8 +263,8 @@ class Publisher:
             refused=refused,
             routes_not_open=not_open,
             unable=unable,
-            waiting=(broker_set & alive) - answered_brokers,
-            down=broker_set - alive,
+            waiting=(broker_set & live_brokers) - answered_brokers,
+            down=broker_set - live_brokers,
         )
 
     # --- OAuth ----------------------------------------------------------------------------------------------------
@@ -269,43 +275,43 @@ class Publisher:
         Raises `PublishConflict` while the instance itself is not published.
         """
         folder, relative = paths.instance_oauth(instance_id), paths.instance_oauth_node(instance_id, CONFIGURATION)
-        path, raw = self._at(relative), None if document is None else document.to_json()
+        path, raw = self._absolute(relative), None if document is None else document.to_json()
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
-            present = self._read(path)
-            if (None if present is None else present[0]) == raw:
+            current = self._read(path)
+            if (None if current is None else current[0]) == raw:
                 return False
-            if self._read(self._at(paths.instance(instance_id))) is None:
+            if self._read(self._absolute(paths.instance(instance_id))) is None:
                 raise PublishConflict(f"{instance_id} is not published")
-            self._ensure([paths.CHANGES, folder])
+            self._ensure_nodes([paths.CHANGES, folder])
             transaction = self._client.transaction()
             if raw is None:
-                assert present is not None, "answered above"
-                transaction.delete(path, present[1])
-            elif present is None:
-                self._create_in(transaction, relative, raw)
+                assert current is not None, "answered above"
+                transaction.delete(path, current[1])
+            elif current is None:
+                self._add_creation(transaction, relative, raw)
             else:
-                transaction.set_data(path, raw, present[1])
-            change = _change(f"instances/{instance_id}/oauth/{CONFIGURATION}")
-            self._create_in(transaction, paths.CHANGE_PREFIX, change, sequence=True)
+                transaction.set_data(path, raw, current[1])
+            change = _change_node(f"instances/{instance_id}/oauth/{CONFIGURATION}")
+            self._add_creation(transaction, paths.CHANGE_PREFIX, change, sequence=True)
             if _commit(transaction):
                 return True
         raise PublishConflict(f"the OAuth document of {instance_id} keeps changing")
 
-    def without_oauth(self, instance_ids: Iterable[str]) -> set[str]:
+    def ids_without_oauth(self, instance_ids: Iterable[str]) -> set[str]:
         """Returns the instances that have no published OAuth document."""
         by_path = {paths.instance_oauth_node(instance_id, CONFIGURATION): instance_id for instance_id in instance_ids}
-        return {by_path[path] for path in self._missing(by_path)}
+        return {by_path[path] for path in self._missing_paths(by_path)}
 
     def key_requests(self) -> list[str]:
         """Returns the instances whose key set a broker requested to be fetched again."""
         try:
-            return sorted(self._client.get_children(self._at(paths.KEY_REQUESTS)))
+            return sorted(self._client.get_children(self._absolute(paths.KEY_REQUESTS)))
         except NoNodeError:
             return []
 
     def forget_key_request(self, instance_id: str) -> None:
-        """Deletes a key request that is being handled, or has nothing to fetch."""
-        self._delete(self._at(paths.key_request(instance_id)))
+        """Deletes the brokers' request to fetch the key set of an instance again."""
+        self._delete(self._absolute(paths.key_request(instance_id)))
 
     # --- revoked certificates -------------------------------------------------------------------------------------
 
@@ -313,17 +319,17 @@ class Publisher:
         """Publishes the document of brokers' revoked certificates, without a change node, because brokers read it
         regularly; True if something was written.
         """
-        path, raw = self._at(paths.REVOKED_CERTIFICATES), document.to_json()
+        path, raw = self._absolute(paths.REVOKED_CERTIFICATES), document.to_json()
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
-            present = self._read(path)
-            if present is not None and present[0] == raw:
+            current = self._read(path)
+            if current is not None and current[0] == raw:
                 return False
-            self._ensure([paths.REVOKED_CERTIFICATES.rpartition("/")[0]])
+            self._ensure_nodes([paths.REVOKED_CERTIFICATES.rpartition("/")[0]])
             transaction = self._client.transaction()
-            if present is None:
-                self._create_in(transaction, paths.REVOKED_CERTIFICATES, raw)
+            if current is None:
+                self._add_creation(transaction, paths.REVOKED_CERTIFICATES, raw)
             else:
-                transaction.set_data(path, raw, present[1])
+                transaction.set_data(path, raw, current[1])
             if _commit(transaction):
                 return True
         raise PublishConflict("the document of revoked certificates keeps changing")
@@ -331,12 +337,12 @@ class Publisher:
     # --- topics ---------------------------------------------------------------------------------------------------
 
     def topic_exists(self, internal_name: str) -> bool:
-        return self._client.exists(self._at(paths.topic(internal_name))) is not None
+        return self._client.exists(self._absolute(paths.topic(internal_name))) is not None
 
     def topics(self) -> list[str]:
         """Returns the internal names of all topics of the cluster."""
         try:
-            return sorted(self._client.get_children(self._at(paths.TOPICS)))
+            return sorted(self._client.get_children(self._absolute(paths.TOPICS)))
         except NoNodeError:
             return []
 
@@ -347,20 +353,20 @@ class Publisher:
     def publish_topic(self, instance_id: str, internal_name: str, document: InstanceTopicDocument) -> bool:
         """Publishes the document of an existing topic; True if something was written."""
         relative = paths.instance_topic(instance_id, internal_name)
-        path = self._at(relative)
+        path = self._absolute(relative)
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             current = self._read(path)
             if current is None and not document.has_content:
                 return False
             if current is not None and InstanceTopicDocument.from_json(current[0]) == document:
                 return False
-            self._ensure([paths.CHANGES, paths.instance_topics(instance_id)])
+            self._ensure_nodes([paths.CHANGES, paths.instance_topics(instance_id)])
             transaction = self._client.transaction()
             if current is None:
-                self._create_in(transaction, relative, document.to_json())
+                self._add_creation(transaction, relative, document.to_json())
             else:
                 transaction.set_data(path, document.to_json(), current[1])
-            self._create_in(transaction, paths.CHANGE_PREFIX, _change(f"topics/{internal_name}"), sequence=True)
+            self._add_creation(transaction, paths.CHANGE_PREFIX, _change_node(f"topics/{internal_name}"), sequence=True)
             if _commit(transaction):
                 return True
         raise PublishConflict(f"the document of {internal_name} keeps changing")
@@ -368,7 +374,7 @@ class Publisher:
     def forget_quotas(self, instance_id: str) -> None:
         """Removes all client quotas of a deleted instance (their names contain its id)."""
         for kind in ("users", "clients", "ips"):
-            root = self._at(f"/config/{kind}")
+            root = self._absolute(f"/config/{kind}")
             if self._client.exists(root) is None:
                 continue
             for name in self._client.get_children(root):
@@ -377,7 +383,7 @@ class Publisher:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def _at(self, path: str) -> str:
+    def _absolute(self, path: str) -> str:
         return f"{self._chroot}{path}"
 
     def _read(self, path: str) -> tuple[bytes, int] | None:
@@ -393,13 +399,13 @@ class Publisher:
         except NoNodeError:
             return
 
-    def _missing(self, relative: Iterable[str]) -> set[str]:
-        pending = {path: self._client.exists_async(self._at(path)) for path in relative}
+    def _missing_paths(self, relative: Iterable[str]) -> set[str]:
+        pending = {path: self._client.exists_async(self._absolute(path)) for path in relative}
         return {path for path, future in pending.items() if future.get() is None}
 
-    def _ensure(self, relative: Iterable[str]) -> None:
-        for path in self._missing(set(relative)):
-            self._ensure_node(self._at(path))
+    def _ensure_nodes(self, relative: Iterable[str]) -> None:
+        for path in self._missing_paths(set(relative)):
+            self._ensure_node(self._absolute(path))
 
     def _ensure_node(self, path: str) -> None:
         """Creates a node by its whole path, with its parents. Each has an access list of its own, which kazoo's
@@ -417,11 +423,11 @@ class Publisher:
         except NodeExistsError:
             return
 
-    def _create_in(
+    def _add_creation(
         self, transaction: TransactionRequest, relative: str, raw: bytes | None, *, sequence: bool = False
     ) -> None:
-        """Creates a node within a transaction; its parent must exist."""
-        transaction.create(self._at(relative), raw or b"", acl=_acl(relative), sequence=sequence)
+        """Adds the creation of a node to a transaction; its parent must exist."""
+        transaction.create(self._absolute(relative), raw or b"", acl=_acl(relative), sequence=sequence)
 
 
 def _acl(relative: str) -> list[ACL] | None:
@@ -429,11 +435,11 @@ def _acl(relative: str) -> list[ACL] | None:
     return zookeeper.kazoo_acl(identity.access.acl(relative)) if identity else None
 
 
-def _change(path: str) -> bytes:
+def _change_node(path: str) -> bytes:
     return documents.change_to_json([path])
 
 
-def _parse_if_readable(instance_id: str, raw: bytes) -> InstanceDocument | None:
+def _parse_or_none(instance_id: str, raw: bytes) -> InstanceDocument | None:
     """Returns the document, or None if it cannot be read: it must be written again, and must not stop others."""
     with contained("publisher.document_unreadable", instance_id=instance_id):
         return InstanceDocument.from_json(raw)

@@ -1,4 +1,4 @@
-"""The purge of an instance that cannot be restored any more: its topics, quotas, documents, ports and capacity."""
+"""Permanent deletion of an instance that cannot be restored: topics, quotas, documents, ports and capacity."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def purge(context: ReconcileContext, publisher: Publisher | None) -> None:
     `publisher` is None for an instance that was never placed. Raises `RetryLater` while topics are still being deleted.
     """
     instance = context.instance
-    placed = Placement.objects.select_related("cluster").filter(instance=instance).first()
-    if placed is not None and publisher is not None:
-        _delete_topics(placed, publisher)
+    placement = Placement.objects.select_related("cluster").filter(instance=instance).first()
+    if placement is not None and publisher is not None:
+        _delete_topics(placement, publisher)
         leases = PortLease.objects.filter(instance=instance)
         publisher.forget_quotas(instance.pk)
         publisher.unpublish_instance(instance.pk, leases.values_list("broker__number", "port"))
@@ -43,7 +43,7 @@ def purge(context: ReconcileContext, publisher: Publisher | None) -> None:
         RouteCertificates.objects.filter(route__instance=row).delete()
         port_leases.release(row)
         Placement.objects.filter(instance=row).delete()
-        addresses.write(row)
+        addresses.write_endpoints(row)
         row.conditions = []
         row.observed_generation = row.generation
         row.save_changes(["endpoints", "conditions", "observed_generation", *set_phase(row, Phase.DELETED)])
@@ -52,19 +52,19 @@ def purge(context: ReconcileContext, publisher: Publisher | None) -> None:
         audit.record(context.acting, "instance.purged", row, tenant=row.tenant)
 
 
-def _delete_topics(placed: Placement, publisher: Publisher) -> None:
-    if placed.cluster.is_kafka:
-        _delete_upstream_topics(placed.instance_id)
+def _delete_topics(placement: Placement, publisher: Publisher) -> None:
+    if placement.cluster.is_kafka:
+        _delete_upstream_topics(placement.instance_id)
         return
-    names = publisher.topics_of(placed.instance_id)
+    names = publisher.topics_of(placement.instance_id)
     for start in range(0, len(names), TOPICS_PER_CALL):
-        response = send_as_cluster(placed.cluster, delete_topics_request(names[start : start + TOPICS_PER_CALL]))
+        response = send_as_cluster(placement.cluster, delete_topics_request(names[start : start + TOPICS_PER_CALL]))
         for result in response.responses:
             try:
                 require_ok(result.error_code, getattr(result, "error_message", None))
             except NotFound:
                 continue
-    if publisher.topics_of(placed.instance_id):
+    if publisher.topics_of(placement.instance_id):
         raise RetryLater("topics are being deleted")
 
 

@@ -1,5 +1,6 @@
-"""Reconciles an instance with its row. Level-triggered: it compares the configured with the actual state, never with
-the request, so it may be called twice, late, or out of order, and may crash at any point.
+"""Reconciles an instance with its row: compares the configured with the actual state, and acts on the difference.
+
+It does not depend on requests, so it may be called twice, late, or out of order, and may crash at any point.
 
 `reconcile` is the entry point; the steps are in `steps` and `purge`.
 """
@@ -47,7 +48,7 @@ def reconcile(instance_id: str) -> str:
     for _ in range(PASSES_MAX):
         try:
             with exclusive_lock(instance_id):
-                message = _one_pass(instance_id)
+                message = _reconcile_once(instance_id)
         except Busy:
             raise RetryLater("another worker is at it") from None
         except (PublishConflict, *zookeeper.ERRORS) as error:
@@ -61,7 +62,7 @@ def reconcile(instance_id: str) -> str:
     return message
 
 
-def _one_pass(instance_id: str) -> str:
+def _reconcile_once(instance_id: str) -> str:
     instance = Instance.objects.select_related("tenant").filter(pk=instance_id).first()
     if instance is None or instance.current_phase in (Phase.DELETED, Phase.FAILED):
         return "nothing to do"
@@ -100,8 +101,9 @@ def _wait_for_capacity(context: ReconcileContext, why: WaitsForCapacity) -> str:
 
 
 def _close_to_clients(context: ReconcileContext) -> None:
-    """Has the brokers of an instance confirm that it is being deleted before its topics are deleted: a connected client
-    could create another topic, which would never be deleted.
+    """Waits until the brokers of an instance have confirmed its deletion, before its topics are deleted.
+
+    Otherwise a connected client could create another topic, which would never be deleted.
 
     Waits a limited time for brokers that do not answer. Raises `RetryLater` meanwhile.
     """
@@ -124,14 +126,16 @@ def _apply(context: ReconcileContext) -> str:
     steps.lease_new_routes(context)
     leases = steps.report_address(context)
     steps.publish(context, publisher, leases)
-    brokers = sorted({item.broker.number for item in leases})
-    of = len(brokers)
+    brokers = sorted({lease.broker.number for lease in leases})
+    broker_count = len(brokers)
     acks = publisher.await_acks(
         context.instance.pk,
         context.instance.generation,
         brokers,
         timeout_s=ACK_DEADLINE_S,
-        on_progress=lambda known: context.start_step(Step.LISTENERS_OPEN, open=len(known.confirmed), of=of),
+        on_progress=lambda acks_so_far: context.start_step(
+            Step.LISTENERS_OPEN, open=len(acks_so_far.confirmed), of=broker_count
+        ),
     )
     if acks.unable:
         detail = f"A route could not be opened: {sorted(acks.unable.values())[0]}."
@@ -141,8 +145,10 @@ def _apply(context: ReconcileContext) -> str:
         return _replace_refused_ports(context, leases, acks)
     if not acks.is_complete:
         _wait_or_fail(context, publisher, acks)
-    is_open = len(acks.confirmed)
-    context.finish_step(Step.LISTENERS_OPEN, f"{is_open} of {of} brokers", open=is_open, of=of)
+    open_count = len(acks.confirmed)
+    context.finish_step(
+        Step.LISTENERS_OPEN, f"{open_count} of {broker_count} brokers", open=open_count, of=broker_count
+    )
     if context.instance.first_running_at is None and not context.instance.is_deleted:
         _probe_first_message(context)
     instance = steps.apply(context, acks)
@@ -153,11 +159,11 @@ def _apply(context: ReconcileContext) -> str:
 def _probe_first_message(context: ReconcileContext) -> None:
     context.start_step(Step.FIRST_MESSAGE)
     try:
-        took_ms = probe.first_message(context.instance.pk)
+        duration_ms = probe.first_message(context.instance.pk)
     except probe.ProbeFailed as error:
         _require_time_left(context, Reason.PROBE_FAILED, f"The first message did not come back: {error}.")
         raise RetryLater(str(error)) from error
-    context.finish_step(Step.FIRST_MESSAGE, f"{took_ms:.0f} ms", took_ms=round(took_ms))
+    context.finish_step(Step.FIRST_MESSAGE, f"{duration_ms:.0f} ms", took_ms=round(duration_ms))
 
 
 def _clean_up(context: ReconcileContext) -> None:
@@ -188,12 +194,12 @@ def _wait_or_fail(context: ReconcileContext, publisher: Publisher, acks: Acks) -
     # Only live brokers are notified again: a broker that is down reads all documents when it starts.
     if acks.waiting:
         publisher.announce(context.instance.pk)
-    silent = sorted(acks.waiting) or sorted(acks.down)
-    detail = f"Brokers {silent} did not confirm in time."
+    unconfirmed = sorted(acks.waiting) or sorted(acks.down)
+    detail = f"Brokers {unconfirmed} did not confirm in time."
     if acks.waiting and any(route.security != PLAINTEXT for route in context.instance.routes_in_order):
         detail += " Brokers of an earlier version open no protected routes: upgrade them and try again."
     _require_time_left(context, Reason.BROKERS_SILENT, detail)
-    raise RetryLater(f"brokers {silent} have not confirmed generation {context.instance.generation}")
+    raise RetryLater(f"brokers {unconfirmed} have not confirmed generation {context.instance.generation}")
 
 
 def _require_time_left(context: ReconcileContext, reason: Reason, detail: str) -> None:
@@ -222,8 +228,8 @@ def _has_newer_generation(instance_id: str) -> bool:
 
 
 def _publisher_of(instance: Instance) -> Publisher | None:
-    placed = Placement.objects.select_related("cluster").filter(instance=instance).first()
-    return None if placed is None else _publisher(placed.cluster)
+    placement = Placement.objects.select_related("cluster").filter(instance=instance).first()
+    return None if placement is None else _publisher(placement.cluster)
 
 
 def _publisher(cluster: Cluster) -> Publisher:

@@ -1,4 +1,4 @@
-"""The steps of the reconciler. Each compares first and acts only on a difference: all are idempotent."""
+"""Steps of the reconciler: each compares the states and acts only on a difference, so that all are idempotent."""
 
 from __future__ import annotations
 
@@ -82,20 +82,19 @@ def begin_pass(instance: Instance, acting: Actor) -> ReconcileContext:
 
 
 def place(context: ReconcileContext) -> Cluster:
-    """Finds capacity on a cluster (CKA-47) and leases a port on each of its brokers, or finds that both exist. The pass
-    continues with the current row.
+    """Reserves capacity on a cluster (CKA-47) and leases a port on each of its brokers, unless both exist.
 
     Raises `WaitsForCapacity` if no cluster has capacity, or a host no port; the instance starts when there is some.
     """
-    placed = Placement.objects.select_related("cluster").filter(instance=context.instance).first()
+    placement_row = Placement.objects.select_related("cluster").filter(instance=context.instance).first()
     has_ports = PortLease.objects.filter(instance=context.instance).exists()
-    if placed is not None and has_ports:
-        return placed.cluster
+    if placement_row is not None and has_ports:
+        return placement_row.cluster
     if context.instance.reason != Reason.NO_ROOM:
         context.start_step(Step.PLACED)
     try:
         with transaction.atomic():
-            instance, cluster, brokers = _placed(context.instance.pk)
+            instance, cluster, brokers = _place_and_lease(context.instance.pk)
     except WaitsForCapacity as why:
         _record_waiting(context, why)
         raise
@@ -106,15 +105,15 @@ def place(context: ReconcileContext) -> Cluster:
     return cluster
 
 
-def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
+def _place_and_lease(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
     instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance_id)
-    clusters = capacity.candidates(instance)
+    clusters = capacity.lock_candidate_clusters(instance)
     headrooms = capacity.headrooms(clusters, tenant_id=instance.tenant_id)
-    choice = placement.choose(headrooms, **capacity.size_of(instance))
+    choice = placement.choose_cluster(headrooms, **capacity.size_of(instance))
     if choice is None:
         raise WaitsForCapacity(forecasts.missing_capacity(instance, headrooms))
     cluster = next(cluster for cluster in clusters if cluster.pk == choice.cluster_id)
-    reasons = forecasts.reasons(clusters, headrooms, instance)
+    reasons = forecasts.cluster_reasons(clusters, headrooms, instance)
     size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
     Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, "reasons": reasons, **size})
     if cluster.reserved_for_id is not None:
@@ -124,7 +123,7 @@ def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
         port_leases.lease(instance, brokers)
     except port_leases.PoolEmpty as error:
         raise WaitsForCapacity(forecasts.missing_ports(str(error))) from error
-    fields = addresses.write(instance)
+    fields = addresses.write_endpoints(instance)
     if instance.reason == Reason.NO_ROOM:
         # The time of waiting for capacity does not count against the time that brokers have to confirm it.
         instance.reason, instance.phase_since = Reason.NONE.value, timezone.now()
@@ -133,7 +132,7 @@ def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
     return instance, cluster, brokers
 
 
-def _record_waiting(context: ReconcileContext, why: WaitsForCapacity) -> None:
+def _record_waiting(context: ReconcileContext, waiting: WaitsForCapacity) -> None:
     """Records that the instance waits, with the reason; nothing is reserved or charged."""
     with transaction.atomic():
         row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=context.instance.pk)
@@ -144,12 +143,12 @@ def _record_waiting(context: ReconcileContext, why: WaitsForCapacity) -> None:
                 "instance.waits_for_room",
                 row,
                 None,
-                {"missing": why.missing_capacity.missing},
+                {"missing": waiting.missing_capacity.missing},
                 tenant=row.tenant,
             )
 
 
-def _no_port(error: port_leases.PoolEmpty) -> CannotProvision:
+def _no_port_error(error: port_leases.PoolEmpty) -> CannotProvision:
     return CannotProvision(
         Reason.NO_ROOM,
         Message(gettext_noop("No port is left: %(why)s. Nothing was charged."), why=str(error)),
@@ -168,10 +167,10 @@ def lease_new_routes(context: ReconcileContext) -> None:
         try:
             port_leases.lease_new_routes(instance)
         except port_leases.PoolEmpty as error:
-            raise _no_port(error) from error
-        before = instance.endpoints
-        addresses.write(instance)
-        if instance.endpoints != before:
+            raise _no_port_error(error) from error
+        previous_endpoints = instance.endpoints
+        addresses.write_endpoints(instance)
+        if instance.endpoints != previous_endpoints:
             instance.save_changes(["endpoints"])
     context.instance = instance
 
@@ -195,19 +194,19 @@ def publish(context: ReconcileContext, publisher: Publisher, leases: list[PortLe
     # Before the document, so that a broker that confirms it has the certificates; the first time their parent node does
     # not exist yet.
     publisher.publish_certificates(instance.pk, certificates)
-    written = publisher.publish_instance(instance.pk, document_of(instance, leases))
+    is_new = publisher.publish_instance(instance.pk, document_of(instance, leases))
     publisher.publish_certificates(instance.pk, certificates)
     topic_documents.publish(instance, publisher)
     fact = f"{instance.bandwidth_mb_s} MB/s each way, {instance.storage_gb} GB"
     context.finish_step(
         Step.LIMITS_PUBLISHED, fact, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb
     )
-    return written
+    return is_new
 
 
 def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument:
     """Returns the instance's document for brokers (CKA-40)."""
-    known = InstanceSettings.__dataclass_fields__
+    known_settings = InstanceSettings.__dataclass_fields__
     routes = route_documents(instance, leases)
     return InstanceDocument(
         generation=instance.generation,
@@ -221,7 +220,7 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
         ports=first_plaintext_ports(routes),
         routes=routes,
         leaving=tuple(sorted({row.broker.number for row in leases if row.is_leaving})),
-        settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known}),
+        settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known_settings}),
         allow_everyone_if_no_acl=bool(instance.settings_in_force["allow_everyone_if_no_acl"]),
         bandwidth_policy=instance.settings_in_force["bandwidth_policy"],
         quota_scope=instance.settings_in_force["quota_scope"],
@@ -269,18 +268,18 @@ def replace_ports(context: ReconcileContext, leases: list[PortLease], acks: Acks
     Brokers may have joined or left since `leases` were read: the current leases count. Raises `CannotProvision` if a
     host has no other port.
     """
-    refused = {row.pk for row in leases if acks.refuses(row.broker.number, row.route.name if row.route else "")}
+    refused_ids = {row.pk for row in leases if acks.refuses(row.broker.number, row.route.name if row.route else "")}
     with transaction.atomic():
         instance = Instance.objects.select_for_update(of=("self",)).get(pk=context.instance.pk)
-        replaced = list(PortLease.objects.filter(instance=instance, pk__in=refused))
+        replaced = list(PortLease.objects.filter(instance=instance, pk__in=refused_ids))
         if not replaced:
             return
         try:
-            port_leases.replace(replaced)
+            port_leases.replace_ports(replaced)
         except port_leases.PoolEmpty as error:
-            raise _no_port(error) from error
+            raise _no_port_error(error) from error
         instance.generation += 1
-        instance.save_changes([*addresses.write(instance), "generation"])
+        instance.save_changes([*addresses.write_endpoints(instance), "generation"])
 
 
 def apply(context: ReconcileContext, acks: Acks) -> Instance:
@@ -341,7 +340,7 @@ def fail(context: ReconcileContext, why: CannotProvision) -> None:
             return
         port_leases.release(instance)
         Placement.objects.filter(instance=instance).delete()
-        addresses.write(instance)
+        addresses.write_endpoints(instance)
         instance.conditions = []
         instance.save_changes(["endpoints", "conditions", *set_phase(instance, Phase.FAILED, why.reason)])
         for operation in operations.open_operations(instance):
@@ -356,12 +355,12 @@ def fail(context: ReconcileContext, why: CannotProvision) -> None:
 def conditions_of(acks: Acks, *, is_probed: bool) -> list[dict[str, object]]:
     """Returns the conditions of a confirmed instance; brokers that are down are named."""
     since = timezone.now().isoformat()
-    missing = sorted(acks.down)
-    message = f"Down: broker {', '.join(map(str, missing))}." if missing else ""
+    down_brokers = sorted(acks.down)
+    message = f"Down: broker {', '.join(map(str, down_brokers))}." if down_brokers else ""
     return [
         {"type": ConditionType.PLACED.value, "status": True, "message": "", "since": since},
         {"type": ConditionType.PUBLISHED.value, "status": True, "message": "", "since": since},
-        {"type": ConditionType.LISTENING.value, "status": not missing, "message": message, "since": since},
+        {"type": ConditionType.LISTENING.value, "status": not down_brokers, "message": message, "since": since},
         {"type": ConditionType.PROBED.value, "status": is_probed, "message": "", "since": since},
     ]
 

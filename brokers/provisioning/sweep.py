@@ -1,4 +1,4 @@
-"""Repairs lost tasks: compares rows with documents, and finds leftovers without an owner."""
+"""Periodic search for instances whose reconciliation was lost, and deletion of leftovers in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ log = structlog.get_logger(__name__)
 EXTERNAL_ERRORS = (DomainError, *zookeeper.ERRORS)
 
 
-def needing_work(now: datetime) -> list[str]:
+def instance_ids_needing_work(now: datetime) -> list[str]:
     """Returns the ids of instances that are changing, unconfirmed, due to be purged, or whose document differs."""
-    result = list(incomplete(now))
+    result = list(incomplete_instance_ids(now))
     for cluster in Cluster.objects.active().order_by("pk"):
         with contained("sweep.cluster_failed", cluster_id=cluster.pk):
             if cluster.is_kafka:
                 instance_placement.lease_on_all_gateways(cluster)
             try:
-                published = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
+                generation_by_instance = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
             except EXTERNAL_ERRORS as error:
                 log.warning("sweep.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
                 continue
-            result += differing(cluster, published)
+            result += differing_instance_ids(cluster, generation_by_instance)
     return list(dict.fromkeys(result))[:SWEEP_INSTANCES_MAX]
 
 
-def incomplete(now: datetime) -> list[str]:
-    """Returns the ids of instances whose rows alone show that work is left, the least recently updated first."""
+def incomplete_instance_ids(now: datetime) -> list[str]:
+    """Returns the ids of instances that are changing, unconfirmed or due to be purged, according to their rows alone.
+
+    The least recently updated instances come first.
+    """
     rows = Instance.objects.exclude(phase__in=(Phase.DELETED.value, Phase.FAILED.value)).filter(
         Q(phase__in=[phase.value for phase in WITH_PENDING_WORK])
         | Q(generation__gt=F("observed_generation"))
@@ -50,12 +53,12 @@ def incomplete(now: datetime) -> list[str]:
     return list(rows.order_by("updated_at").values_list("pk", flat=True)[:SWEEP_INSTANCES_MAX])
 
 
-def differing(cluster: Cluster, published: dict[str, int]) -> list[str]:
+def differing_instance_ids(cluster: Cluster, generation_by_instance: dict[str, int]) -> list[str]:
     """Returns the instances of a cluster whose published generation is not that of their rows (for example after
     ZooKeeper was restored).
     """
     rows = Placement.objects.filter(cluster=cluster).values_list("instance_id", "instance__generation")
-    return [instance_id for instance_id, generation in rows if published.get(instance_id) != generation]
+    return [instance_id for instance_id, generation in rows if generation_by_instance.get(instance_id) != generation]
 
 
 def delete_leftovers() -> int:
@@ -65,17 +68,17 @@ def delete_leftovers() -> int:
         with contained("tidy.cluster_failed", cluster_id=cluster.pk):
             try:
                 publisher = Publisher(zookeeper.session(cluster), cluster.chroot)
-                deleted += _probe_topics(publisher)
-                deleted += _orphans(cluster, publisher)
+                deleted += _delete_probe_topics(publisher)
+                deleted += _delete_orphaned_documents(cluster, publisher)
             except EXTERNAL_ERRORS as error:
                 log.warning("cleanup.failed", cluster_id=cluster.pk, reason=type(error).__name__)
     return deleted
 
 
-def _probe_topics(publisher: Publisher) -> int:
+def _delete_probe_topics(publisher: Publisher) -> int:
     deleted = 0
-    for internal in publisher.topics():
-        instance_id, topic = naming.split_internal(internal)
+    for internal_name in publisher.topics():
+        instance_id, topic = naming.split_internal(internal_name)
         if topic != probe.PROBE_TOPIC or instance_id is None:
             continue
         if Instance.objects.filter(pk=instance_id, phase=Phase.RUNNING.value, first_running_at__isnull=False).exists():
@@ -85,13 +88,15 @@ def _probe_topics(publisher: Publisher) -> int:
     return deleted
 
 
-def _orphans(cluster: Cluster, publisher: Publisher) -> int:
-    """Deletes documents without a placement: the reconciler crashed while failing an instance. Only it writes them."""
-    placed = set(Placement.objects.filter(cluster=cluster).values_list("instance_id", flat=True))
-    ended = Instance.objects.filter(phase__in=(Phase.DELETED.value, Phase.FAILED.value))
+def _delete_orphaned_documents(cluster: Cluster, publisher: Publisher) -> int:
+    """Deletes documents of ended instances without a placement, left by a crash of the reconciler. Returns the number
+    of instances.
+    """
+    placed_instance_ids = set(Placement.objects.filter(cluster=cluster).values_list("instance_id", flat=True))
+    ended_instances = Instance.objects.filter(phase__in=(Phase.DELETED.value, Phase.FAILED.value))
     deleted = 0
-    for instance_id in set(publisher.generations()) - placed:
-        if ended.filter(pk=instance_id).exists():
+    for instance_id in set(publisher.generations()) - placed_instance_ids:
+        if ended_instances.filter(pk=instance_id).exists():
             with contained("tidy.orphan_failed", instance_id=instance_id):
                 document = publisher.read_instance(instance_id)
                 publisher.unpublish_instance(instance_id, document.leased_ports if document else ())

@@ -1,7 +1,7 @@
-"""Abandons a rebalance: running moves are cancelled, completed moves stay, and instances keep their ports.
+"""Abandons a rebalance: cancels running moves; completed moves stay, and instances keep their ports.
 
-Operators abandon a rebalance that cannot end, because it waits for a broker that will not come back. Level-triggered
-like `brokers.rebalancing.executor`.
+Operators abandon a rebalance that cannot end because it waits for a broker that will not come back. Like
+`brokers.rebalancing.executor`, each run works from the current state alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import structlog
 from django.utils import timezone
 
 from brokers.choices import ReassignmentState, RebalanceState
-from brokers.dataplane.cluster import ClusterAdminClient, Ongoing
+from brokers.dataplane.cluster import ClusterAdminClient, OngoingReassignment
 from brokers.models import PartitionReassignment, Rebalance
 from brokers.placement import instance_placement
 from brokers.rebalancing import throttle
@@ -29,8 +29,8 @@ def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
     throttle.lift(row)
     if not instance_placement.cancel_leaving(row.cluster, [placement["owner"] for placement in row.placements]):
         return
-    ended = {"state": RebalanceState.ABANDONED, "trouble": "", "ended_at": timezone.now()}
-    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**ended):
+    fields = {"state": RebalanceState.ABANDONED, "trouble": "", "ended_at": timezone.now()}
+    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields):
         return
     row.state = RebalanceState.ABANDONED
     unfinished = row.moves.filter(state__in=(ReassignmentState.WAITING, ReassignmentState.RUNNING))
@@ -40,8 +40,9 @@ def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
 
 
 def _cancel_moves(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
-    """True if no move runs any more, except those that cannot be cancelled because only the arriving replica is
-    complete.
+    """Requests the cancellation of running moves. True if no move is left that can be cancelled.
+
+    A move cannot be cancelled while only its arriving replica is complete.
     """
     running = {
         (reassignment.topic, reassignment.partition): reassignment
@@ -61,11 +62,11 @@ def _cancel_moves(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
     return to_cancel.keys() == refused.keys()
 
 
-def _original_replicas(reassignment: PartitionReassignment, ongoing: Ongoing) -> tuple[int, ...] | None:
+def _original_replicas(reassignment: PartitionReassignment, ongoing: OngoingReassignment) -> tuple[int, ...] | None:
     """Returns the replicas before the running move, with the preferred leader first; None if neither list of the plan
     has these replicas: then the brokers cancel the move in their own order.
     """
     for replicas in (reassignment.before, reassignment.target):
-        if set(replicas) == set(ongoing.original):
+        if set(replicas) == set(ongoing.original_replicas):
             return tuple(replicas)
     return None

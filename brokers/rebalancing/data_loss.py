@@ -1,8 +1,8 @@
-"""Plans the removal of a broker that is lost permanently. Pure.
+"""Plans for the removal of a permanently lost broker. Pure.
 
 The plan is like that for emptying the broker, but nothing can be copied from it. A partition with another complete
-replica is copied from that one. A partition without a live complete replica can only continue with the data of the
-other replicas, or empty: `DataLoss` says which.
+replica is copied from that one. A partition without a live complete replica continues with an incomplete replica, or
+empty; `DataLoss` has these cases.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from brokers.rebalancing.planner import drain_plan
 
 
 def loss_of(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> DataLoss:
-    """Returns what a partition loses when the brokers `given_up` never come back.
+    """Returns the loss of a partition if the brokers `given_up` never come back.
 
-    It loses nothing as long as it has a leader, or an in-sync replica is only temporarily down: the plan waits for it.
+    It is `NOTHING` while the partition has a leader, or an in-sync replica on another broker, for which the plan waits.
     """
     if is_led or not set(isr) <= given_up:
         return DataLoss.NOTHING
@@ -55,12 +55,12 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Rebal
         targets = {reassignment.key: reassignment.target for reassignment in step.moves}
         current = [replace(partition, replicas=targets.get(partition.key, partition.replicas)) for partition in current]
         for change in step.placement_changes:
-            placement_changes[change.owner] = _merged(placement_changes.get(change.owner), change)
+            placement_changes[change.owner] = _merge_changes(placement_changes.get(change.owner), change)
             placements[change.owner] = (placements[change.owner] | set(change.arriving)) - set(change.leaving)
     if obstacles:
         return RebalancePlan(obstacles=tuple(dict.fromkeys(obstacles)))
     moves = [
-        _reassignment(broker_partitions[partition.key], partition.replicas, given_up)
+        _new_reassignment(broker_partitions[partition.key], partition.replicas, given_up)
         for partition in current
         if partition.key in broker_partitions
     ]
@@ -71,25 +71,27 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Rebal
 
 
 def _changeable_placements(
-    placements: dict[str, frozenset[int]], partitions: Iterable[PartitionReplicas], lost: int, broker: int
+    placements: dict[str, frozenset[int]], partitions: Iterable[PartitionReplicas], lost_broker: int, broker: int
 ) -> dict[str, frozenset[int]]:
-    """Returns the placements that a step for the broker `lost` may change: all if it is the `broker` of the plan, else
-    those of instances with one of the `partitions` on it.
+    """Returns the placements that the step for `lost_broker` may change, by instance id.
+
+    They are all placements if `lost_broker` is the `broker` of the plan, otherwise those of instances with one of the
+    `partitions` on it.
     """
-    if lost == broker:
+    if lost_broker == broker:
         return placements
-    owners = {partition.owner for partition in partitions if lost in partition.replicas}
+    owners = {partition.owner for partition in partitions if lost_broker in partition.replicas}
     return {owner: brokers for owner, brokers in placements.items() if owner in owners}
 
 
-def _merged(earlier: PlacementChange | None, later: PlacementChange) -> PlacementChange:
+def _merge_changes(earlier: PlacementChange | None, later: PlacementChange) -> PlacementChange:
     if earlier is None:
         return later
     arriving = dict.fromkeys((*earlier.arriving, *later.arriving))
     return replace(earlier, arriving=tuple(arriving), leaving=(*earlier.leaving, *later.leaving))
 
 
-def _reassignment(partition: PartitionReplicas, target: tuple[int, ...], given_up: frozenset[int]) -> Reassignment:
+def _new_reassignment(partition: PartitionReplicas, target: tuple[int, ...], given_up: frozenset[int]) -> Reassignment:
     return Reassignment(
         topic=partition.topic,
         index=partition.index,

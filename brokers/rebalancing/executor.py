@@ -1,4 +1,4 @@
-"""Executes a rebalance: compares the plan with the actual state, and performs the next steps. Level-triggered.
+"""Executes a rebalance: compares the plan with the actual state, and performs the next steps.
 
 Each run works from the current state alone, and may crash at any point: a move that was begun and not recorded is begun
 again, which the brokers accept. Undoing is the same procedure towards the previous replicas.
@@ -18,7 +18,7 @@ from django.utils.translation import gettext_noop
 from brokers import services
 from brokers.choices import ProcessState, ReassignmentState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
 from brokers.contract.partitions import PartitionKey
-from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing
+from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, OngoingReassignment
 from brokers.limits import MOVES_BEGUN_AT_ONCE
 from brokers.models import Broker, PartitionReassignment, Rebalance
 from brokers.operations import membership
@@ -47,11 +47,11 @@ def reconcile_once(row: Rebalance, *, measure: bool = True) -> None:
         return
     if row.state == RebalanceState.PAUSED and row.step != RebalanceStep.MOVES:
         return
-    while _step(row, measure=measure):
+    while _perform_step(row, measure=measure):
         pass
 
 
-def _step(row: Rebalance, *, measure: bool) -> bool:
+def _perform_step(row: Rebalance, *, measure: bool) -> bool:
     """Performs one step; True if it is complete and the next one follows."""
     match row.step:
         case RebalanceStep.HOMES:
@@ -73,8 +73,9 @@ def is_undoing(row: Rebalance) -> bool:
 
 
 def record_progress(row: Rebalance, *, reason: str = "", step: RebalanceStep | None = None) -> bool:
-    """Records the step and the reason for waiting, if they changed. False if an operator changed the state meanwhile:
-    then the next step must not be taken.
+    """Records the step and the reason for waiting, if they changed.
+
+    Returns False if an operator changed the state meanwhile, so that the next step must not be performed.
     """
     fields: dict[str, str] = {}
     if row.trouble != reason:
@@ -100,7 +101,7 @@ def _broker_changes(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
 
 
 def _lease_ports(row: Rebalance) -> bool:
-    """Leases ports on arriving brokers; complete when instances have opened them."""
+    """Leases ports on arriving brokers. Returns True when instances have opened them."""
     try:
         is_complete = instance_placement.lease_ports(row.cluster, _broker_changes(row))
     except port_leases.PoolEmpty as error:
@@ -113,7 +114,7 @@ def _lease_ports(row: Rebalance) -> bool:
 
 
 def _release_ports(row: Rebalance) -> bool:
-    """Releases the ports on leaving brokers, or starts again from `HOMES` if there are late replicas."""
+    """Releases the ports on leaving brokers; appends moves and returns to step `HOMES` if there are late replicas."""
     plans = _plans_for_late_replicas(row)
     obstacle = next((obstacle for plan in plans for obstacle in plan.obstacles), None)
     if obstacle is not None:
@@ -143,11 +144,11 @@ def _plans_for_late_replicas(row: Rebalance) -> list[RebalancePlan]:
     elif row.kind == RebalanceKind.DRAIN and row.broker is not None and not is_undoing(row):
         plans.append(drain_plan(fleet, row.broker.number))
     else:
-        by_broker: dict[int, set[str]] = {}
+        owners_by_broker: dict[int, set[str]] = {}
         for owner, (_, leaving) in _broker_changes(row).items():
             for number in leaving:
-                by_broker.setdefault(number, set()).add(owner)
-        for number, owners in sorted(by_broker.items()):
+                owners_by_broker.setdefault(number, set()).add(owner)
+        for number, owners in sorted(owners_by_broker.items()):
             partitions = [partition for partition in fleet.partitions if partition.owner in owners]
             placements = {owner: fleet.placements[owner] for owner in owners if owner in fleet.placements}
             plans.append(drain_plan(replace(fleet, partitions=partitions, placements=placements), number))
@@ -162,17 +163,19 @@ def _append_moves(row: Rebalance, plan: RebalancePlan) -> bool:
     if is_undoing(row):  # undoing means moving to `before`
         plan = replace(plan, moves=tuple(reassignment.reversed() for reassignment in plan.moves))
     else:
-        merged = {change["owner"]: change for change in row.placements}
+        changes_by_owner = {change["owner"]: change for change in row.placements}
         for change in plan.placement_changes:
-            placement = merged.setdefault(change.owner, {"owner": change.owner, "arriving": [], "leaving": []})
+            placement = changes_by_owner.setdefault(
+                change.owner, {"owner": change.owner, "arriving": [], "leaving": []}
+            )
             placement["arriving"] = sorted({*placement["arriving"], *change.arriving})
             placement["leaving"] = sorted({*placement["leaving"], *change.leaving})
-        row.placements = list(merged.values())
+        row.placements = list(changes_by_owner.values())
     row.step = RebalanceStep.HOMES
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(placements=row.placements, step=row.step):
         return False
-    last = row.moves.aggregate(last=Max("position"))["last"]
-    for new_move in reassignments_of(row, plan, first=0 if last is None else last + 1):
+    last_position = row.moves.aggregate(last=Max("position"))["last"]
+    for new_move in reassignments_of(row, plan, first=0 if last_position is None else last_position + 1):
         new_move.state = ReassignmentState.DONE if is_undoing(row) else ReassignmentState.WAITING
         defaults = {
             "position": new_move.position,
@@ -212,50 +215,52 @@ def _as_reassignment(row: Rebalance, reassignment: PartitionReassignment) -> Rea
 
 
 def _move_partitions(row: Rebalance, *, measure: bool) -> bool:
-    """Records ended moves and begins further ones; complete when all have ended."""
+    """Records ended moves and begins further ones. Returns True when all have ended."""
     admin_client = ClusterAdminClient(row.cluster)
     ongoing = admin_client.reassignments()
     waiting_state = ReassignmentState.DONE if is_undoing(row) else ReassignmentState.WAITING
     running = list(row.moves.filter(state=ReassignmentState.RUNNING))
     waiting = list(row.moves.filter(state=waiting_state).order_by("position")[:WAITING_EXAMINED_MAX])
     view = admin_client.view({reassignment.topic for reassignment in running}) if running else None
-    still_running, targets = _examine(row, admin_client, running, view, ongoing)
+    still_running, targets = _record_ended_moves(row, admin_client, running, view, ongoing)
     if measure and still_running:
         _record_copy_progress(row, admin_client, still_running, view)
-    ready, waiting_reason = waiting, ""
+    startable_moves, waiting_reason = waiting, ""
     if row.kind == RebalanceKind.LOSS:
-        ready, waiting_reason = lost_broker.elect_leaders(row, admin_client, still_running, waiting, ongoing)
-    chosen: list[PartitionReassignment] = []
+        startable_moves, waiting_reason = lost_broker.elect_leaders(row, admin_client, still_running, waiting, ongoing)
+    moves_to_begin: list[PartitionReassignment] = []
     if row.state != RebalanceState.PAUSED:
-        by_key = {(reassignment.topic, reassignment.partition): reassignment for reassignment in ready}
+        move_by_key = {(reassignment.topic, reassignment.partition): reassignment for reassignment in startable_moves}
         next_moves = next_reassignments(
-            [_as_reassignment(row, reassignment) for reassignment in ready],
+            [_as_reassignment(row, reassignment) for reassignment in startable_moves],
             [_as_reassignment(row, reassignment) for reassignment in still_running],
             per_broker_max=row.moves_at_once,
             begin_max=MOVES_BEGUN_AT_ONCE,
         )
-        chosen = _without_deleted_topics(admin_client, [by_key[reassignment.key] for reassignment in next_moves])
+        moves_to_begin = _without_deleted_topics(
+            admin_client, [move_by_key[reassignment.key] for reassignment in next_moves]
+        )
     throttle.apply(
         row,
         {
             reassignment.topic
-            for reassignment in (*still_running, *chosen)
+            for reassignment in (*still_running, *moves_to_begin)
             if _as_reassignment(row, reassignment).adding
         },
     )
-    _begin_moves(row, admin_client, chosen, targets, waiting_reason)
+    _begin_moves(row, admin_client, moves_to_begin, targets, waiting_reason)
     if still_running or waiting or row.state == RebalanceState.PAUSED:
         return False
     throttle.lift(row)
     return record_progress(row, step=RebalanceStep.LEAVING)
 
 
-def _examine(
+def _record_ended_moves(
     row: Rebalance,
     admin_client: ClusterAdminClient,
     running: Iterable[PartitionReassignment],
     view: ClusterView | None,
-    ongoing: dict[PartitionKey, Ongoing],
+    ongoing: dict[PartitionKey, OngoingReassignment],
 ) -> tuple[list[PartitionReassignment], dict[PartitionKey, tuple[int, ...] | None]]:
     """Records ended moves; returns those still running, and the reassignments to request (again)."""
     still_running: list[PartitionReassignment] = []
@@ -266,33 +271,33 @@ def _examine(
         key, target = (reassignment.topic, reassignment.partition), _target_replicas(row, reassignment)
         partition, in_progress = view.partitions.get(key), ongoing.get(key)
         if _is_deleted(reassignment, view):
-            _end(reassignment, ReassignmentState.SKIPPED)
+            _end_move(reassignment, ReassignmentState.SKIPPED)
         elif partition is None:
             still_running.append(reassignment)
         elif in_progress is None and partition.replicas == target:
-            _end(reassignment, ReassignmentState.UNDONE if is_undoing(row) else ReassignmentState.DONE)
+            _end_move(reassignment, ReassignmentState.UNDONE if is_undoing(row) else ReassignmentState.DONE)
             if partition.leader != target[0] and target[0] in partition.isr:
                 to_elect.append(key)
         else:
             still_running.append(reassignment)
-            if in_progress is None or in_progress.target != target:
-                is_cancelled = in_progress is not None and in_progress.original == target
+            if in_progress is None or in_progress.target_replicas != target:
+                is_cancelled = in_progress is not None and in_progress.original_replicas == target
                 to_request[key] = None if is_cancelled else target
     admin_client.elect_preferred(to_elect)
     return still_running, to_request
 
 
 def _without_deleted_topics(
-    admin_client: ClusterAdminClient, chosen: list[PartitionReassignment]
+    admin_client: ClusterAdminClient, moves: list[PartitionReassignment]
 ) -> list[PartitionReassignment]:
     """Returns the moves without those whose topic was deleted while they waited."""
-    if not chosen:
-        return chosen
-    view = admin_client.view({reassignment.topic for reassignment in chosen})
-    deleted = [reassignment for reassignment in chosen if _is_deleted(reassignment, view)]
+    if not moves:
+        return moves
+    view = admin_client.view({reassignment.topic for reassignment in moves})
+    deleted = [reassignment for reassignment in moves if _is_deleted(reassignment, view)]
     for reassignment in deleted:
-        _end(reassignment, ReassignmentState.SKIPPED)
-    return [reassignment for reassignment in chosen if reassignment not in deleted]
+        _end_move(reassignment, ReassignmentState.SKIPPED)
+    return [reassignment for reassignment in moves if reassignment not in deleted]
 
 
 def _is_deleted(reassignment: PartitionReassignment, view: ClusterView) -> bool:
@@ -303,7 +308,7 @@ def _is_deleted(reassignment: PartitionReassignment, view: ClusterView) -> bool:
     )
 
 
-def _end(reassignment: PartitionReassignment, state: ReassignmentState) -> None:
+def _end_move(reassignment: PartitionReassignment, state: ReassignmentState) -> None:
     reassignment.state, reassignment.ended_at, reassignment.note = state, timezone.now(), ""
     if state == ReassignmentState.DONE:
         reassignment.copied_bytes = _total_copied_bytes(reassignment)
@@ -317,8 +322,8 @@ def _total_copied_bytes(reassignment: PartitionReassignment) -> int:
 def _begin_moves(
     row: Rebalance,
     admin_client: ClusterAdminClient,
-    chosen: Iterable[PartitionReassignment],
-    targets: dict[PartitionKey, tuple[int, ...] | None],
+    moves: Iterable[PartitionReassignment],
+    retried_targets: dict[PartitionKey, tuple[int, ...] | None],
     waiting_reason: str,
 ) -> None:
     """Requests the reassignments, then records the begun moves. A refused move stays waiting, with its reason, and is
@@ -326,9 +331,9 @@ def _begin_moves(
 
     `waiting_reason` is the reason why other moves cannot begin.
     """
-    requested = {(reassignment.topic, reassignment.partition): reassignment for reassignment in chosen}
+    requested = {(reassignment.topic, reassignment.partition): reassignment for reassignment in moves}
     refused = admin_client.reassign(
-        {**targets, **{key: _target_replicas(row, reassignment) for key, reassignment in requested.items()}}
+        {**retried_targets, **{key: _target_replicas(row, reassignment) for key, reassignment in requested.items()}}
     )
     now = timezone.now()
     for key, reassignment in requested.items():
@@ -394,7 +399,7 @@ def _record_copy_progress(
 
 
 def _await_stop(row: Rebalance) -> bool:
-    """Requests that the broker stops; complete when it has stopped."""
+    """Requests that the broker stops. Returns True when it has stopped."""
     broker = Broker.objects.get(pk=row.broker_id)
     if broker.wanted != WantedState.STOPPED:
         services.set_wanted(acting=system_actor(ACTOR), broker=broker, wanted=WantedState.STOPPED)
@@ -438,8 +443,8 @@ def _release_broker(row: Rebalance) -> bool:
 
 def _finish(row: Rebalance) -> bool:
     """Ends the rebalance. Returns False, because no step follows."""
-    ended = RebalanceState.UNDONE if is_undoing(row) else RebalanceState.DONE
-    fields = {"state": ended, "trouble": "", "ended_at": timezone.now()}
+    final_state = RebalanceState.UNDONE if is_undoing(row) else RebalanceState.DONE
+    fields = {"state": final_state, "trouble": "", "ended_at": timezone.now()}
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields):
         return False  # an operator changed the state first
     if is_undoing(row):
@@ -447,7 +452,7 @@ def _finish(row: Rebalance) -> bool:
         row.moves.filter(state=ReassignmentState.WAITING).update(
             state=ReassignmentState.UNDONE, ended_at=timezone.now()
         )
-    row.state = ended
-    audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": ended.value})
-    log.info("rebalance.ended", rebalance_id=row.pk, state=ended.value)
+    row.state = final_state
+    audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": final_state.value})
+    log.info("rebalance.ended", rebalance_id=row.pk, state=final_state.value)
     return False

@@ -1,4 +1,4 @@
-"""Interfaces of the fleet to billing; plugged by that app when Django starts."""
+"""Interface through which rebalances notify billing; billing plugs it when Django starts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Executes plans of `brokers.rebalancing.data_loss`: elects leaders for partitions without a live complete replica.
+"""Steps of the removal of a lost broker: checks that it is lost, and elects leaders for partitions that lose data.
 
-Only partitions that are named in the plan, which the operator has confirmed, get a leader in this way. The brokers
-choose it: a live replica that was in sync has precedence, so that a broker that returns meanwhile is copied from.
+Only partitions whose loss the operator has confirmed with the plan (`brokers.rebalancing.data_loss`) get a leader by
+unclean election. Brokers prefer a live in-sync replica, so that a broker that returns meanwhile becomes leader.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from brokers.choices import DataLoss, ProcessState, WantedState
 from brokers.contract.audit import AUDIT_TOPIC
 from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing, PartitionView
+from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, OngoingReassignment, PartitionView
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance
 from brokers.rebalancing.data_loss import data_loss_plan, loss_of
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 ACTOR = "rebalancer"
 GIVEN_UP = "partitions.given_up"
-NOT_NAMED = Message(
+LOSS_NOT_CONFIRMED = Message(
     gettext_noop("Nobody alive has all of it, and the plan does not name it. Abandon this, and plan again.")
 )
 
@@ -45,7 +45,7 @@ NOT_NAMED = Message(
 # --- lost brokers ----------------------------------------------------------------------------------------------------
 
 
-def still_serves(broker: Broker, now: datetime) -> str:
+def reason_not_lost(broker: Broker, now: datetime) -> str:
     """Returns the reason why a broker does not count as lost, as a sentence; "" if it is lost.
 
     It is lost if its host's agent has not been seen for `BROKER_LOST_AFTER_S`, or if that agent reports that its
@@ -67,7 +67,7 @@ def still_serves(broker: Broker, now: datetime) -> str:
 
 def require_lost(broker: Broker, view: ClusterView) -> None:
     """Raises `Conflict` (`broker_serves`) for a broker that serves, or may do so again without intervention."""
-    reason = still_serves(broker, timezone.now())
+    reason = reason_not_lost(broker, timezone.now())
     if broker.number in view.brokers:
         reason = "The other brokers see it."
     if reason:
@@ -85,7 +85,7 @@ def require_lost(broker: Broker, view: ClusterView) -> None:
         )
 
 
-def given_up(cluster: Cluster) -> frozenset[int]:
+def given_up_broker_numbers(cluster: Cluster) -> frozenset[int]:
     """Returns the numbers of the brokers whose removal as lost was begun, including those that are removed by now."""
     rows = Broker.objects.filter(cluster=cluster, given_up_at__isnull=False)
     return frozenset(rows.values_list("number", flat=True))
@@ -94,9 +94,9 @@ def given_up(cluster: Cluster) -> frozenset[int]:
 def plan_remaining(fleet: Fleet, row: Rebalance) -> RebalancePlan:
     """Returns a plan for the replicas that are still on the broker. An unconfirmed loss is an obstacle."""
     assert row.broker is not None
-    plan = data_loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
+    plan = data_loss_plan(fleet, row.broker.number, given_up_broker_numbers(row.cluster) | {row.broker.number})
     unconfirmed = [
-        Obstacle(owner=None, topic=f"{reassignment.topic}/{reassignment.index}", detail=NOT_NAMED)
+        Obstacle(owner=None, topic=f"{reassignment.topic}/{reassignment.index}", detail=LOSS_NOT_CONFIRMED)
         for reassignment in plan.moves
         if reassignment.loses
     ]
@@ -115,7 +115,7 @@ def elect_leaders(
     admin_client: ClusterAdminClient,
     running: Sequence[PartitionReassignment],
     waiting: Sequence[PartitionReassignment],
-    ongoing: Mapping[PartitionKey, Ongoing],
+    ongoing: Mapping[PartitionKey, OngoingReassignment],
 ) -> tuple[list[PartitionReassignment], str]:
     """Elects leaders, and returns the waiting moves that may begin, and the reason why others wait.
 
@@ -125,34 +125,36 @@ def elect_leaders(
     if not running and not waiting:
         return [], ""
     view = admin_client.view({reassignment.topic for reassignment in (*running, *waiting)})
-    given_up_brokers = given_up(row.cluster)
+    given_up_brokers = given_up_broker_numbers(row.cluster)
     leaderless = {key: partition for key, partition in view.partitions.items() if partition.leader == NO_LEADER}
-    led_moves = [reassignment for reassignment in waiting if _key(reassignment) not in leaderless]
-    leaderless_moves = [reassignment for reassignment in waiting if _key(reassignment) in leaderless]
-    may_begin = [reassignment for reassignment in leaderless_moves if reassignment.loses == DataLoss.ALL]
+    led_moves = [reassignment for reassignment in waiting if _partition_key(reassignment) not in leaderless]
+    leaderless_moves = [reassignment for reassignment in waiting if _partition_key(reassignment) in leaderless]
+    movable_without_data = [reassignment for reassignment in leaderless_moves if reassignment.loses == DataLoss.ALL]
     partial_keys = _confirmed_losses(leaderless_moves, leaderless, given_up_brokers, DataLoss.SOME)
     cancelled = {key: None for key in partial_keys if key in ongoing}
-    empty = [key for key in _confirmed_losses(running, leaderless, given_up_brokers, DataLoss.ALL) if key in ongoing]
-    for topic, index in empty:
+    empty_keys = [
+        key for key in _confirmed_losses(running, leaderless, given_up_brokers, DataLoss.ALL) if key in ongoing
+    ]
+    for topic, index in empty_keys:
         # The read offset lies beyond the end of an empty log.
         if topic == USAGE_TOPIC:
             usage_begins_anew.implementation(row.cluster_id, index)
         if topic == AUDIT_TOPIC:
             audit_reader.forget_offset(row.cluster_id, index)
-    to_elect = [*empty, *(key for key in partial_keys if key not in cancelled)]
+    to_elect = [*empty_keys, *(key for key in partial_keys if key not in cancelled)]
     _record_losses(row, to_elect)
     refused = admin_client.reassign(cancelled) | admin_client.elect_unclean(to_elect)
-    if empty or partial_keys:
-        log.warning("rebalance.leaders_assigned", rebalance_id=row.pk, empty=len(empty), behind=len(partial_keys))
+    if empty_keys or partial_keys:
+        log.warning("rebalance.leaders_assigned", rebalance_id=row.pk, empty=len(empty_keys), behind=len(partial_keys))
     waiting_reasons = [
         Message(AT_PARTITION, partition=f"{topic}/{index}", why=why) for (topic, index), why in sorted(refused.items())
     ]
     waiting_reasons += [
-        _waiting_reason(reassignment, leaderless[_key(reassignment)], given_up_brokers)
+        _waiting_reason(reassignment, leaderless[_partition_key(reassignment)], given_up_brokers)
         for reassignment in leaderless_moves
         if not reassignment.loses
     ]
-    return [*led_moves, *may_begin], next(iter(waiting_reasons), "")
+    return [*led_moves, *movable_without_data], next(iter(waiting_reasons), "")
 
 
 @transaction.atomic
@@ -166,11 +168,11 @@ def _record_losses(row: Rebalance, keys: Iterable[PartitionKey]) -> None:
     recorded = AuditEntry.objects.filter(action=GIVEN_UP, target_id__in=owners, after__rebalance=row.pk)
     unrecorded = owners.difference(recorded.values_list("target_id", flat=True) if owners else ())
     for instance in Instance.objects.select_related("tenant").filter(pk__in=unrecorded).order_by("pk"):
-        lost: dict[str, dict[str, list[int]]] = {DataLoss.ALL.value: {}, DataLoss.SOME.value: {}}
+        indexes_by_loss: dict[str, dict[str, list[int]]] = {DataLoss.ALL.value: {}, DataLoss.SOME.value: {}}
         moves = row.moves.exclude(loses=DataLoss.NOTHING).filter(topic__startswith=f"{instance.pk}.")
         for topic, index, loses in moves.order_by("topic", "partition").values_list("topic", "partition", "loses"):
-            lost[loses].setdefault(split_internal(topic)[1], []).append(index)
-        after = {"broker": row.broker.number if row.broker else None, "rebalance": row.pk, **lost}
+            indexes_by_loss[loses].setdefault(split_internal(topic)[1], []).append(index)
+        after = {"broker": row.broker.number if row.broker else None, "rebalance": row.pk, **indexes_by_loss}
         audit.record(system_actor(ACTOR), GIVEN_UP, instance, None, after, tenant=instance.tenant)
 
 
@@ -182,11 +184,11 @@ def _confirmed_losses(
 ) -> list[PartitionKey]:
     """Returns the leaderless partitions whose planned loss is `loss` and whose in-sync replicas are all lost."""
     return [
-        _key(reassignment)
+        _partition_key(reassignment)
         for reassignment in moves
         if reassignment.loses == loss
-        and _key(reassignment) in leaderless
-        and set(leaderless[_key(reassignment)].isr) <= given_up_brokers
+        and _partition_key(reassignment) in leaderless
+        and set(leaderless[_partition_key(reassignment)].isr) <= given_up_brokers
     ]
 
 
@@ -194,22 +196,22 @@ def _waiting_reason(
     reassignment: PartitionReassignment, partition: PartitionView, given_up_brokers: frozenset[int]
 ) -> Message:
     missing_replicas = sorted(set(partition.isr) - given_up_brokers)
-    reason = NOT_NAMED
+    reason = LOSS_NOT_CONFIRMED
     if missing_replicas:
         reason = Message(gettext_noop("Broker %(id)s had all of it and does not answer."), id=missing_replicas[0])
     return Message(AT_PARTITION, partition=str(reassignment), why=reason)
 
 
-def _key(reassignment: PartitionReassignment) -> PartitionKey:
+def _partition_key(reassignment: PartitionReassignment) -> PartitionKey:
     return reassignment.topic, reassignment.partition
 
 
-def require_named(row: Rebalance, view: ClusterView) -> None:
+def require_confirmed_losses(row: Rebalance, view: ClusterView) -> None:
     """Raises `Conflict` (`stale_plan`) if more data would be lost now than the plan names."""
     assert row.broker is not None
-    given_up_brokers = given_up(row.cluster) | {row.broker.number}
+    given_up_brokers = given_up_broker_numbers(row.cluster) | {row.broker.number}
     for reassignment in row.moves.all():
-        partition = view.partitions.get(_key(reassignment))
+        partition = view.partitions.get(_partition_key(reassignment))
         if partition is None:
             continue
         loss = loss_of(partition.replicas, partition.isr, given_up_brokers, is_led=partition.leader != NO_LEADER)

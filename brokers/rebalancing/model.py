@@ -1,4 +1,4 @@
-"""Values of reassignment plans, and the number of concurrent moves. Pure.
+"""Data classes of reassignment plans, loads of brokers, and the choice of the moves that may begin. Pure.
 
 `planner` makes the plans. A move changes one partition from one list of replicas to another; the first of a list is
 the preferred leader.
@@ -166,11 +166,11 @@ def shares(
     leaders: Counter[int] = Counter()
     sizes: Counter[int] = Counter()
     for partition in partitions:
-        held_by = targets.get(partition.key, partition.replicas)
-        replicas.update(held_by)
+        broker_ids_of_partition = targets.get(partition.key, partition.replicas)
+        replicas.update(broker_ids_of_partition)
         leader = None if partition.key in targets else partition.leader
-        leaders.update(held_by[:1] if leader is None else (leader,))
-        for broker in held_by:
+        leaders.update(broker_ids_of_partition[:1] if leader is None else (leader,))
+        for broker in broker_ids_of_partition:
             sizes[broker] += partition.sizes.get(broker, partition.size_bytes)
     broker_ids = sorted({*brokers, *replicas})
     return {id: Share(replicas=replicas[id], leaders=leaders[id], size_bytes=sizes[id]) for id in broker_ids}
@@ -185,21 +185,21 @@ def next_reassignments(
     be the first replica), so that clients keep most of its disk and network. A move that copies nothing begins
     immediately; at most `begin_max` begin together, which bounds the size of a request to the brokers.
     """
-    receives: Counter[int] = Counter()
-    sends: Counter[int] = Counter()
+    receiving_by_broker: Counter[int] = Counter()
+    sending_by_broker: Counter[int] = Counter()
     for reassignment in running:
-        receives.update(reassignment.adding)
-        sends.update(reassignment.before[:1] if reassignment.adding else ())
-    chosen: list[Reassignment] = []
+        receiving_by_broker.update(reassignment.adding)
+        sending_by_broker.update(reassignment.before[:1] if reassignment.adding else ())
+    startable: list[Reassignment] = []
     for reassignment in waiting:
-        if len(chosen) >= begin_max:
+        if len(startable) >= begin_max:
             break
         if reassignment.adding:
-            if any(receives[broker] >= per_broker_max for broker in reassignment.adding):
+            if any(receiving_by_broker[broker] >= per_broker_max for broker in reassignment.adding):
                 continue
-            if any(sends[broker] >= per_broker_max for broker in reassignment.before[:1]):
+            if any(sending_by_broker[broker] >= per_broker_max for broker in reassignment.before[:1]):
                 continue
-            receives.update(reassignment.adding)
-            sends.update(reassignment.before[:1])
-        chosen.append(reassignment)
-    return tuple(chosen)
+            receiving_by_broker.update(reassignment.adding)
+            sending_by_broker.update(reassignment.before[:1])
+        startable.append(reassignment)
+    return tuple(startable)

@@ -1,4 +1,4 @@
-"""Plans of replica moves: emptying a broker, and balancing all of them. Pure: the same snapshot gives the same plan.
+"""Plans of replica moves: emptying a broker, and balancing all brokers. Pure and deterministic.
 
 A plan preserves the number of a partition's replicas, each on a different broker; it never reduces the number of their
 racks; and it places an instance's replicas only on brokers that its clients can reach. Balancing also moves second
@@ -39,7 +39,7 @@ class _PlanState:
         self.placements = {owner: set(brokers) for owner, brokers in fleet.placements.items()}
         count = len(fleet.partitions)
         self.unit = max(1, sum(partition.size_bytes for partition in fleet.partitions))
-        self.weight = {item.key: self.unit + item.size_bytes * count for item in fleet.partitions}
+        self.weight = {partition.key: self.unit + partition.size_bytes * count for partition in fleet.partitions}
         self.load: dict[int, int] = defaultdict(int)
         self.leaders: Counter[int] = Counter()
         self.sold: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
@@ -51,10 +51,10 @@ class _PlanState:
                 self.load[broker] += self.weight[key]
 
     def assign(self, key: PartitionKey, replicas: tuple[int, ...]) -> None:
-        before = self.replicas[key]
-        self.leaders.subtract(before[:1])
+        previous_replicas = self.replicas[key]
+        self.leaders.subtract(previous_replicas[:1])
         self.leaders.update(replicas[:1])
-        for broker in before:
+        for broker in previous_replicas:
             self.load[broker] -= self.weight[key]
         for broker in replicas:
             self.load[broker] += self.weight[key]
@@ -76,13 +76,13 @@ class _PlanState:
         usages = zip(self.sold[broker], sizes, limits, strict=True)
         return all(sold + Fraction(size, spread) <= limit for sold, size, limit in usages)
 
-    def may_hold(self, partition: PartitionReplicas) -> frozenset[int]:
-        """Returns the brokers that may have a replica of the partition; those that have one are not left out."""
+    def allowed_brokers(self, partition: PartitionReplicas) -> frozenset[int]:
+        """Returns the brokers that may have a replica of the partition, including those that have one."""
         if partition.owner is None:
             return self.brokers_that_accept
         return self.brokers_that_accept & self.placements.get(partition.owner, set())
 
-    def racks(self, replicas: Iterable[int]) -> int:
+    def count_racks(self, replicas: Iterable[int]) -> int:
         """Returns the number of racks of these brokers; a broker with unknown rack counts as a rack of its own."""
         return len({self._rack(broker) for broker in replicas})
 
@@ -102,7 +102,7 @@ class _PlanState:
                 size_bytes=partition.size_bytes,
                 topic_id=partition.topic_id,
             )
-            for partition in sorted(self.fleet.partitions, key=lambda item: (item.pinned, item.key))
+            for partition in sorted(self.fleet.partitions, key=lambda partition: (partition.pinned, partition.key))
             if self.replicas[partition.key] != partition.replicas
         ]
         return RebalancePlan(
@@ -154,10 +154,12 @@ def release_plan(fleet: Fleet, broker: int) -> RebalancePlan:
     """
     moves = []
     for partition in sorted(fleet.partitions, key=lambda replicas: replicas.key):
-        rest = tuple(replica for replica in partition.replicas if replica != broker)
-        if rest and len(rest) < len(partition.replicas) and partition.pinned:
+        remaining_replicas = tuple(replica for replica in partition.replicas if replica != broker)
+        if remaining_replicas and len(remaining_replicas) < len(partition.replicas) and partition.pinned:
             moves.append(
-                Reassignment(topic=partition.topic, index=partition.index, before=partition.replicas, target=rest)
+                Reassignment(
+                    topic=partition.topic, index=partition.index, before=partition.replicas, target=remaining_replicas
+                )
             )
     return RebalancePlan(moves=tuple(moves))
 
@@ -171,15 +173,15 @@ def _change_placement(state: _PlanState, owner: str, broker: int, replicas_max: 
     placements.discard(broker)
     count = max(replicas_max, state.fleet.placements_min)
     candidates = state.brokers_that_accept - placements
-    missing = min(len(candidates), max(0, count - len(placements & state.brokers_that_accept)))
-    spread = max(1, len(placements) + missing)
+    arriving_count = min(len(candidates), max(0, count - len(placements & state.brokers_that_accept)))
+    spread = max(1, len(placements) + arriving_count)
 
     def cost(id: int) -> tuple[bool, int, int, int]:
-        racks = state.racks((*placements, id))
-        return not state.has_capacity(owner, id, spread=spread), -racks, state.load[id], id
+        rack_count = state.count_racks((*placements, id))
+        return not state.has_capacity(owner, id, spread=spread), -rack_count, state.load[id], id
 
     arriving: list[int] = []
-    for _ in range(missing):
+    for _ in range(arriving_count):
         arriving.append(min(candidates.difference(arriving), key=cost))
         placements.add(arriving[-1])
     state.sell(owner, placements, spread=spread)
@@ -192,7 +194,7 @@ def _replicas_without(state: _PlanState, partition: PartitionReplicas, broker: i
     A pinned partition that belongs to `broker` keeps its replica there, and gets another one if that is its only one.
     """
     current = state.replicas[partition.key]
-    candidates = state.may_hold(partition) - set(current)
+    candidates = state.allowed_brokers(partition) - set(current)
     keeps_replica = partition.pinned and current[0] == broker
     if keeps_replica and len(current) > 1:
         return current
@@ -201,17 +203,17 @@ def _replicas_without(state: _PlanState, partition: PartitionReplicas, broker: i
     retained = current if keeps_replica else tuple(replica for replica in current if replica != broker)
 
     def cost(candidate: int) -> tuple[int, int, int]:
-        return -state.racks((*retained, candidate)), state.load[candidate], candidate
+        return -state.count_racks((*retained, candidate)), state.load[candidate], candidate
 
-    chosen = min(candidates, key=cost)
+    arriving_broker = min(candidates, key=cost)
     if keeps_replica:
-        return (*current, chosen)
-    target = tuple(chosen if replica == broker else replica for replica in current)
+        return (*current, arriving_broker)
+    target = tuple(arriving_broker if replica == broker else replica for replica in current)
     if current[0] != broker:
         return target
     # The replica that leads fewest partitions becomes leader, not necessarily the arriving one.
-    first = min(target, key=lambda id: (state.leaders[id], id))
-    return (first, *(replica for replica in target if replica != first))
+    new_leader = min(target, key=lambda id: (state.leaders[id], id))
+    return (new_leader, *(replica for replica in target if replica != new_leader))
 
 
 # --- balancing --------------------------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ def balance_plan(fleet: Fleet, *, moves_max: int) -> RebalancePlan:
     while len(moved) < moves_max and _extend_instance(state, placement_changes):
         _shift_partitions(state, moved, moves_max)
     _move_leaders(state, moved, moves_max)
-    return state.plan(_without_unused(state, placement_changes))
+    return state.plan(_used_placement_changes(state, placement_changes))
 
 
 def _spread_over_racks(
@@ -244,46 +246,47 @@ def _spread_over_racks(
     """Moves replicas that share a rack with another one of their partition to racks without one."""
     for partition in sorted(state.fleet.partitions, key=lambda replicas: replicas.key):
         while not partition.pinned and (partition.key in moved or len(moved) < moves_max):
-            target = _on_more_racks(state, partition, state.may_hold(partition), placement_changes)
+            target = _replicas_on_more_racks(state, partition, state.allowed_brokers(partition), placement_changes)
             if target is None:
                 break
             state.assign(partition.key, target)
             moved.add(partition.key)
 
 
-def _on_more_racks(
+def _replicas_on_more_racks(
     state: _PlanState,
     partition: PartitionReplicas,
-    holders: Collection[int],
+    allowed_brokers: Collection[int],
     placement_changes: dict[str, PlacementChange],
 ) -> tuple[int, ...] | None:
-    """Returns the replicas with one of them in a further rack; None if there is no such rack, or none is shared.
+    """Returns the replicas with one of them moved to another rack; None if no two share a rack, or no broker in another
+    rack is available.
 
     An instance without a placement there gets one, if a broker can sell its share.
     """
     replicas = state.replicas[partition.key]
-    racks = state.racks(replicas)
-    sharing = [broker for broker in replicas if state.racks(set(replicas) - {broker}) == racks]
-    if not sharing:
+    rack_count = state.count_racks(replicas)
+    sharing_brokers = [broker for broker in replicas if state.count_racks(set(replicas) - {broker}) == rack_count]
+    if not sharing_brokers:
         return None
 
-    def further(brokers: Collection[int]) -> list[int]:
-        return [broker for broker in brokers if state.racks((*replicas, broker)) > racks]
+    def brokers_in_new_racks(brokers: Collection[int]) -> list[int]:
+        return [broker for broker in brokers if state.count_racks((*replicas, broker)) > rack_count]
 
-    candidates = further(holders)
+    candidates = brokers_in_new_racks(allowed_brokers)
     owner = partition.owner
     if not candidates and owner is not None:
         spread = _least_spread(state, owner)
-        unplaced = further(state.brokers_that_accept)
+        unplaced = brokers_in_new_racks(state.brokers_that_accept)
         candidates = [broker for broker in unplaced if state.has_capacity(owner, broker, spread=spread)]
     if not candidates:
         return None
-    chosen = min(candidates, key=lambda broker: (state.load[broker], broker))
-    if owner is not None and chosen not in state.placements[owner]:
-        _extend_placement(state, owner, chosen, placement_changes)
+    arriving_broker = min(candidates, key=lambda broker: (state.load[broker], broker))
+    if owner is not None and arriving_broker not in state.placements[owner]:
+        _extend_placement(state, owner, arriving_broker, placement_changes)
     # The first replica stays, unless no other shares a rack: clients keep their leader.
-    leaving = max(sharing, key=lambda broker: (broker != replicas[0], state.load[broker], broker))
-    return tuple(chosen if broker == leaving else broker for broker in replicas)
+    leaving = max(sharing_brokers, key=lambda broker: (broker != replicas[0], state.load[broker], broker))
+    return tuple(arriving_broker if broker == leaving else broker for broker in replicas)
 
 
 def _extend_placement(
@@ -304,17 +307,20 @@ def _is_uneven(state: _PlanState, heavy: int, light: int) -> bool:
     return state.load[heavy] - state.load[light] > max(state.unit, SPREAD_MIN * sum(loads) / len(loads))
 
 
-def _by_load(state: _PlanState) -> list[int]:
+def _brokers_by_load(state: _PlanState) -> list[int]:
     """Returns the brokers that accept replicas, the emptiest first."""
     return sorted(state.brokers_that_accept, key=lambda id: (state.load[id], id))
 
 
-def _lightest_with_capacity(state: _PlanState, order: Sequence[int], owners: Collection[str], *, further: int) -> int:
+def _lightest_with_capacity(
+    state: _PlanState, order: Sequence[int], owners: Collection[str], *, further_placements: int
+) -> int:
     """Returns the emptiest broker that can sell a share of at least one of the owners."""
     for light in order[:-1]:
         unplaced = [owner for owner in owners if light not in state.placements[owner]]
         if not unplaced or any(
-            state.has_capacity(owner, light, spread=len(state.fleet.placements[owner]) + further) for owner in unplaced
+            state.has_capacity(owner, light, spread=len(state.fleet.placements[owner]) + further_placements)
+            for owner in unplaced
         ):
             return light
     return order[0]
@@ -326,31 +332,33 @@ def _shift_instance(
     """Moves one instance's whole share from the fullest broker to the emptiest without a placement of it; False if none
     makes them more even.
     """
-    order = _by_load(state)
+    order = _brokers_by_load(state)
     if len(order) < 2 or not _is_uneven(state, order[-1], order[0]):
         return False
     heavy = order[-1]
-    parts: dict[str, list[PartitionReplicas]] = defaultdict(list)
+    partitions_by_owner: dict[str, list[PartitionReplicas]] = defaultdict(list)
     for partition in state.fleet.partitions:
         if partition.owner is not None and heavy in state.replicas[partition.key]:
-            parts[partition.owner].append(partition)
-    light = _lightest_with_capacity(state, order, parts, further=0)
+            partitions_by_owner[partition.owner].append(partition)
+    light = _lightest_with_capacity(state, order, partitions_by_owner, further_placements=0)
     if not _is_uneven(state, heavy, light):
         return False
     gap = state.load[heavy] - state.load[light]
-    fitting = []
-    for owner, instance_partitions in parts.items():
+    possible_shifts = []
+    for owner, instance_partitions in partitions_by_owner.items():
         weight = sum(state.weight[partition.key] for partition in instance_partitions)
         is_unplaced = light not in state.placements[owner] and owner not in placement_changes
         has_capacity = is_unplaced and state.has_capacity(owner, light, spread=len(state.placements[owner]))
         keys = {partition.key for partition in instance_partitions}
         if has_capacity and weight <= SHIFT_MAX * gap and len(moved | keys) <= moves_max:
-            targets = {partition.key: _swapped(state, partition, heavy, light) for partition in instance_partitions}
+            targets = {
+                partition.key: _replace_broker(state, partition, heavy, light) for partition in instance_partitions
+            }
             if all(targets.values()):
-                fitting.append((abs(2 * weight - gap), owner, targets))
-    if not fitting:
+                possible_shifts.append((abs(2 * weight - gap), owner, targets))
+    if not possible_shifts:
         return False
-    _, owner, targets = min(fitting, key=lambda shift: shift[:2])
+    _, owner, targets = min(possible_shifts, key=lambda shift: shift[:2])
     for key, target in targets.items():
         assert target is not None
         state.assign(key, target)
@@ -368,25 +376,25 @@ def _extend_instance(state: _PlanState, placement_changes: dict[str, PlacementCh
     """Gives the heaviest instance on the fullest broker a further placement on the emptiest; False if that does not
     help.
     """
-    order = _by_load(state)
+    order = _brokers_by_load(state)
     if len(order) < 2 or not _is_uneven(state, order[-1], order[0]):
         return False
     heavy = order[-1]
-    weights: dict[str, int] = defaultdict(int)
+    weight_by_owner: dict[str, int] = defaultdict(int)
     shifted = {change.owner for change in placement_changes.values() if change.leaving}
     for partition in state.fleet.partitions:
         owner = partition.owner
         if owner is not None and heavy in state.replicas[partition.key] and owner not in shifted:
-            weights[owner] += state.weight[partition.key]
-    light = _lightest_with_capacity(state, order, weights, further=1)
-    fitting = [
+            weight_by_owner[owner] += state.weight[partition.key]
+    light = _lightest_with_capacity(state, order, weight_by_owner, further_placements=1)
+    candidates = [
         (weight, owner)
-        for owner, weight in weights.items()
+        for owner, weight in weight_by_owner.items()
         if light not in state.placements[owner] and state.has_capacity(owner, light, spread=_least_spread(state, owner))
     ]
-    if not fitting or not _is_uneven(state, heavy, light):
+    if not candidates or not _is_uneven(state, heavy, light):
         return False
-    _, owner = max(fitting)
+    _, owner = max(candidates)
     _extend_placement(state, owner, light, placement_changes)
     return True
 
@@ -417,31 +425,33 @@ def _shift_partitions(state: _PlanState, moved: set[PartitionKey], moves_max: in
 def _best_shift(
     state: _PlanState, partitions_by_broker: Mapping[int, Sequence[PartitionReplicas]]
 ) -> tuple[PartitionReplicas, int, int, tuple[int, ...]] | None:
-    order = _by_load(state)
+    order = _brokers_by_load(state)
     for heavy in reversed(order):
         for light in order:
             if not _is_uneven(state, heavy, light):
                 break  # the remaining brokers are fuller
             gap = state.load[heavy] - state.load[light]
-            fitting = sorted(
-                (abs(2 * state.weight[item.key] - gap), item.key, item)
-                for item in partitions_by_broker[heavy]
-                if state.weight[item.key] < gap and light in state.may_hold(item)
+            candidates = sorted(
+                (abs(2 * state.weight[partition.key] - gap), partition.key, partition)
+                for partition in partitions_by_broker[heavy]
+                if state.weight[partition.key] < gap and light in state.allowed_brokers(partition)
             )
-            for _, _, partition in fitting:
-                target = _swapped(state, partition, heavy, light)
+            for _, _, partition in candidates:
+                target = _replace_broker(state, partition, heavy, light)
                 if target is not None:
                     return partition, heavy, light, target
     return None
 
 
-def _swapped(state: _PlanState, partition: PartitionReplicas, old: int, new: int) -> tuple[int, ...] | None:
-    """Returns the replicas with `old` replaced by `new`; None if that is impossible or reduces the racks."""
+def _replace_broker(
+    state: _PlanState, partition: PartitionReplicas, old_broker: int, new_broker: int
+) -> tuple[int, ...] | None:
+    """Returns the replicas with another broker instead of `old_broker`; None if impossible or reduces the racks."""
     replicas = state.replicas[partition.key]
-    if partition.pinned or new in replicas or new not in state.brokers_that_accept:
+    if partition.pinned or new_broker in replicas or new_broker not in state.brokers_that_accept:
         return None
-    target = tuple(new if replica == old else replica for replica in replicas)
-    return target if state.racks(target) >= state.racks(replicas) else None
+    target = tuple(new_broker if replica == old_broker else replica for replica in replicas)
+    return target if state.count_racks(target) >= state.count_racks(replicas) else None
 
 
 def _move_leaders(state: _PlanState, moved: set[PartitionKey], moves_max: int) -> None:
@@ -454,24 +464,26 @@ def _move_leaders(state: _PlanState, moved: set[PartitionKey], moves_max: int) -
             candidates = [broker for broker in replicas if broker in state.brokers_that_accept]
             if partition.pinned or not candidates or (partition.key not in moved and len(moved) >= moves_max):
                 continue
-            first = min(candidates, key=lambda id: (state.leaders[id], id))
-            if state.leaders[replicas[0]] - state.leaders[first] >= 2:
-                state.assign(partition.key, (first, *(replica for replica in replicas if replica != first)))
+            new_leader = min(candidates, key=lambda id: (state.leaders[id], id))
+            if state.leaders[replicas[0]] - state.leaders[new_leader] >= 2:
+                state.assign(partition.key, (new_leader, *(replica for replica in replicas if replica != new_leader)))
                 moved.add(partition.key)
                 is_changed = True
 
 
-def _without_unused(state: _PlanState, placement_changes: Mapping[str, PlacementChange]) -> dict[str, PlacementChange]:
+def _used_placement_changes(
+    state: _PlanState, placement_changes: Mapping[str, PlacementChange]
+) -> dict[str, PlacementChange]:
     """Returns the changes without further placements that no replica uses; the targets of shifted instances stay."""
     used_brokers: dict[str, set[int]] = defaultdict(set)
     for partition in state.fleet.partitions:
         if partition.owner is not None:
             used_brokers[partition.owner].update(state.replicas[partition.key])
-    useful = {}
+    used_changes = {}
     for owner, change in placement_changes.items():
         arriving = (
             change.arriving if change.leaving else tuple(id for id in change.arriving if id in used_brokers[owner])
         )
         if arriving:
-            useful[owner] = PlacementChange(owner=owner, arriving=arriving, leaving=change.leaving)
-    return useful
+            used_changes[owner] = PlacementChange(owner=owner, arriving=arriving, leaving=change.leaving)
+    return used_changes

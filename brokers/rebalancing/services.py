@@ -86,7 +86,7 @@ def plan_loss(
     admin_client = ClusterAdminClient(broker.cluster)
     lost_broker.require_lost(broker, admin_client.view(()))
     fleet = snapshot.take_snapshot(broker.cluster, admin_client)
-    plan = data_loss_plan(fleet, broker.number, lost_broker.given_up(broker.cluster) | {broker.number})
+    plan = data_loss_plan(fleet, broker.number, lost_broker.given_up_broker_numbers(broker.cluster) | {broker.number})
     return _save_plan(
         acting,
         Rebalance(
@@ -131,11 +131,14 @@ def plan_balance(
 
 def _save_plan(acting: Actor, row: Rebalance, fleet: Fleet, plan: RebalancePlan) -> Rebalance:
     if plan.obstacles:
-        shown = plan.obstacles[:OBSTACLES_SHOWN_MAX]
+        shown_obstacles = plan.obstacles[:OBSTACLES_SHOWN_MAX]
         raise Conflict(
             "There is no place for everything on that broker. Add a broker, or give topics fewer replicas.",
             code="no_place",
-            errors=[FieldError(detail=obstacle.sentence, code="no_place", pointer="/broker_id") for obstacle in shown],
+            errors=[
+                FieldError(detail=obstacle.sentence, code="no_place", pointer="/broker_id")
+                for obstacle in shown_obstacles
+            ],
         )
     if len(plan.moves) > MOVES_PER_PLAN_MAX:
         raise Conflict(
@@ -184,20 +187,20 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
     `Conflict` (`not_confirmed`) without it.
     """
     access.require(acting, Scope.OPERATOR)
-    result = _lock(rebalance)
-    _require(result, RebalanceState.PLANNED)
+    result = _lock_row(rebalance)
+    _require_state(result, RebalanceState.PLANNED)
     _require_fresh(result)
     _require_no_rolling_restart(result.cluster)
     result.state, result.started_at = RebalanceState.RUNNING, timezone.now()
     if result.kind == RebalanceKind.DRAIN:
         capacity.require_capacity(result.cluster, result.placements)
     if result.kind == RebalanceKind.BALANCE:
-        _require_still_room(result)
+        _require_unsold_capacity(result)
     if result.broker is not None:
         if result.kind == RebalanceKind.LOSS:
             _give_up(acting, result, result.broker, confirmed)
         Broker.objects.filter(pk=result.broker_id).update(accepts_instances=False)
-    return _save(acting, result, ["state", "started_at"], "rebalance.started")
+    return _save_and_audit(acting, result, ["state", "started_at"], "rebalance.started")
 
 
 def _give_up(acting: Actor, rebalance: Rebalance, broker: Broker, confirmed: int | None) -> None:
@@ -209,7 +212,7 @@ def _give_up(acting: Actor, rebalance: Rebalance, broker: Broker, confirmed: int
         )
     view = ClusterAdminClient(rebalance.cluster).view({reassignment.topic for reassignment in rebalance.moves.all()})
     lost_broker.require_lost(broker, view)
-    lost_broker.require_named(rebalance, view)
+    lost_broker.require_confirmed_losses(rebalance, view)
     services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
     Broker.objects.filter(pk=broker.pk).update(given_up_at=rebalance.started_at)
     partition_losses: dict[str, list[str]] = {"some": [], "all": []}
@@ -222,21 +225,21 @@ def _give_up(acting: Actor, rebalance: Rebalance, broker: Broker, confirmed: int
 def pause(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Pauses: no further move begins; running moves are completed."""
     access.require(acting, Scope.OPERATOR)
-    result = _lock(rebalance)
-    _require(result, RebalanceState.RUNNING)
+    result = _lock_row(rebalance)
+    _require_state(result, RebalanceState.RUNNING)
     result.state = RebalanceState.PAUSED
-    return _save(acting, result, ["state"], "rebalance.paused")
+    return _save_and_audit(acting, result, ["state"], "rebalance.paused")
 
 
 @transaction.atomic
 def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Continues a paused rebalance. Raises `Conflict` during a rolling restart of the cluster."""
     access.require(acting, Scope.OPERATOR)
-    result = _lock(rebalance)
-    _require(result, RebalanceState.PAUSED)
+    result = _lock_row(rebalance)
+    _require_state(result, RebalanceState.PAUSED)
     _require_no_rolling_restart(result.cluster)
     result.state = RebalanceState.RUNNING
-    return _save(acting, result, ["state"], "rebalance.resumed")
+    return _save_and_audit(acting, result, ["state"], "rebalance.resumed")
 
 
 @transaction.atomic
@@ -245,15 +248,15 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     the capacity that instances have left is sold to others meanwhile.
     """
     access.require(acting, Scope.OPERATOR)
-    result = _lock(rebalance)
-    _require(result, *UNDOABLE)
+    result = _lock_row(rebalance)
+    _require_state(result, *UNDOABLE)
     if result.kind == RebalanceKind.LOSS:
         raise Conflict("A lost broker has nothing to move back to.", code="too_late")
     if result.removes and result.step in POINTS_OF_NO_RETURN:
         raise Conflict("The broker is being removed. Add it again instead.", code="too_late")
     if result.state == RebalanceState.DONE:
-        later = Rebalance.objects.filter(cluster=result.cluster, started_at__gt=result.started_at)
-        if later.exists():
+        later_rebalances = Rebalance.objects.filter(cluster=result.cluster, started_at__gt=result.started_at)
+        if later_rebalances.exists():
             raise Conflict("A later rebalance builds on this one.", code="too_late")
     if result.state != RebalanceState.RUNNING:
         _require_no_rolling_restart(result.cluster)
@@ -266,7 +269,7 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     PartitionReassignment.objects.filter(rebalance=result, state=ReassignmentState.WAITING).update(
         state=ReassignmentState.UNDONE, ended_at=timezone.now()
     )
-    return _save(acting, result, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
+    return _save_and_audit(acting, result, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
 
 
 @transaction.atomic
@@ -276,30 +279,32 @@ def abandon(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     Meant for a rebalance that waits for a broker that does not come back, and thereby blocks every other one.
     """
     access.require(acting, Scope.OPERATOR)
-    result = _lock(rebalance)
-    _require(result, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+    result = _lock_row(rebalance)
+    _require_state(result, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
     if result.broker is not None:
         Broker.objects.filter(pk=result.broker_id).update(accepts_instances=True)
     result.state, result.trouble = RebalanceState.ABANDONING, ""
-    return _save(acting, result, ["state", "trouble"], "rebalance.abandoned")
+    return _save_and_audit(acting, result, ["state", "trouble"], "rebalance.abandoned")
 
 
 @transaction.atomic
 def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) -> Rebalance:
     """Sets the bandwidth that each broker may use for its copies, None for no limit; also while it runs (QUO-60)."""
     access.require(acting, Scope.OPERATOR)
-    result = _lock(rebalance)
-    _require(result, RebalanceState.PLANNED, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+    result = _lock_row(rebalance)
+    _require_state(
+        result, RebalanceState.PLANNED, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING
+    )
     if copy_mb_s is not None and not 1 <= copy_mb_s <= COPY_MB_S_MAX:
         raise Invalid.at(
             "/copy_mb_s",
             Message(gettext_noop("A whole number from 1 to %(most)s, or nothing."), most=f"{COPY_MB_S_MAX:,}"),
         )
-    before = result.copy_mb_s
-    if copy_mb_s != before:
+    previous_mb_s = result.copy_mb_s
+    if copy_mb_s != previous_mb_s:
         result.copy_mb_s = copy_mb_s
         result.save_changes(["copy_mb_s"])
-        audit.record(acting, "rebalance.limited", result, {"copy_mb_s": before}, {"copy_mb_s": copy_mb_s})
+        audit.record(acting, "rebalance.limited", result, {"copy_mb_s": previous_mb_s}, {"copy_mb_s": copy_mb_s})
     return result
 
 
@@ -307,18 +312,18 @@ def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) 
 def discard(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Discards a plan that was never started."""
     access.require(acting, Scope.OPERATOR)
-    result = _lock(rebalance)
-    _require(result, RebalanceState.PLANNED)
+    result = _lock_row(rebalance)
+    _require_state(result, RebalanceState.PLANNED)
     result.state, result.ended_at = RebalanceState.DISCARDED, timezone.now()
-    return _save(acting, result, ["state", "ended_at"], "rebalance.discarded")
+    return _save_and_audit(acting, result, ["state", "ended_at"], "rebalance.discarded")
 
 
-def _lock(rebalance: Rebalance) -> Rebalance:
+def _lock_row(rebalance: Rebalance) -> Rebalance:
     rows = Rebalance.objects.select_for_update(of=("self",)).select_related("cluster", "broker")
     return rows.get(pk=rebalance.pk)
 
 
-def _require(rebalance: Rebalance, *states: RebalanceState) -> None:
+def _require_state(rebalance: Rebalance, *states: RebalanceState) -> None:
     if rebalance.state not in states:
         raise Conflict(Message(gettext_noop("The rebalance is %(state)s."), state=rebalance.state), code="wrong_state")
 
@@ -340,7 +345,7 @@ def _require_fresh(rebalance: Rebalance) -> None:
         )
 
 
-def _require_still_room(rebalance: Rebalance) -> None:
+def _require_unsold_capacity(rebalance: Rebalance) -> None:
     """Raises `Conflict` if a balancing plan would oversell a broker because of sales since it was made."""
     try:
         capacity.require_capacity(rebalance.cluster, rebalance.placements)
@@ -353,12 +358,12 @@ def _require_room_to_return(rebalance: Rebalance) -> None:
     """Raises `Conflict` if undoing would oversell a broker because of sales since instances have left it."""
     # Locked as for a sale: of an undoing and a concurrent sale, one sees the other.
     Cluster.objects.select_for_update(no_key=True).get(pk=rebalance.cluster_id)
-    back = [
+    reversed_placements = [
         {**placement, "arriving": placement["leaving"], "leaving": placement["arriving"]}
         for placement in rebalance.placements
     ]
     try:
-        capacity.require_capacity(rebalance.cluster, back)
+        capacity.require_capacity(rebalance.cluster, reversed_placements)
     except Conflict as error:
         detail = "The capacity that instances have left is sold to others by now."
         raise Conflict(detail, code="no_room", errors=error.errors) from None
@@ -371,7 +376,7 @@ def _require_no_rolling_restart(cluster: Cluster) -> None:
         raise Conflict("A rolling restart is under way in this cluster.", code="restart_in_progress")
 
 
-def _save(acting: Actor, rebalance: Rebalance, fields: list[str], action: str) -> Rebalance:
+def _save_and_audit(acting: Actor, rebalance: Rebalance, fields: list[str], action: str) -> Rebalance:
     try:
         with transaction.atomic():
             rebalance.save_changes(fields)

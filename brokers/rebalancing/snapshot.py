@@ -25,7 +25,7 @@ def take_snapshot(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: 
     """
     view = admin_client.view()
     rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
-    sizes_by_partition = _sizes(admin_client, view) if sizes else {}
+    sizes_by_partition = _query_sizes(admin_client, view) if sizes else {}
     partitions = []
     for key, placement in sorted(view.partitions.items()):
         owner, _ = naming.split_internal(key[0])
@@ -47,7 +47,7 @@ def take_snapshot(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: 
     return Fleet(
         brokers={row.number: _capacity_of(row, view) for row in rows},
         partitions=partitions,
-        placements=placements(cluster),
+        placements=placements_by_instance(cluster),
         placements_min=cluster.brokers_per_instance_min,
         sold={
             placement.instance_id: (placement.bandwidth_mb_s, placement.storage_gb)
@@ -65,15 +65,15 @@ def _capacity_of(row: Broker, view: ClusterView) -> BrokerCapacity:
 
 def brokers_that_accept(cluster: Cluster, view: ClusterView) -> frozenset[int]:
     """Returns the numbers of the brokers that may get replicas: live, not stopped, and not drained."""
-    rows = Broker.objects.filter(cluster=cluster, removed_at=None)
-    return frozenset(row.number for row in rows if _accepts_replicas(row, view))
+    brokers = Broker.objects.filter(cluster=cluster, removed_at=None)
+    return frozenset(row.number for row in brokers if _accepts_replicas(row, view))
 
 
 def _accepts_replicas(broker: Broker, view: ClusterView) -> bool:
     return broker.number in view.brokers and broker.wanted == WantedState.RUNNING and broker.accepts_instances
 
 
-def placements(cluster: Cluster) -> dict[str, frozenset[int]]:
+def placements_by_instance(cluster: Cluster) -> dict[str, frozenset[int]]:
     """Returns the brokers on which each instance stays, by instance id."""
     result: dict[str, set[int]] = defaultdict(set)
     rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
@@ -82,7 +82,7 @@ def placements(cluster: Cluster) -> dict[str, frozenset[int]]:
     return {instance_id: frozenset(numbers) for instance_id, numbers in result.items()}
 
 
-def _sizes(admin_client: ClusterAdminClient, view: ClusterView) -> dict[PartitionKey, dict[int, int]]:
+def _query_sizes(admin_client: ClusterAdminClient, view: ClusterView) -> dict[PartitionKey, dict[int, int]]:
     """Returns the sizes of each partition's replicas by broker, without brokers that do not answer."""
     result: dict[PartitionKey, dict[int, int]] = defaultdict(dict)
     for number in sorted(view.brokers):

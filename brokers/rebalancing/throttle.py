@@ -26,16 +26,17 @@ ALL_REPLICAS = "*"
 
 
 def apply(row: Rebalance, topics: Iterable[str]) -> None:
-    """Applies the throttle, or lifts it if the rebalance has no limit. Call before partitions of `topics` are copied,
-    and in each run while they are. Raises `DomainError`.
+    """Throttles the replication of `topics`, or lifts the throttle if the rebalance has no limit.
+
+    Call it before partitions of `topics` are copied, and in each run while they are copied. Raises `DomainError`.
     """
     if row.copy_mb_s is None:
         lift(row)
         return
     admin_client = SettingsAdminClient(row.cluster)
-    _use_rate(row, admin_client, row.copy_mb_s * BYTES_PER_MB)
-    _store_previous(row, admin_client, sorted(set(topics) - row.pace["topics"].keys()))
-    _set(row, admin_client)
+    _set_rate(row, admin_client, row.copy_mb_s * BYTES_PER_MB)
+    _store_previous_settings(row, admin_client, sorted(set(topics) - row.pace["topics"].keys()))
+    _throttle_topics(row, admin_client)
 
 
 def lift(row: Rebalance) -> None:
@@ -57,7 +58,7 @@ def lift(row: Rebalance) -> None:
     log.info("rebalance.throttle_removed", rebalance_id=row.pk)
 
 
-def _use_rate(row: Rebalance, admin_client: SettingsAdminClient, bytes_per_s: int) -> None:
+def _set_rate(row: Rebalance, admin_client: SettingsAdminClient, bytes_per_s: int) -> None:
     if not row.pace:
         row.pace = {"before": admin_client.of_all_brokers(RATES), "rate": None, "topics": {}}
         _save_pace(row)
@@ -68,21 +69,21 @@ def _use_rate(row: Rebalance, admin_client: SettingsAdminClient, bytes_per_s: in
         log.info("rebalance.throttle_set", rebalance_id=row.pk, bytes_per_s=bytes_per_s)
 
 
-def _store_previous(row: Rebalance, admin_client: SettingsAdminClient, topics: list[str]) -> None:
+def _store_previous_settings(row: Rebalance, admin_client: SettingsAdminClient, topics: list[str]) -> None:
     """Stores the previous settings of topics that are not throttled yet."""
-    for at in range(0, len(topics), PACED_TOPICS_AT_ONCE):
-        result = admin_client.of_topics(topics[at : at + PACED_TOPICS_AT_ONCE], REPLICAS)
+    for start in range(0, len(topics), PACED_TOPICS_AT_ONCE):
+        result = admin_client.of_topics(topics[start : start + PACED_TOPICS_AT_ONCE], REPLICAS)
         settings_by_topic: dict[str, Any] = {
-            name: {"before": before, "is_set": False} for name, before in result.items()
+            name: {"before": previous_settings, "is_set": False} for name, previous_settings in result.items()
         }
         row.pace["topics"] |= settings_by_topic
         _save_pace(row)
 
 
-def _set(row: Rebalance, admin_client: SettingsAdminClient) -> None:
-    unset_topics = sorted(name for name, item in row.pace["topics"].items() if not item["is_set"])
-    for at in range(0, len(unset_topics), PACED_TOPICS_AT_ONCE):
-        names = unset_topics[at : at + PACED_TOPICS_AT_ONCE]
+def _throttle_topics(row: Rebalance, admin_client: SettingsAdminClient) -> None:
+    unset_topics = sorted(name for name, topic_settings in row.pace["topics"].items() if not topic_settings["is_set"])
+    for start in range(0, len(unset_topics), PACED_TOPICS_AT_ONCE):
+        names = unset_topics[start : start + PACED_TOPICS_AT_ONCE]
         admin_client.set_for_topics({name: dict.fromkeys(REPLICAS, ALL_REPLICAS) for name in names})
         for name in names:
             row.pace["topics"][name]["is_set"] = True

@@ -1,4 +1,4 @@
-"""Words and marks of the operator's pages: states of clusters, brokers, rebalances and moves."""
+"""Template tags for states of clusters, brokers, rebalances and moves on the operator's pages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Hanging transactions, and how to abort them: they are open for longer than their timeout, or open on a partition
-without a coordinator that knows of them.
+"""Hanging transactions and their abort. They are overdue (open for longer than their timeout), or orphans (open on a
+partition while no coordinator knows of them).
 
 An open transaction blocks all readers of committed messages of its partitions (TXN-23). Its coordinator ends it after
-its timeout (TXN-17); what remains needs an operator. Hanging transactions are found as by Kafka's own tool: first the
+its timeout (TXN-17); the remaining ones need an operator. Hanging transactions are found as by Kafka's tool: first the
 leaders are queried for open transactions, then the coordinators for those that they know. In this order, a transaction
 that ends in between is not reported as hanging.
 """
@@ -37,7 +37,7 @@ PAGE_OF_PARTITIONS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overdue:
+class OverdueTransaction:
     """A transaction that its coordinator should have ended. `id` and topics are internal names.
 
     `is_decided`: it is committed or aborted already, and a marker does not reach one of its partitions.
@@ -68,7 +68,7 @@ class Overdue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orphan:
+class OrphanTransaction:
     """A transaction that is open on a partition, while no coordinator has an open transaction with this partition."""
 
     producer: ProducerState
@@ -82,25 +82,26 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverdueList:
-    rows: tuple[Overdue, ...]
+    rows: tuple[OverdueTransaction, ...]
     silent: tuple[BrokerUnresponsive, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
-    """A scanned part of the cluster's partitions; `following` is where the next part begins ("" at the end).
+class OrphanScan:
+    """Result of the scan of a part of the cluster's partitions, with the number of scanned partitions in `looked_at`.
 
-    `unanswered` partitions have a leader that did not answer.
+    `following` is the position of the next part, "" at the end. `unanswered` is the number of partitions whose leader
+    did not answer.
     """
 
-    rows: tuple[Orphan, ...]
+    rows: tuple[OrphanTransaction, ...]
     looked_at: int
     unanswered: int
     following: str
     silent: tuple[BrokerUnresponsive, ...]
 
 
-def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
+def list_overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
     """Returns the transactions open for longer than their timeout and the coordinators' grace period, the
     oldest first.
     """
@@ -112,16 +113,16 @@ def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
         for transaction in result.transactions
         if transaction.state == ONGOING or transaction.state in DECIDED
     ]
-    rows: list[Overdue] = []
+    rows: list[OverdueTransaction] = []
     silent = {transaction.broker_id: transaction for transaction in result.silent}
     for start in range(0, len(open_transactions), HANGING_DESCRIBED_AT_ONCE):
         page = open_transactions[start : start + HANGING_DESCRIBED_AT_ONCE]
-        described = admin_client.describe([transaction.id for transaction in page])
-        silent |= _not_described(page, described)
+        descriptions = admin_client.describe([transaction.id for transaction in page])
+        silent |= _undescribed_coordinators(page, descriptions)
         rows += [
             row
-            for transaction in described.values()
-            if transaction is not None and (row := _overdue(transaction, at_ms)) is not None
+            for transaction in descriptions.values()
+            if transaction is not None and (row := _overdue_or_none(transaction, at_ms)) is not None
         ]
         if len(rows) >= HANGING_LISTED_MAX:
             break
@@ -131,13 +132,13 @@ def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
     )
 
 
-def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Scan:
+def scan_orphans(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> OrphanScan:
     """Returns orphans among the next partitions, as reported by the leaders. Raises `Unavailable` if no
     broker answers.
     """
     at_ms = _now_ms() if now_ms is None else now_ms
     admin_client = ClusterTransactions(cluster)
-    partitions, following = _partitions(cluster, after)
+    partitions, following = _next_partitions(cluster, after)
     summaries = admin_client.producers(partitions)
     open_producers = [
         producer
@@ -148,7 +149,7 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
     idle_producers = [
         producer for producer in open_producers if at_ms - producer.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS
     ]
-    transactions_by_producer, silent = _known_of(admin_client, idle_producers)
+    transactions_by_producer, silent = _query_known_transactions(admin_client, idle_producers)
     # While a coordinator does not answer, a transaction may be known to it.
     orphans = (
         []
@@ -156,12 +157,12 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
         else [
             producer
             for producer in idle_producers
-            if not _covers(transactions_by_producer.get(producer.producer_id, ()), producer)
+            if not _is_known_to_coordinator(transactions_by_producer.get(producer.producer_id, ()), producer)
         ]
     )
-    return Scan(
+    return OrphanScan(
         rows=tuple(
-            Orphan(
+            OrphanTransaction(
                 producer=producer,
                 instance_id=split_internal(producer.topic)[0],
                 silent_ms=at_ms - producer.last_timestamp_ms,
@@ -184,17 +185,17 @@ def abort_overdue(*, acting: Actor, cluster: Cluster, transactional_id: str, dry
     """
     access.require(acting, Scope.OPERATOR)
     admin_client = ClusterTransactions(cluster)
-    described = admin_client.describe([transactional_id])
-    if transactional_id not in described:
+    descriptions = admin_client.describe([transactional_id])
+    if transactional_id not in descriptions:
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
-    result = described[transactional_id]
-    row = _overdue(result, _now_ms()) if result is not None else None
+    result = descriptions[transactional_id]
+    row = _overdue_or_none(result, _now_ms()) if result is not None else None
     if row is None:
         raise Conflict("The transaction has ended, or is within its time-out.", code="not_hanging")
     if row.is_decided:
         raise Conflict("Its outcome is decided; what is missing is a marker.", code="decided")
     after = {"fenced": True, "producer_id": row.producer_id, "producer_epoch": row.producer_epoch}
-    entry = _record(acting, row.instance_id, transactional_id, after)
+    entry = _record_abort(acting, row.instance_id, transactional_id, after)
     if not dry_run:
         with audit.in_doubt(entry):
             admin_client.fence(transactional_id)
@@ -217,20 +218,20 @@ def abort_orphan(
     """
     access.require(acting, Scope.OPERATOR)
     admin_client = ClusterTransactions(cluster)
-    summaries = admin_client.producers([(topic, partition)]).get((topic, partition))
-    if summaries is None:
+    producers = admin_client.producers([(topic, partition)]).get((topic, partition))
+    if producers is None:
         raise Unavailable("The partition has no leader that answers at the moment.", retry_after_s=1)
-    matching = [
+    matching_producers = [
         summary
-        for summary in summaries
+        for summary in producers
         if summary.producer_id == producer_id and summary.transaction_start_offset == transaction_start_offset
     ]
-    if not matching or _now_ms() - matching[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
+    if not matching_producers or _now_ms() - matching_producers[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
         raise Conflict("The transaction has ended, or is not old enough to say that it hangs.", code="not_hanging")
-    transactions_by_producer, silent = _known_of(admin_client, matching)
+    transactions_by_producer, silent = _query_known_transactions(admin_client, matching_producers)
     if silent:
         raise Conflict("A coordinator does not answer: it may know of the transaction.", code="not_known")
-    if _covers(transactions_by_producer.get(producer_id, ()), matching[0]):
+    if _is_known_to_coordinator(transactions_by_producer.get(producer_id, ()), matching_producers[0]):
         raise Conflict("A coordinator knows of the transaction and will end it.", code="not_hanging")
     owner = split_internal(topic)[0]
     name = topic.removeprefix(f"{owner}.")
@@ -240,19 +241,19 @@ def abort_orphan(
         "producer_id": producer_id,
         "first_offset": transaction_start_offset,
     }
-    entry = _record(acting, owner, f"{topic}/{partition}", after)
+    entry = _record_abort(acting, owner, f"{topic}/{partition}", after)
     if not dry_run:
         with audit.in_doubt(entry):
-            admin_client.abort(matching[0])
+            admin_client.abort(matching_producers[0])
 
 
-def _overdue(transaction: TransactionDescription, now_ms: int) -> Overdue | None:
+def _overdue_or_none(transaction: TransactionDescription, now_ms: int) -> OverdueTransaction | None:
     if transaction.started_ms is None or not (transaction.state == ONGOING or transaction.state in DECIDED):
         return None
     age_ms = now_ms - transaction.started_ms
     if age_ms <= transaction.timeout_ms + OVERDUE_GRACE_MS:
         return None
-    return Overdue(
+    return OverdueTransaction(
         id=transaction.id,
         instance_id=split_internal(transaction.id)[0],
         state=transaction.state,
@@ -264,7 +265,7 @@ def _overdue(transaction: TransactionDescription, now_ms: int) -> Overdue | None
     )
 
 
-def _partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
+def _next_partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
     """Returns the next partitions by name, and the position of those after them."""
     partitions: list[Partition] = []
     following = after
@@ -277,7 +278,7 @@ def _partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
     return partitions, following
 
 
-def _known_of(
+def _query_known_transactions(
     admin_client: ClusterTransactions, producers: Iterable[ProducerState]
 ) -> tuple[dict[int, list[TransactionDescription]], tuple[BrokerUnresponsive, ...]]:
     """Returns the transactions known to coordinators by producer id, and the coordinators that did not answer."""
@@ -290,13 +291,13 @@ def _known_of(
     for producer in descriptions.values():
         if producer is not None:
             result.setdefault(producer.producer_id, []).append(producer)
-    silent = {producer.broker_id: producer for producer in listing.silent} | _not_described(
+    silent = {producer.broker_id: producer for producer in listing.silent} | _undescribed_coordinators(
         listing.transactions, descriptions
     )
     return result, tuple(silent[number] for number in sorted(silent))
 
 
-def _not_described(
+def _undescribed_coordinators(
     listed: Iterable[TransactionListing], described: Mapping[str, TransactionDescription | None]
 ) -> dict[int, BrokerUnresponsive]:
     """Returns the coordinators that listed an id and did not describe it."""
@@ -307,8 +308,8 @@ def _not_described(
     }
 
 
-def _covers(transactions: Sequence[TransactionDescription], producer: ProducerState) -> bool:
-    """True if a coordinator has the partition in an open transaction, so that it will end it."""
+def _is_known_to_coordinator(transactions: Sequence[TransactionDescription], producer: ProducerState) -> bool:
+    """True if a coordinator has the partition in an open transaction, which it will end."""
     return any(
         (producer.topic, producer.partition) in transaction.partitions
         and (transaction.state == ONGOING or transaction.state in DECIDED)
@@ -316,7 +317,7 @@ def _covers(transactions: Sequence[TransactionDescription], producer: ProducerSt
     )
 
 
-def _record(acting: Actor, instance_id: str | None, name: str, after: Mapping[str, object]) -> AuditEntry:
+def _record_abort(acting: Actor, instance_id: str | None, name: str, after: Mapping[str, object]) -> AuditEntry:
     """Writes the audit entry to the tenant's log, because it is the tenant's transaction."""
     owner = Instance.objects.select_related("tenant").filter(pk=instance_id or "").first()
     tenant = owner.tenant if owner is not None else None

@@ -148,7 +148,7 @@ def _lags(instance_ids: set[str], now_ms: int) -> dict[str, dict[str, LatestLags
 
 
 def _delays_known(cluster_ids: set[str], now: datetime) -> dict[str, datetime]:
-    known = delays.known_until(cluster_ids) if cluster_ids else {}
+    known = delays.complete_until_by_cluster(cluster_ids) if cluster_ids else {}
     return {cluster_id: at for cluster_id, at in known.items() if now - at <= DELAYS_KNOWN_FOR}
 
 

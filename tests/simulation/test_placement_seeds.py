@@ -24,17 +24,17 @@ def forget_zones(patch: pytest.MonkeyPatch) -> None:
 
 def sell_whole_numbers(patch: pytest.MonkeyPatch) -> None:
     """A broker with any room takes its share, however large that is."""
-    patch.setattr(placement, "accepts_replicas", lambda broker, _mb_s, _gb: broker.free_bandwidth_mb_s > 0)
+    patch.setattr(placement, "has_capacity", lambda broker, _mb_s, _gb: broker.free_bandwidth_mb_s > 0)
 
 
 def fill_gaps_before_spreading(patch: pytest.MonkeyPatch) -> None:
     """A tenant's instances all go to the fullest cluster."""
-    choose = placement.choose
+    choose = placement.choose_cluster
 
     def careless(clusters: Sequence[ClusterHeadroom], **size: int) -> ClusterChoice | None:
         return choose([_without_owner(cluster) for cluster in clusters], **size)
 
-    patch.setattr(placement, "choose", careless)
+    patch.setattr(placement, "choose_cluster", careless)
 
 
 def ignore_racks(patch: pytest.MonkeyPatch) -> None:

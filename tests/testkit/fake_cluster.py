@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.partitions import PartitionKey
-from brokers.dataplane.cluster import ClusterView, Ongoing, PartitionView, ReplicaSize
+from brokers.dataplane.cluster import ClusterView, OngoingReassignment, PartitionView, ReplicaSize
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, Host, PortLease, Rebalance
 from brokers.operations import job_runner
@@ -44,7 +44,7 @@ class FakeCluster:
     brokers: set[int]
     replicas: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
     leaders: dict[PartitionKey, int] = field(default_factory=dict)
-    moving: dict[PartitionKey, Ongoing] = field(default_factory=dict)
+    moving: dict[PartitionKey, OngoingReassignment] = field(default_factory=dict)
     isr: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
     elected: dict[PartitionKey, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class FakeCluster:
                 refused[key] = "the partition does not exist"
                 continue
             current_replicas, reassignment = self.replicas[key], self.moving.pop(key, None)
-            original = reassignment.original if reassignment is not None else current_replicas
+            original = reassignment.original_replicas if reassignment is not None else current_replicas
             target_replicas = original if target is None else tuple(target)
             if not set(target_replicas) - set(original) <= self.brokers:
                 refused[key] = "a broker is not alive"
@@ -148,11 +148,11 @@ class FakeCluster:
             cancelled_replicas = set(reassignment.adding) - set(target_replicas) if reassignment is not None else set()
             self.isr[key] = tuple(id for id in self.isr.get(key, original) if id not in cancelled_replicas) or original
             if adding or removing:
-                self.moving[key] = Ongoing(replicas=self.replicas[key], adding=adding, removing=removing)
+                self.moving[key] = OngoingReassignment(replicas=self.replicas[key], adding=adding, removing=removing)
         self.most_moving = max(self.most_moving, len(self.moving))
         return refused
 
-    def reassignments(self) -> dict[PartitionKey, Ongoing]:
+    def reassignments(self) -> dict[PartitionKey, OngoingReassignment]:
         self._require_up()
         return dict(self.moving)
 

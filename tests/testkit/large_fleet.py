@@ -208,6 +208,6 @@ def _cache_reports(cluster: Cluster, brokers: Sequence[Broker], now: datetime) -
         "broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1,
         "brokers": [{"id": broker.number, "version": "0.1.0", **share} for broker in brokers],
     }  # fmt: skip
-    answers = observe.Answers(bodies={1: body}, silent=())
-    cluster_overview.shared_cache.set(cluster_overview._kept_key(cluster), (now, answers), CACHED_S)
+    answers = observe.BrokerAnswers(bodies={1: body}, silent=())
+    cluster_overview.shared_cache.set(cluster_overview._image_key(cluster), (now, answers), CACHED_S)
     cluster_overview.shared_cache.set(f"observe:{cluster.pk}:cluster", answers, CACHED_S)

@@ -1,1 +1,1 @@
-"""Agent that joined by a token: it reaches the control plane over HTTPS alone, and needs no database (decision 163)."""
+"""Control plane of an agent that joined by a token: HTTPS only, without a database (decision 163)."""

@@ -15,8 +15,8 @@ from brokers.agent.joined.membership import AUTHORITY_FILE, CERTIFICATE_FILE, Jo
 from brokers.contract import process_identity
 from brokers.contract.agent_requests import CERTIFICATES_PATH, Purpose, agent_uri
 from brokers.contract.process_identity import CA_FILE
-from brokers.infra.certificates import ALWAYS, RENEWAL_DAYS, serves, write_private
-from brokers.infra.request_signatures import ends_at, key_pem, new_key, request_pem, require_certificate
+from brokers.infra.certificates import LOCAL_HOSTS, RENEWAL_DAYS, is_valid_for, write_private
+from brokers.infra.request_signatures import expires_at, key_pem, new_key, request_pem, require_certificate
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ class JoinedCertificates:
 
     def _renew_own(self) -> None:
         file = self._directory / CERTIFICATE_FILE
-        if ends_at(file.read_bytes()) - datetime.now(UTC) > timedelta(days=RENEWAL_DAYS):
+        if expires_at(file.read_bytes()) - datetime.now(UTC) > timedelta(days=RENEWAL_DAYS):
             return
         key = new_key()
         body = {"purpose": Purpose.AGENT, "csr_pem": request_pem(key, self._joined.host_id)}
@@ -79,8 +79,10 @@ class JoinedCertificates:
     def _ensure(
         self, broker: Mapping[str, Any], purpose: str, file: Path, hosts: Iterable[str], issued_from_s: int = 0
     ) -> None:
-        host_names = (*hosts, *ALWAYS)
-        if file.exists() and serves(file.read_bytes(), host_names, datetime.now(UTC), issued_from_s=issued_from_s):
+        host_names = (*hosts, *LOCAL_HOSTS)
+        if file.exists() and is_valid_for(
+            file.read_bytes(), host_names, datetime.now(UTC), issued_from_s=issued_from_s
+        ):
             return
         key = new_key()
         body = {"purpose": purpose, "broker_id": broker["id"], "csr_pem": request_pem(key, file.stem)}

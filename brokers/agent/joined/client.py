@@ -137,7 +137,7 @@ class ApiClient:
             self._close()
             raise ValueError(f"the answer is longer than {AGENT_ANSWER_BYTES_MAX:,} bytes")
         self._update_clock_offset(response, before_s)
-        return _read(response, raw)
+        return _parse_response(response, raw)
 
     def _connect(self) -> HTTPConnection:
         address = self._address
@@ -158,7 +158,7 @@ class ApiClient:
             self.clock_offset_ms = round((before_s + time.time()) / 2 * 1_000 - int(time_ms))
 
 
-def _read(response: HTTPResponse, raw: bytes) -> ApiResponse:
+def _parse_response(response: HTTPResponse, raw: bytes) -> ApiResponse:
     tag = response.getheader("ETag", "")
     if response.status == NOT_MODIFIED or 200 <= response.status < 300:
         return ApiResponse(response.status, tag, json.loads(raw) if raw else None)

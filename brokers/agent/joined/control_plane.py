@@ -1,7 +1,7 @@
-"""Control plane of a joined agent, over HTTPS.
+"""Implementation of the agent's control plane over HTTPS, for a joined agent.
 
-A thread polls and reports, so that a control plane that does not answer blocks no broker. The last document is stored
-on disk: an agent that starts while the control plane is away starts its brokers from it.
+A thread polls and reports, so that an unresponsive control plane does not delay the supervision of brokers. The last
+document is stored on disk: an agent that cannot reach the control plane at its start uses it to start its brokers.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class JoinedControlPlane:
     def __init__(self, joined: JoinedHost, directory: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises `NotJoined` if the key cannot be read."""
         self._clock = clock
-        self._file = directory / DOCUMENT_FILE
+        self._document_file = directory / DOCUMENT_FILE
         self._client = ApiClient(joined.address, read_signer(directory))
         self._certificates = JoinedCertificates(self._client, joined, directory)
-        self._document = JoinedDocument.read(self._file)
-        self._tag = ""
+        self._document = JoinedDocument.read(self._document_file)
+        self._document_tag = ""
         self._polled_at_s: float | None = None
         self._certified_at_s: float | None = None
         self._lock = threading.Lock()
         self._reports: dict[str, dict[str, Any]] = {}
         self._checks: dict[str, Any] | None = None
-        # The last report sent, until its receipt is confirmed: it is resent unchanged.
+        # The last report, resent unchanged until its receipt is confirmed.
         self._unconfirmed_report: dict[str, Any] | None = None
         self._has_reported_version = False
         self._document_changed, self._report_pending, self._is_closing = (
@@ -74,11 +74,11 @@ class JoinedControlPlane:
             self._thread = threading.Thread(target=self._run, name="control-plane", daemon=True)
             self._thread.start()
 
-    def wanted(self) -> WantedHost | None:
+    def wanted_host(self) -> WantedHost | None:
         document = self._document
         if document is None:
             raise ControlPlaneUnavailable("it has not answered yet")
-        return document.wanted()
+        return document.wanted_host()
 
     def renew_certificates(self, brokers: Sequence[Broker], now_s: float) -> None:
         """Does nothing: the thread renews them."""
@@ -91,7 +91,9 @@ class JoinedControlPlane:
 
     def store_process_state(self, broker_id: str, fields: dict[str, Any]) -> None:
         with self._lock:
-            self._reports.setdefault(broker_id, {}).update({name: _plain(value) for name, value in fields.items()})
+            self._reports.setdefault(broker_id, {}).update(
+                {name: _to_json_value(value) for name, value in fields.items()}
+            )
         self._report_pending.set()
 
     def count_restart(self, broker_id: str) -> None:
@@ -156,12 +158,12 @@ class JoinedControlPlane:
         document = self._document
         if self._polled_at_s is None or document is None or now_s - self._polled_at_s >= document.poll_after_s / 2:
             self._certificates.renew_own()
-            self._pull()
+            self._pull_document()
             self._polled_at_s = now_s
-        self._push()
+        self._push_reports()
 
-    def _pull(self) -> None:
-        response = self._client.call("GET", WANTED_PATH, tag=self._tag)
+    def _pull_document(self) -> None:
+        response = self._client.call("GET", WANTED_PATH, tag=self._document_tag)
         document = self._document
         if response.status != NOT_MODIFIED or document is None:
             document = JoinedDocument(response.body)
@@ -173,12 +175,12 @@ class JoinedControlPlane:
             self._certificates.ensure_brokers(document.brokers)
             self._certified_at_s = now_s
         if is_new:
-            document.write(self._file)
-            self._document, self._tag = document, response.tag
+            document.write(self._document_file)
+            self._document, self._document_tag = document, response.tag
             self._document_changed.set()
 
-    def _push(self) -> None:
-        """Sends pending reports; first, unchanged, a report whose answer was lost."""
+    def _push_reports(self) -> None:
+        """Resends an unconfirmed report, then sends a report of the later observations."""
         for _ in range(2):
             if self._unconfirmed_report is None:
                 self._unconfirmed_report = self._next_report()
@@ -209,7 +211,7 @@ class JoinedControlPlane:
         self._report_pending.set()
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Returns a value for JSON that PostgreSQL can store: an instant as text, a text without NUL characters."""
     if isinstance(value, datetime):
         return value.isoformat()

@@ -1,4 +1,4 @@
-"""Document with the wanted state of a host, as a joined agent gets it from the control plane, and the files in it."""
+"""Document with the wanted state of a host, which a joined agent gets from the control plane, and the files in it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class JoinedDocument:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_private(file, raw)
 
-    def wanted(self) -> WantedHost:
+    def wanted_host(self) -> WantedHost:
         """Returns the wanted state as rows that are not in a database."""
         host_fields = self.body["host"]
         host = Host(
@@ -98,19 +98,19 @@ class JoinedDocument:
         broker = self._by_id.get(broker_id)
         if broker is None or broker["settings"] is None:
             raise OSError("the broker is removed")
-        values = {
+        field_values = {
             name: value for name, value in broker["settings"].items()
             if name in BrokerProcessSettings.__dataclass_fields__
         }  # fmt: skip
         folder = Path(settings.STATE_DIR) / FILES_DIR
         for name in _NAMED_FILES:
-            values[name] = str(folder / values[name]) if values.get(name) else ""
+            field_values[name] = str(folder / field_values[name]) if field_values.get(name) else ""
         internal, routes = internal_file(broker), routes_file(broker)
-        if values["internal_security"] != PLAINTEXT and not internal.exists():
+        if field_values["internal_security"] != PLAINTEXT and not internal.exists():
             raise OSError("its certificate is not issued yet")
-        values["data_dirs"] = tuple(values["data_dirs"])
+        field_values["data_dirs"] = tuple(field_values["data_dirs"])
         return BrokerProcessSettings(
-            **values,
+            **field_values,
             tls_certificate_file=str(routes),
             internal_certificate_file=str(internal),
             internal_ca_file=str(Path(settings.INTERNAL_TLS_DIR) / CA_FILE),

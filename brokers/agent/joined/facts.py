@@ -34,12 +34,12 @@ class JoinedFacts:
     def version_check(self) -> Check:
         document = self._document()
         control_plane_version = document.product_version if document else VERSION
-        behind, ahead = (
-            _parsed(control_plane_version) > _parsed(VERSION),
-            _parsed(control_plane_version) < _parsed(VERSION),
+        is_behind, is_ahead = (
+            _parse_version(control_plane_version) > _parse_version(VERSION),
+            _parse_version(control_plane_version) < _parse_version(VERSION),
         )
-        return check_rules.version(
-            VERSION, [control_plane_version] if behind else [], [control_plane_version] if ahead else []
+        return check_rules.version_check(
+            VERSION, [control_plane_version] if is_behind else [], [control_plane_version] if is_ahead else []
         )
 
     def clock_offset_ms(self) -> int:
@@ -72,5 +72,5 @@ class JoinedFacts:
         """Does nothing: a check opens no connection."""
 
 
-def _parsed(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())

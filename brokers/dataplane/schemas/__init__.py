@@ -1,1 +1,1 @@
-"""Messages of our own API keys in the format of kafka-python."""
+"""JSON schemas of Penstock's own Kafka calls, in the format of kafka-python."""

@@ -1,4 +1,4 @@
-"""Runs the broker processes of one host as configured.
+"""Command that runs the agent of one host, which starts and supervises its broker processes.
 
 `manage.py agent --host NAME` reaches the database; `manage.py agent --join URL --token T` needs none, and from then on
 neither does `manage.py agent`, with the same state directory. `manage.py agent --joined` waits until the host has
@@ -18,9 +18,9 @@ from urllib.parse import quote
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from brokers.agent.compiling import Compiling
+from brokers.agent.compiling import ModuleCompiler
 from brokers.agent.control_plane import ControlPlane
-from brokers.agent.loop import Agent, AnotherAgent, standing_engine_command
+from brokers.agent.loop import Agent, AnotherAgent, standby_engine_command
 from brokers.contract.agent_requests import MEMBERSHIP_FILE
 from brokers.operations.seed import FIRST_HOST
 
@@ -54,8 +54,8 @@ class Command(BaseCommand):
         agent = Agent(
             name,
             control_plane=control_plane,
-            standing_command_for=standing_engine_command,
-            compiling=Compiling(run_dir / f"{quote(name, safe='')}.native.json"),
+            standby_command_for=standby_engine_command,
+            compiling=ModuleCompiler(run_dir / f"{quote(name, safe='')}.native.json"),
         )
 
         def stop(_signal: int, _frame: object) -> None:

@@ -127,7 +127,7 @@ def test_without_room_for_a_second_process_a_restart_goes_without_one(
         raise BlockingIOError("Resource temporarily unavailable")
 
     agent = make_agent(agents, cluster, tmp_path)
-    agent._standing_command_for = lambda _file: (sys.executable, "-c", "")
+    agent._standby_command_for = lambda _file: (sys.executable, "-c", "")
     agent.reconcile_once()
     eventually(lambda: "up" in log_of(tmp_path, cluster, 1), what="the signal handler")
     monkeypatch.setattr(Successor, "__init__", no_room)

@@ -38,7 +38,7 @@ def tenant() -> Tenant:
 def sell(tenant: Tenant, cluster: Cluster) -> Placement:
     """Places an instance in the way of the reconciler."""
     instance = make_instance(tenant, bandwidth_mb_s=MB_S, storage_gb=1)
-    chosen = placement.choose(capacity.headrooms([cluster]), bandwidth_mb_s=MB_S, storage_gb=1)
+    chosen = placement.choose_cluster(capacity.headrooms([cluster]), bandwidth_mb_s=MB_S, storage_gb=1)
     assert chosen is not None
     with transaction.atomic():
         lease(instance, Broker.objects.filter(pk__in=chosen.broker_ids).select_related("host"))
@@ -51,7 +51,7 @@ def test_a_cluster_is_sold_to_the_last_megabyte(tenant: Tenant, cluster: Cluster
 
     (room,) = capacity.headrooms([cluster])
     assert [broker.free_bandwidth_mb_s for broker in room.brokers] == [Fraction()] * 3
-    assert placement.choose([room], bandwidth_mb_s=1, storage_gb=1) is None
+    assert placement.choose_cluster([room], bandwidth_mb_s=1, storage_gb=1) is None
 
 
 def test_an_instance_grows_by_what_is_left_and_no_more(tenant: Tenant, cluster: Cluster) -> None:
@@ -82,7 +82,7 @@ def test_an_instance_grows_no_further_than_its_cluster_may_sell(tenant: Tenant, 
     cluster.refresh_from_db()
     (room,) = capacity.headrooms([cluster])
     assert (room.unsold_mb_s, room.unsold_gb) == (0, 0)
-    assert placement.choose([room], bandwidth_mb_s=1, storage_gb=1) is None
+    assert placement.choose_cluster([room], bandwidth_mb_s=1, storage_gb=1) is None
 
 
 def test_brokers_that_an_instance_is_to_keep_hold_their_full_share_while_it_moves(

@@ -15,7 +15,7 @@ from kafka.protocol.admin import DescribeClusterRequest
 
 from billing.pipeline.job import available_offsets
 from billing.selectors import usage_sources
-from brokers.agent.broker_certificates import Renewal, internal_file_of
+from brokers.agent.broker_certificates import CertificateRenewal, internal_certificate_file_of
 from brokers.choices import ProcessState
 from brokers.contract import process_identity
 from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, TLS_OR_SECRET, control
@@ -112,8 +112,8 @@ def test_the_agent_makes_the_certificates_of_brokers_and_of_the_control_plane(
     process_file(tmp_path / "internal", control("web"))
     (tmp_path / "internal" / control("web").file_name).unlink()
     brokers = list(cluster.brokers.select_related("host"))
-    Renewal().renew(brokers, 0.0)
-    assert all(internal_file_of(broker).is_file() for broker in brokers)
+    CertificateRenewal().renew(brokers, 0.0)
+    assert all(internal_certificate_file_of(broker).is_file() for broker in brokers)
     names = {control(process).file_name for process in process_identity.CONTROL_PROCESSES}
     assert names <= {file.name for file in (tmp_path / "internal").iterdir()}
 

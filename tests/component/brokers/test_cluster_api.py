@@ -66,11 +66,11 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Mapping[str, Any]]:
     """Returns the snapshot that each broker answers; a broker without one is unresponsive."""
     result: dict[int, Mapping[str, Any]] = {number: snapshot(number) for number in (1, 2, 3)}
 
-    def query_all(targets: Any, path: str) -> observe.Answers:
+    def query_all(targets: Any, path: str) -> observe.BrokerAnswers:
         silent = tuple(
             BrokerUnresponsive(broker_id=target.number, reason="") for target in targets if target.number not in result
         )
-        return observe.Answers(bodies=result, silent=silent)
+        return observe.BrokerAnswers(bodies=result, silent=silent)
 
     monkeypatch.setattr(observe, "query_all", query_all)
     return result

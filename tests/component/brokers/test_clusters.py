@@ -61,9 +61,9 @@ class World:
         for module in (forming, retiring):
             monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: self.cluster)
 
-    def query_all(self, targets: Any, _path: str) -> observe.Answers:
+    def query_all(self, targets: Any, _path: str) -> observe.BrokerAnswers:
         silent = [BrokerUnresponsive(broker_id=item.number, reason="") for item in targets]
-        return observe.Answers(
+        return observe.BrokerAnswers(
             bodies={number: {"broker_id": number} for number in self.answering},
             silent=tuple(item for item in silent if item.broker_id not in self.answering),
         )
@@ -202,7 +202,7 @@ class TestRetiring:
         read: dict[int, int],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(retiring, "_ends", lambda _cluster: {"__usage": {"0": 7}, "__audit": {}})
+        monkeypatch.setattr(retiring, "_query_end_offsets", lambda _cluster: {"__usage": {"0": 7}, "__audit": {}})
         operation = operator.delete(f"/operator/clusters/{cluster.pk}").json()
         cluster.brokers.update(process_state=ProcessState.RUNNING)
         job_runner.reconcile_clusters()

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brokers.agent.compiling import CompileStep, Compiling, decide, predicted_note
+from brokers.agent.compiling import CompileStep, ModuleCompiler, decide, predicted_note
 from brokers.limits import AGENT_COMPILE_AFTER_S
 from brokers.native import build as native
 from brokers.native import finder, modules, notes
@@ -59,18 +59,18 @@ class Clock:
 
 
 @pytest.fixture()
-def made() -> Iterator[list[Compiling]]:
-    result: list[Compiling] = []
+def made() -> Iterator[list[ModuleCompiler]]:
+    result: list[ModuleCompiler] = []
     yield result
     for item in result:
         item.close()
 
 
-def opened(made: list[Compiling], tmp_path: Path, code: str) -> Compiling:
-    """Returns an open `Compiling` of an agent whose brokers have run for long enough."""
+def opened(made: list[ModuleCompiler], tmp_path: Path, code: str) -> ModuleCompiler:
+    """Returns an open `ModuleCompiler` of an agent whose brokers have run for long enough."""
     clock = Clock()
     command = (sys.executable, "-c", code, str(modules.build_directory()))
-    compiling = Compiling(tmp_path / "note.json", command=command, clock=clock)
+    compiling = ModuleCompiler(tmp_path / "note.json", command=command, clock=clock)
     made.append(compiling)
     compiling.open()
     clock.now_s = AGENT_COMPILE_AFTER_S
@@ -82,7 +82,7 @@ def opened(made: list[Compiling], tmp_path: Path, code: str) -> Compiling:
     [(SUCCEEDS, Build.COMPLETE, ""), (REFUSES, Build.FAILED, ".log"), (IS_ENDED, Build.IMPOSSIBLE, "code 1")],
 )
 def test_the_result_of_a_build_is_written_down_for_the_brokers(
-    made: list[Compiling], tmp_path: Path, code: str, build: Build, reason: str
+    made: list[ModuleCompiler], tmp_path: Path, code: str, build: Build, reason: str
 ) -> None:
     compiling = opened(made, tmp_path, code)
     assert notes.of_this_host().build is Build.PENDING
@@ -99,7 +99,7 @@ def test_the_result_of_a_build_is_written_down_for_the_brokers(
 
 
 def test_a_refusal_is_not_tried_again_until_the_sources_change(
-    made: list[Compiling], tmp_path: Path, builds: Path, monkeypatch: pytest.MonkeyPatch
+    made: list[ModuleCompiler], tmp_path: Path, builds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builds.mkdir()
     native.failure_log().touch()
@@ -111,7 +111,7 @@ def test_a_refusal_is_not_tried_again_until_the_sources_change(
     assert predicted_note().build is Build.PENDING
 
 
-def test_an_agent_that_ends_takes_its_build_along(made: list[Compiling], tmp_path: Path) -> None:
+def test_an_agent_that_ends_takes_its_build_along(made: list[ModuleCompiler], tmp_path: Path) -> None:
     compiling = opened(made, tmp_path, GOES_ON)
     compiling.reconcile_once(are_started=True)
     (child,) = (item for item in psutil.Process().children() if GOES_ON in item.cmdline())
@@ -119,7 +119,9 @@ def test_an_agent_that_ends_takes_its_build_along(made: list[Compiling], tmp_pat
     assert not child.is_running()
 
 
-def test_switched_off_nothing_is_built(made: list[Compiling], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switched_off_nothing_is_built(
+    made: list[ModuleCompiler], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(finder.SWITCH, finder.OFF)
     compiling = opened(made, tmp_path, SUCCEEDS)
     compiling.reconcile_once(are_started=True)

@@ -117,7 +117,7 @@ def test_a_broker_is_lost_when_nobody_has_heard_of_it_for_long_or_its_process_is
     broker = Broker(
         host=Host(agent_seen_at=ago(seen_s)), observed_at=ago(answered_s), process_state=state, wanted=wanted
     )
-    assert (lost_broker.still_serves(broker, now) == "") == is_lost
+    assert (lost_broker.reason_not_lost(broker, now) == "") == is_lost
 
 
 def test_a_broker_that_serves_is_not_removed_as_lost(
@@ -304,7 +304,7 @@ def test_unconfirmed_partitions_are_not_given_up(
     with pytest.raises(AssertionError, match="not done"):
         carry_out(admin_client, row)
     row.refresh_from_db()
-    assert row.trouble == f"{instance.pk}.unseen/0: {lost_broker.NOT_NAMED}"
+    assert row.trouble == f"{instance.pk}.unseen/0: {lost_broker.LOSS_NOT_CONFIRMED}"
     assert unseen not in admin_client.elected
 
 

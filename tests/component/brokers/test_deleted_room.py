@@ -40,7 +40,7 @@ def sell(owner: Member, cluster: Cluster, bandwidth_mb_s: int) -> Instance:
     """Creates a running instance with reserved capacity, in the way of the reconciler."""
     size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": STORAGE_GB}
     instance = make_running(owner.tenant, **size)
-    chosen = placement.choose(capacity.headrooms([cluster]), **size)
+    chosen = placement.choose_cluster(capacity.headrooms([cluster]), **size)
     assert chosen is not None
     with transaction.atomic():
         lease(instance, Broker.objects.filter(pk__in=chosen.broker_ids).select_related("host"))

@@ -46,4 +46,4 @@ def test_the_sweep_has_a_document_without_a_tenant_written_again(tmp_path: Path)
     assert document.tenant_id == instance.tenant_id
     for published, due in ((replace(document, tenant_id=None), [instance.pk]), (document, [])):
         client: Any = Documents({instance.pk: published})
-        assert sweep.differing(cluster, Publisher(client, "").generations()) == due
+        assert sweep.differing_instance_ids(cluster, Publisher(client, "").generations()) == due

@@ -33,7 +33,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(coordinators, "cluster_of", lambda _instance_id: None)
     monkeypatch.setattr(coordinators, "targets", lambda _cluster, _username: {1: object()})
-    monkeypatch.setattr(coordinators, "find", lambda *_: {internal_scoped(INSTANCE_ID, "etl"): 1})
+    monkeypatch.setattr(coordinators, "find_coordinators", lambda *_: {internal_scoped(INSTANCE_ID, "etl"): 1})
     monkeypatch.setattr(coordinators, "scatter", scatter)
     monkeypatch.setattr(coordinators, "COORDINATOR_RETRY_S", 0.0)
     return answers

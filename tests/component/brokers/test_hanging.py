@@ -85,7 +85,7 @@ def test_only_what_is_past_its_time_out_is_overdue(
     admin_client.add(f"{instance.pk}.young", orders, producer_id=3, started_ms=ago(70_000))
     admin_client.add(f"{instance.pk}.done", producer_id=4, started_ms=ago(HOUR), state="CompleteCommit")
     admin_client.silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
-    result = hanging.overdue(cluster)
+    result = hanging.list_overdue(cluster)
     assert [(row.shown_id, row.instance_id, row.is_decided) for row in result.rows] == [
         ("stuck", instance.pk, True),
         ("late", instance.pk, False),
@@ -99,7 +99,7 @@ def test_a_coordinator_that_lists_a_transaction_and_tells_no_more_of_it_is_named
     """Otherwise an unknown state would look like none overdue."""
     admin_client.add(f"{instance.pk}.quiet", producer_id=1, started_ms=ago(HOUR))
     admin_client.unresponsive_ids.add(f"{instance.pk}.quiet")
-    result = hanging.overdue(cluster)
+    result = hanging.list_overdue(cluster)
     assert result.rows == ()
     assert [item.broker_id for item in result.silent] == [1]
 
@@ -111,7 +111,7 @@ def test_long_open_transactions_within_their_time_outs_hide_none_that_is_overdue
     for number in range(4):
         admin_client.add(f"{instance.pk}.a-{number}", producer_id=number, started_ms=ago(70_000))
     admin_client.add(f"{instance.pk}.late", producer_id=9, started_ms=ago(HOUR))
-    assert [row.shown_id for row in hanging.overdue(cluster).rows] == ["late"]
+    assert [row.shown_id for row in hanging.list_overdue(cluster).rows] == ["late"]
 
 
 def test_a_transaction_on_a_silent_broker_is_not_reported_as_ended(
@@ -141,7 +141,7 @@ def test_an_orphan_is_open_for_long_and_known_to_no_coordinator(
     admin_client.add(f"{instance.pk}.closed", producer_id=3, started_ms=-1, state="CompleteAbort")
     admin_client.write((topic, 3), producer_id=4, at_ms=ago(1_000))  # young
     admin_client.write((topic, 4), producer_id=5, at_ms=ago(OLD), first_offset=None)  # nothing open
-    result = hanging.scan(cluster)
+    result = hanging.scan_orphans(cluster)
     assert [(row.topic_partition, row.instance_id) for row in result.rows] == [
         ((topic, 0), instance.pk),
         ((topic, 2), instance.pk),
@@ -157,7 +157,7 @@ def test_while_a_coordinator_is_silent_nothing_is_called_an_orphan(
     admin_client.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(OLD))
     admin_client.unresponsive_ids.add(f"{instance.pk}.quiet")
     admin_client.unresponsive_partitions.add((topic, 1))
-    result = hanging.scan(cluster)
+    result = hanging.scan_orphans(cluster)
     assert result.rows == ()
     assert [item.broker_id for item in result.silent] == [1]
     assert result.unanswered == 1
@@ -190,11 +190,13 @@ def test_partitions_are_looked_through_in_parts(
         ], f"wide/{first + limit - 1}"
 
     monkeypatch.setattr(cluster_overview, "partition_page", page)
-    result = hanging.scan(cluster)
+    result = hanging.scan_orphans(cluster)
     assert result.looked_at == HANGING_SCAN_PARTITIONS_MAX
     assert result.following == f"wide/{HANGING_SCAN_PARTITIONS_MAX - 1}"
     assert asked[:2] == ["", "wide/499"]
-    assert hanging.scan(cluster, after=result.following).following == f"wide/{2 * HANGING_SCAN_PARTITIONS_MAX - 1}"
+    assert (
+        hanging.scan_orphans(cluster, after=result.following).following == f"wide/{2 * HANGING_SCAN_PARTITIONS_MAX - 1}"
+    )
 
 
 def test_an_overdue_one_is_aborted_by_fencing_its_producer(

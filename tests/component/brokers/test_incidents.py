@@ -64,7 +64,7 @@ def tell(cluster: Cluster, **counts: int) -> None:
         "brokers": [{"id": number, **share} for number in (1, 2, 3, 4)], **counts,
     }  # fmt: skip
     cluster_overview.shared_cache.set(
-        cluster_overview._kept_key(cluster), (timezone.now(), observe.Answers(bodies={1: body}, silent=())), 60
+        cluster_overview._image_key(cluster), (timezone.now(), observe.BrokerAnswers(bodies={1: body}, silent=())), 60
     )
 
 
@@ -186,7 +186,9 @@ def test_the_map_leads_to_those_that_a_silent_broker_serves(
 ) -> None:
     served(cluster, 3, 1)
     silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
-    monkeypatch.setattr(cluster_overview, "_query_brokers", lambda _cluster: observe.Answers(bodies={}, silent=silent))
+    monkeypatch.setattr(
+        cluster_overview, "_query_brokers", lambda _cluster: observe.BrokerAnswers(bodies={}, silent=silent)
+    )
     address = reverse("admin:brokers_cluster_map", args=[cluster.pk])
     listed = reverse("admin:brokers_cluster_affected", args=[cluster.pk]) + "?broker=3"
     assert listed in panel.get(address).content.decode()

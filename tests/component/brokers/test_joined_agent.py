@@ -33,7 +33,13 @@ from brokers.choices import ProcessState, WantedState
 from brokers.contract.agent_requests import JOIN_PATH, REPORT_PATH, WANTED_PATH
 from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.process_identity import MUTUAL_TLS
-from brokers.infra.certificates import ensure_ca, ensure_internal_ca, issue_agent, serves, write_private
+from brokers.infra.certificates import (
+    ensure_ca,
+    ensure_internal_ca,
+    is_valid_for,
+    issue_agent_certificate,
+    write_private,
+)
 from brokers.infra.request_signatures import key_pem, new_key
 from brokers.models import AgentCertificate, Broker, Cluster, Host
 from brokers.operations import joining, revocation
@@ -257,7 +263,7 @@ def test_a_host_that_joined_again_gets_certificates_that_are_not_revoked(
     certificates = [joined_certificate() for _ in range(2)]
     from_s = revocation.valid_from_s(cluster.brokers.get())
     hosts, now = ["127.0.0.1"], datetime.now(UTC)
-    assert [serves(pem, hosts, now, issued_from_s=from_s) for pem in certificates] == [False, True]
+    assert [is_valid_for(pem, hosts, now, issued_from_s=from_s) for pem in certificates] == [False, True]
 
 
 def test_an_authority_with_another_fingerprint_gets_no_token(
@@ -287,7 +293,7 @@ def test_a_refused_agent_goes_on_with_a_key_that_was_replaced(
     control_plane.begin_round()
     try:
         eventually(lambda: Host.objects.get(pk=host.pk).agent_version, within_s=30, what="the first report")
-        assert control_plane.wanted() is not None
+        assert control_plane.wanted_host() is not None
         token, _ = token_and_fingerprint(host)
         join(state_dir, url=live_server.url, token=token)
         control_plane.count_restart(cluster.brokers.get().pk)
@@ -327,7 +333,7 @@ def test_an_agent_renews_its_certificate_and_signs_with_the_new_key(
 def away(state_dir: Path, secrets: Path) -> JoinedControlPlane:
     """A control plane at which nobody listens."""
     key = new_key()
-    made = issue_agent(secrets / "internal_tls", "hst-a", key.public_key(), datetime.now(UTC))
+    made = issue_agent_certificate(secrets / "internal_tls", "hst-a", key.public_key(), datetime.now(UTC))
     state_dir.mkdir()
     write_private(state_dir / "agent.pem", key_pem(key) + made.public_bytes(Encoding.PEM))
     url = f"http://127.0.0.1:{unused_port()}"
@@ -338,7 +344,7 @@ def away(state_dir: Path, secrets: Path) -> JoinedControlPlane:
 def test_a_control_plane_that_is_away_holds_nothing_up(away: JoinedControlPlane) -> None:
     away.begin_round()
     with pytest.raises(ControlPlaneUnavailable):
-        away.wanted()
+        away.wanted_host()
     away.store_process_state("brk-a", {"process_state": ProcessState.RUNNING})
     away.count_restart("brk-a")
     away.wait(0.01)

@@ -18,7 +18,7 @@ from brokers.dataplane import admin_client, upstream_probe
 from brokers.dataplane.upstream_probe import ProbedUpstream, UpstreamBroker
 from brokers.infra.upstream_login import upstream_of
 from brokers.models import Broker, Cluster, Host, KafkaBackend, PortLease
-from brokers.monitoring.attention import of_broker
+from brokers.monitoring.attention import broker_items
 from brokers.operations.agent_documents import wanted_document
 from brokers.placement import capacity, instance_placement, placement, port_leases
 from instances.interfaces import is_on_kafka
@@ -109,7 +109,7 @@ def test_a_gateway_whose_upstream_is_gone_is_shown_as_such(operator: Api, panel:
     assert shown["status"]["not_ready_since_ms"][UPSTREAM_LOST] == int(lost_at.timestamp() * 1000)
     since = f"since {clock(lost_at)}"
     broker.refresh_from_db()
-    assert [item.text for item in of_broker(broker, timezone.now())] == [
+    assert [item.text for item in broker_items(broker, timezone.now())] == [
         f"The upstream of broker 4 of front has not answered {since}."
     ]
     page = panel.get(reverse("admin:brokers_broker_change", args=[broker.pk])).content.decode()
@@ -233,7 +233,7 @@ def test_an_instance_has_a_port_on_every_gateway_also_on_later_ones(
     operator: Api, cluster: Cluster, host: str, upstream: Upstream
 ) -> None:
     (headroom,) = capacity.headrooms([cluster])
-    choice = placement.choose([headroom], bandwidth_mb_s=1, storage_gb=1)
+    choice = placement.choose_cluster([headroom], bandwidth_mb_s=1, storage_gb=1)
     assert choice is not None
     assert len(choice.broker_ids) == 3
     instance = make_running(make_tenant())
@@ -252,8 +252,8 @@ def test_instances_of_named_tenants_come_first_and_alone(operator: Api, cluster:
     at = f"/operator/clusters/{cluster.pk}"
     answer = operator.patch(at, {"tenant_ids": [named.tenant_id]})
     assert answer.json()["tenant_ids"] == [named.tenant_id]
-    assert [row.pk for row in capacity.candidates(named)] == [cluster.pk]
-    assert [row.pk for row in capacity.candidates(other)] == [fleet.pk]
+    assert [row.pk for row in capacity.lock_candidate_clusters(named)] == [cluster.pk]
+    assert [row.pk for row in capacity.lock_candidate_clusters(other)] == [fleet.pk]
     problem = operator.patch(at, {"tenant_ids": ["ten-unknown1"]})
     assert assert_problem(problem, 400)["errors"][0]["pointer"] == "/tenant_ids/0"
 

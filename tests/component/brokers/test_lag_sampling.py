@@ -42,14 +42,14 @@ class FakeLags:
         self.listed += 1
         return sorted(self.found)
 
-    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
+    def committed_offsets(self, ids: Sequence[str]) -> Mapping[str, tuple[CommittedOffset, ...]]:
         return {item: tuple(self.found[item]) for item in ids}
 
     def topic_names(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
         self.owners.append((instance_id, list(groups)))
         return {} if self.silent else self._names
 
-    def ends(self, places: set[Partition]) -> Mapping[Partition, int]:
+    def end_offsets(self, places: set[Partition]) -> Mapping[Partition, int]:
         self.asked.append(places)
         return {place: 100 for place in places if place not in self.deaf}
 
@@ -65,7 +65,7 @@ def latest(instance_id: str) -> dict[str, dict[str, int]]:
 
 def test_lags_are_kept_by_instance_under_the_names_that_tenants_know() -> None:
     lags = FakeLags({(ONE, "etl", "orders", 0): 40, (ONE, "etl", "clicks", 3): 99, (OTHER, "etl", "orders", 0): 1})
-    assert lag_sampling.sample("cl-1", lags, NOW_MS) == 2
+    assert lag_sampling.sample_cluster("cl-1", lags, NOW_MS) == 2
     assert latest(ONE) == {"etl": {"orders": 60, "clicks": 1}}
     assert latest(OTHER) == {"etl": {"orders": 99}}
     assert lag_history.record_lags(ONE, {"etl": 0}, NOW_MS + 10_000)["etl"] == ((NOW_MS, 61), (NOW_MS + 10_000, 0))
@@ -75,7 +75,7 @@ def test_the_trend_of_a_page_begins_where_the_sampler_has_been() -> None:
     lags = FakeLags({(ONE, "etl", "orders", 0): 40})
     for at in range(8):
         lags.found[f"{ONE}.etl"][0] = CommittedOffset(topic=f"{ONE}.orders", partition=0, offset=40 - at)
-        lag_sampling.sample("cl-1", lags, NOW_MS + at * 10_000)
+        lag_sampling.sample_cluster("cl-1", lags, NOW_MS + at * 10_000)
     samples = lag_history.record_log_ends(ONE, "etl", {("orders", 0): 100}, NOW_MS + 80_000)
     assert len(samples) == 9
     assert lag_history.has_grown(lag_history.record_lags(ONE, {"etl": 68}, NOW_MS + 80_000)["etl"])
@@ -84,18 +84,18 @@ def test_the_trend_of_a_page_begins_where_the_sampler_has_been() -> None:
 def test_a_lag_with_an_unknown_partition_is_left_out() -> None:
     lags = FakeLags({(ONE, "etl", "orders", 0): 40, (ONE, "etl", "orders", 1): 40, (ONE, "well", "orders", 0): 90})
     lags.deaf = {(f"{ONE}.orders", 1)}
-    lag_sampling.sample("cl-1", lags, NOW_MS)
+    lag_sampling.sample_cluster("cl-1", lags, NOW_MS)
     assert latest(ONE) == {"well": {"orders": 10}}
 
 
 def test_a_topic_that_the_cluster_knows_by_a_hash_appears_under_its_owners_name_or_not_at_all() -> None:
     lags = FakeLags({(ONE, "etl", LONG, 0): 40, (ONE, "well", "orders", 0): 90})
     lags.silent = True
-    lag_sampling.sample("cl-1", lags, NOW_MS)
+    lag_sampling.sample_cluster("cl-1", lags, NOW_MS)
     assert latest(ONE) == {"well": {"orders": 10}}
 
     lags.silent = False
-    lag_sampling.sample("cl-1", lags, NOW_MS)
+    lag_sampling.sample_cluster("cl-1", lags, NOW_MS)
     assert latest(ONE) == {"well": {"orders": 10}, "etl": {LONG: 60}}
     assert lags.owners == [(ONE, ["etl"])] * 2
 
@@ -103,8 +103,8 @@ def test_a_topic_that_the_cluster_knows_by_a_hash_appears_under_its_owners_name_
 def test_owners_asked_in_a_round_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag_sampling, "LAG_OWNERS_PER_ROUND_MAX", 1)
     lags = FakeLags({(ONE, "a", LONG, 0): 40, (ONE, "b", LONG, 0): 50, (OTHER, "c", LONG, 0): 60})
-    assert lag_sampling.sample("cl-1", lags, NOW_MS) == 2
-    assert lag_sampling.sample("cl-1", lags, NOW_MS) == 1
+    assert lag_sampling.sample_cluster("cl-1", lags, NOW_MS) == 2
+    assert lag_sampling.sample_cluster("cl-1", lags, NOW_MS) == 1
     assert lags.owners == [(ONE, ["a", "b"]), (OTHER, ["c"])]
     assert (latest(ONE), latest(OTHER)) == ({"a": {LONG: 60}, "b": {LONG: 50}}, {"c": {LONG: 40}})
 
@@ -114,7 +114,7 @@ def test_a_round_goes_on_where_the_one_before_stopped(monkeypatch: pytest.Monkey
     lags = FakeLags({(ONE, f"g{at}", "orders", at): 40 for at in range(5)})
     seen = []
     for _ in range(3):
-        lag_sampling.sample("cl-1", lags, NOW_MS)
+        lag_sampling.sample_cluster("cl-1", lags, NOW_MS)
         seen.append(sorted(index for _, index in lags.asked[-1]))
     assert seen == [[0, 1], [2, 3], [0, 4]]
     assert lags.listed == 2, "the first list serves for two rounds"
@@ -130,7 +130,7 @@ def test_large_groups_have_their_turn_and_no_more_than_a_rounds_partitions_are_a
         | {(ONE, "large", "clicks", at): 90 for at in range(3)}
         | {(ONE, "small", "sales", 0): 99}
     )
-    seen = [lag_sampling.sample("cl-1", lags, NOW_MS + at) for at in range(7)]
+    seen = [lag_sampling.sample_cluster("cl-1", lags, NOW_MS + at) for at in range(7)]
     message = latest(ONE)
     assert message == {"big": {"orders": 7 * 60}, "large": {"clicks": 3 * 10}, "small": {"sales": 1}}
     # big costs 7: nothing is left for the second round. small is looked at in each.
@@ -141,9 +141,9 @@ def test_large_groups_have_their_turn_and_no_more_than_a_rounds_partitions_are_a
 def test_a_large_group_that_shrank_is_one_of_many_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_GROUP_MAX", 2)
     lags = FakeLags({(ONE, "big", "orders", at): 40 for at in range(3)})
-    assert lag_sampling.sample("cl-1", lags, NOW_MS) == 1
+    assert lag_sampling.sample_cluster("cl-1", lags, NOW_MS) == 1
     del lags.found[f"{ONE}.big"][1:]
-    assert [lag_sampling.sample("cl-1", lags, NOW_MS) for _ in range(2)] == [0, 1]
+    assert [lag_sampling.sample_cluster("cl-1", lags, NOW_MS) for _ in range(2)] == [0, 1]
     assert latest(ONE) == {"big": {"orders": 60}}
 
 
@@ -151,7 +151,7 @@ def test_a_group_too_large_for_any_sample_has_none(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_GROUP_MAX", 2)
     monkeypatch.setattr(lag_sampling, "LAG_LARGE_GROUP_PARTITIONS_MAX", 4)
     lags = FakeLags({(ONE, "huge", "orders", at): 40 for at in range(5)} | {(ONE, "small", "sales", 0): 99})
-    assert [lag_sampling.sample("cl-1", lags, NOW_MS) for _ in range(2)] == [1, 1]
+    assert [lag_sampling.sample_cluster("cl-1", lags, NOW_MS) for _ in range(2)] == [1, 1]
     assert latest(ONE) == {"small": {"sales": 1}}
 
 
@@ -183,7 +183,7 @@ def test_an_instance_whose_sample_cannot_be_kept_keeps_no_other_waiting(monkeypa
 
     monkeypatch.setattr(lag_history, "record_samples", poisoned)
     with capture_logs() as written:
-        lag_sampling.sample("c", lags, NOW_MS)
+        lag_sampling.sample_cluster("c", lags, NOW_MS)
     assert [line["instance_id"] for line in written if line["event"] == "lags.instance_failed"] == [ONE]
     assert latest(OTHER) == {"g": {"t": 20}}
 

@@ -129,7 +129,7 @@ def test_a_pinned_key_set_lets_tokens_in_within_a_second_and_keeps_them_out_when
     assert oauth.publish(INSTANCE_ID), "once more changes nothing"
 
     services.remove_oauth(acting=system_actor("tests", instance.tenant), instance=instance)
-    assert oauth.unpublished() == [INSTANCE_ID]
+    assert oauth.unpublished_instance_ids() == [INSTANCE_ID]
     assert oauth.publish(INSTANCE_ID)
     assert published(engines) is None
     assert not OAuthConfiguration.objects.exists()
@@ -201,7 +201,7 @@ def test_an_instance_that_is_not_there_yet_waits(fleet: Cluster) -> None:
     waiting = placed(fleet)
     configure(waiting, jwks=Issuer().jwks)
     assert not oauth.publish(waiting.pk)
-    assert oauth.unpublished() == [waiting.pk]
+    assert oauth.unpublished_instance_ids() == [waiting.pk]
     assert not oauth.publish(make_running(make_tenant()).pk)
 
 
@@ -215,12 +215,12 @@ def test_key_sets_are_fetched_when_they_are_due_new_ones_first_and_no_tenant_fil
     configure(other, jwks_url="https://login.example.com/keys")
     pinned = placed(fleet)
     configure(pinned, jwks=Issuer().jwks)
-    rows = oauth.due(now, ())
+    rows = oauth.due_configurations(now, ())
     assert [row.instance_id for row in rows] == [each.pk for each in own[:KEY_SETS_PER_TENANT_AND_ROUND_MAX]] + [
         other.pk
     ]
     OAuthConfiguration.objects.filter(instance__in=own).update(tried_at=now)
-    assert [row.instance_id for row in oauth.due(now, ())] == [other.pk]
+    assert [row.instance_id for row in oauth.due_configurations(now, ())] == [other.pk]
 
     OAuthConfiguration.objects.exclude(instance=other).update(tried_at=now + timedelta(days=1))
     row = OAuthConfiguration.objects.filter(instance=other)
@@ -229,9 +229,9 @@ def test_key_sets_are_fetched_when_they_are_due_new_ones_first_and_no_tenant_fil
         ("no", (other.pk,), KEY_SET_REQUESTED_REFRESH_S),
     ):  # fmt: skip
         row.update(tried_at=now - timedelta(seconds=every_s - 1), fetch_error=error)
-        assert not oauth.due(now, requested)
+        assert not oauth.due_configurations(now, requested)
         row.update(tried_at=now - timedelta(seconds=every_s))
-        assert len(oauth.due(now, requested)) == 1
+        assert len(oauth.due_configurations(now, requested)) == 1
 
 
 def test_two_rounds_do_not_run_at_a_time(fleet: Cluster) -> None:

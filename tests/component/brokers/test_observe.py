@@ -20,7 +20,7 @@ from brokers.models import Cluster
 from brokers.monitoring import health
 from brokers.monitoring.observe import (
     AdminTarget,
-    Answers,
+    BrokerAnswers,
     LatestTraffic,
     merge_bandwidth,
     merge_throttles,
@@ -98,7 +98,7 @@ def test_a_wrong_secret_is_no_answer(admin_port: ThreadingHTTPServer) -> None:
     assert answers.bodies == {}
 
 
-def latest(answers: Answers) -> LatestTraffic:
+def latest(answers: BrokerAnswers) -> LatestTraffic:
     return LatestTraffic(answers=answers, spans={}, since_ms={})
 
 
@@ -108,7 +108,7 @@ def traffic(now_ms: int, *points: tuple[int, int, int, int]) -> dict[str, Any]:
 
 def test_traffic_is_summed_by_second_and_the_longest_delay_is_kept() -> None:
     bodies = {1: traffic(9_400, (7_000, 1, 2, 3), (8_000, 10, 20, 30)), 2: traffic(9_300, (8_000, 100, 200, 5))}
-    result = merge_traffic(latest(Answers(bodies=bodies, silent=())), since_ms=7_500)
+    result = merge_traffic(latest(BrokerAnswers(bodies=bodies, silent=())), since_ms=7_500)
     assert result.points == ((8_000, 110, 220, 30),)
     assert result.by_broker == {1: (10, 20), 2: (100, 200)}
     assert result.now_ms == 9_400
@@ -121,7 +121,7 @@ def test_samples_kept_of_a_broker_before_its_restart_are_summed_as_ever() -> Non
     kept = {1: [(90_000, 1, 2, 3), (98_000, 4, 0, 0)], 2: [(91_000, 7, 0, 0)]}
     silent = (BrokerUnresponsive(broker_id=2, reason="does not answer"),)
     seen = LatestTraffic(
-        answers=Answers(bodies={1: body}, silent=silent),
+        answers=BrokerAnswers(bodies={1: body}, silent=silent),
         spans={1: ((50_000, 95_000),), 2: ((50_000, 96_000),)},
         since_ms={1: 94_000, 2: 95_000},
     )
@@ -133,11 +133,13 @@ def test_samples_kept_of_a_broker_before_its_restart_are_summed_as_ever() -> Non
 
 def test_a_negative_moment_counts_back_from_the_brokers_clock() -> None:
     bodies = {1: traffic(9_400, (2_000, 1, 0, 0), (8_000, 10, 0, 0))}
-    assert merge_traffic(latest(Answers(bodies=bodies, silent=())), since_ms=-2_000).points == ((8_000, 10, 0, 0),)
+    assert merge_traffic(latest(BrokerAnswers(bodies=bodies, silent=())), since_ms=-2_000).points == (
+        (8_000, 10, 0, 0),
+    )
 
 
 def test_no_answer_at_all_is_an_empty_image() -> None:
-    nothing = Answers(bodies={}, silent=())
+    nothing = BrokerAnswers(bodies={}, silent=())
     assert merge_traffic(latest(nothing), 0).points == ()
     assert merge_throttles(nothing).entries == ()
     assert merge_topics(nothing).topics == {}
@@ -155,7 +157,7 @@ def entry(user: str, mean: float, *, active: bool) -> dict[str, Any]:
 def test_the_longest_current_delay_comes_first() -> None:
     body = {"now_ms": 1, "entries": [entry("old", 900, active=False), entry("a", 5, active=True)]}
     other = {"now_ms": 2, "entries": [entry("b", 50, active=True)]}
-    result = merge_throttles(Answers(bodies={1: body, 2: other}, silent=()))
+    result = merge_throttles(BrokerAnswers(bodies={1: body, 2: other}, silent=()))
     assert [(item.user, item.broker_id) for item in result.entries] == [("b", 2), ("a", 1), ("old", 1)]
     assert result.entries[0].level == 3
 
@@ -163,7 +165,7 @@ def test_the_longest_current_delay_comes_first() -> None:
 def test_brokers_that_know_bytes_alone_are_understood_and_newer_ones_say_the_whole_limit() -> None:
     new = entry("a", 5, active=True) | {"limit_per_s": 2.0, "whole_limit_per_s": 6.0}
     body = {"now_ms": 1, "entries": [entry("b", 4, active=True), new], "totals": {"client_quota": [3, 40]}}
-    result = merge_throttles(Answers(bodies={1: body}, silent=()))
+    result = merge_throttles(BrokerAnswers(bodies={1: body}, silent=()))
     assert [(item.limit_per_s, item.whole_limit_per_s) for item in result.entries] == [(2.0, 6.0), (1.0, 1.0)]
     assert result.totals == {1: {"client_quota": (3, 40)}}
 
@@ -173,7 +175,7 @@ def test_a_broker_that_does_not_say_its_share_is_not_known_and_none_is_made_up()
     body = {"now_ms": 1, "policy": "adaptive", "reason": "follows_demand", "produce": part, "consume": part}
     body |= {"loop_used_ms": 70}
     silent = (BrokerUnresponsive(broker_id=2, reason="answers nonsense"),)
-    result = merge_bandwidth(Answers(bodies={1: body}, silent=silent))
+    result = merge_bandwidth(BrokerAnswers(bodies={1: body}, silent=silent))
     assert result.brokers[1] is not None
     assert (result.brokers[1].reason, result.brokers[1].produce.share_bytes_per_s) == ("follows_demand", 12)
     assert result.brokers[1].loop_used_ms == 70
@@ -190,7 +192,7 @@ def test_where_two_brokers_claim_a_partition_the_later_leader_counts() -> None:
         2: {"topics": {"t": [new]}, "stored_bytes": 90},
         3: {"topics": {}, "stored_bytes": 60},
     }
-    merged = merge_topics(Answers(bodies=bodies, silent=()))
+    merged = merge_topics(BrokerAnswers(bodies=bodies, silent=()))
     assert merged.topics == {"t": (100, 8)}
     assert merged.stored_bytes == 300, "followers' replicas take room too"
 
@@ -204,7 +206,7 @@ def test_refused_topics_of_all_brokers_are_listed_once_each() -> None:
         2: {"topics": {}, "refused_topics": [line("a", "new", 9)]},
         3: {"topics": {}},
     }
-    refused = merge_topics(Answers(bodies=bodies, silent=())).refused
+    refused = merge_topics(BrokerAnswers(bodies=bodies, silent=())).refused
     assert [(item.name, item.reason, item.last_ms) for item in refused] == [("a", "new", 9), ("b", "b", 7)]
 
 

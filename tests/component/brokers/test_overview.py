@@ -50,10 +50,10 @@ def tell(cluster: Cluster, *, silent: tuple[int, ...] = (), dead: tuple[int, ...
         "broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1,
         "brokers": [{"id": number, "live": number not in dead, **share} for number in (1, 2, 3, 4)], **counts,
     }  # fmt: skip
-    answers = observe.Answers(
+    answers = observe.BrokerAnswers(
         bodies={1: body}, silent=tuple(BrokerUnresponsive(broker_id=item, reason="does not answer") for item in silent)
     )
-    cluster_overview.shared_cache.set(cluster_overview._kept_key(cluster), (timezone.now(), answers), 60)
+    cluster_overview.shared_cache.set(cluster_overview._image_key(cluster), (timezone.now(), answers), 60)
 
 
 def first_page(panel: Client) -> str:
@@ -174,10 +174,10 @@ def test_while_a_loss_is_being_checked_nothing_is_said_of_partitions(panel: Clie
 
 
 def test_an_image_that_is_old_says_how_old(panel: Client, cluster: Cluster) -> None:
-    at, answers = cluster_overview.shared_cache.get(cluster_overview._kept_key(cluster))
-    cluster_overview.shared_cache.set(cluster_overview._kept_key(cluster), (at - timedelta(seconds=40), answers), 60)
+    at, answers = cluster_overview.shared_cache.get(cluster_overview._image_key(cluster))
+    cluster_overview.shared_cache.set(cluster_overview._image_key(cluster), (at - timedelta(seconds=40), answers), 60)
     assert "as of" in first_page(panel)
-    cluster_overview.shared_cache.delete(cluster_overview._kept_key(cluster))
+    cluster_overview.shared_cache.delete(cluster_overview._image_key(cluster))
     assert "Not known" in first_page(panel)
 
 

@@ -56,11 +56,13 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "brokers": shares,
     }  # fmt: skip
 
-    def query_all(targets: Any, path: str) -> observe.Answers:
+    def query_all(targets: Any, path: str) -> observe.BrokerAnswers:
         silent = tuple(
             BrokerUnresponsive(broker_id=target.number, reason="") for target in targets if target.number == 4
         )
-        return observe.Answers(bodies={2: known} if known else {}, silent=silent, asked_at=known.get("asked_at"))
+        return observe.BrokerAnswers(
+            bodies={2: known} if known else {}, silent=silent, queried_at=known.get("queried_at")
+        )
 
     monkeypatch.setattr(
         cluster_overview, "_query_brokers", lambda found: query_all(observe.targets_of_cluster(found), "")
@@ -146,7 +148,7 @@ def test_a_process_that_ended_is_checked_before_anybody_missed_its_answer(
 ) -> None:
     """The agent's report is newer than an answer that is cached for a second."""
     now = timezone.now()
-    answers["asked_at"] = now
+    answers["queried_at"] = now
     third_row = cluster.brokers.filter(number=3)
     third_row.update(process_since=now - timedelta(hours=1))
     assert "Checking" not in shown(panel, "brokers_cluster_map", cluster.pk)

@@ -21,16 +21,16 @@ THREADS = 8
 
 
 def test_the_search_goes_on_behind_the_last_port_and_wraps_round() -> None:
-    assert port_leases.next_port(first=10, last=12, cursor=0, taken=set()) == 10
-    assert port_leases.next_port(first=10, last=12, cursor=10, taken=set()) == 11
-    assert port_leases.next_port(first=10, last=12, cursor=12, taken=set()) == 10
-    assert port_leases.next_port(first=10, last=12, cursor=11, taken={12, 10}) == 11
-    assert port_leases.next_port(first=10, last=12, cursor=11, taken={10, 11, 12}) is None
+    assert port_leases.next_port(first=10, last=12, cursor=0, unavailable_ports=set()) == 10
+    assert port_leases.next_port(first=10, last=12, cursor=10, unavailable_ports=set()) == 11
+    assert port_leases.next_port(first=10, last=12, cursor=12, unavailable_ports=set()) == 10
+    assert port_leases.next_port(first=10, last=12, cursor=11, unavailable_ports={12, 10}) == 11
+    assert port_leases.next_port(first=10, last=12, cursor=11, unavailable_ports={10, 11, 12}) is None
 
 
 @given(st.integers(1, 50), st.integers(0, 60), st.sets(st.integers(1, 50)))
 def test_a_port_is_free_and_in_the_pool_or_there_is_none(last: int, cursor: int, taken: set[int]) -> None:
-    port = port_leases.next_port(first=1, last=last, cursor=cursor, taken=taken)
+    port = port_leases.next_port(first=1, last=last, cursor=cursor, unavailable_ports=taken)
     free = set(range(1, last + 1)) - taken
     assert (port in free) if free else (port is None)
 
@@ -74,7 +74,7 @@ def test_a_refused_port_is_given_to_no_other_refused_lease(tmp_path: Path) -> No
     for row in (instances[1], instances[3]):
         port_leases.release(row)
     Host.objects.filter(pk=first.host_id).update(port_cursor=third.port)
-    port_leases.replace([first, third])
+    port_leases.replace_ports([first, third])
     assert [first.port, third.port] == [fourth.port, second.port]
 
 

@@ -202,7 +202,7 @@ def test_a_transaction_unknown_to_every_coordinator_is_found_and_aborted(
 ) -> None:
     leave_behind()
     internal = (f"{INSTANCE_ID}.{TOPIC}", 2)
-    (orphan,) = hanging.scan(cluster).rows
+    (orphan,) = hanging.scan_orphans(cluster).rows
     assert (orphan.topic_partition, orphan.producer.producer_id, orphan.instance_id) == (
         internal,
         FORGOTTEN_PRODUCER,
@@ -214,8 +214,8 @@ def test_a_transaction_unknown_to_every_coordinator_is_found_and_aborted(
         acting=system_actor("test"), cluster=cluster, topic=internal[0], partition=2, producer_id=FORGOTTEN_PRODUCER,
         transaction_start_offset=transaction_start_offset,
     )  # fmt: skip
-    assert hanging.scan(cluster).rows == ()
-    assert hanging.overdue(cluster).rows == ()
+    assert hanging.scan_orphans(cluster).rows == ()
+    assert hanging.list_overdue(cluster).rows == ()
 
 
 def leave_behind() -> None:

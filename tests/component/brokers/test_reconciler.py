@@ -198,7 +198,7 @@ def test_an_instance_starts_by_itself_when_there_is_room(
     Instance.objects.filter(pk=instance.pk).update(phase_since=long_ago)
     cluster.accepts_instances = True
     cluster.save()
-    assert instance.pk in sweep.incomplete(timezone.now())
+    assert instance.pk in sweep.incomplete_instance_ids(timezone.now())
     assert reconciler.reconcile(instance.pk) == "running at generation 1"
     instance.refresh_from_db()
     operation.refresh_from_db()
@@ -304,7 +304,7 @@ def test_after_the_grace_period_nothing_of_it_is_left(
     services.delete_instance(acting=acting, instance=locked(instance))
     reconciler.reconcile(instance.pk)
     Instance.objects.filter(pk=instance.pk).update(restorable_until=timezone.now())
-    assert instance.pk in sweep.needing_work(timezone.now())
+    assert instance.pk in sweep.instance_ids_needing_work(timezone.now())
     assert reconciler.reconcile(instance.pk) == "deleted for good"
     instance.refresh_from_db()
     assert (instance.current_phase, instance.reason) == (Phase.DELETED, "")  # "can be restored" no longer
@@ -315,7 +315,7 @@ def test_after_the_grace_period_nothing_of_it_is_left(
     assert all(brokers.read(paths.instance_port(number, port)) is None for number, port in leased)
     assert not PortLease.objects.filter(instance=instance).exists()
     assert not Placement.objects.filter(instance=instance).exists()
-    assert instance.pk not in sweep.needing_work(timezone.now())
+    assert instance.pk not in sweep.instance_ids_needing_work(timezone.now())
     assert reconciler.reconcile(instance.pk) == "nothing to do"
 
 
@@ -330,7 +330,7 @@ def test_brokers_close_a_purged_instance_before_its_topics_go(
     )
     services.delete_instance(acting=acting, instance=locked(instance))
     services.purge_instance(acting=acting, instance=locked(instance))
-    assert instance.pk in sweep.needing_work(timezone.now())
+    assert instance.pk in sweep.instance_ids_needing_work(timezone.now())
     assert reconciler.reconcile(instance.pk) == "deleted for good"
     assert states == ["deleting"]
     purged = Operation.objects.get(instance=instance, type="instance.purge")

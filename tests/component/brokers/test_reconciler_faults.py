@@ -91,7 +91,7 @@ def test_killed_at_any_step_the_next_call_finishes_the_work(
     assert document(brokers, instance).generation == instance.observed_generation == instance.generation
     assert PortLease.objects.filter(instance=instance).count() == 3
     assert Operation.objects.get(instance=instance).state == OperationState.SUCCEEDED
-    assert instance.pk not in sweep.needing_work(timezone.now())
+    assert instance.pk not in sweep.instance_ids_needing_work(timezone.now())
 
 
 def test_a_request_during_a_reconciliation_is_done_in_the_end(
@@ -118,9 +118,9 @@ def test_a_document_that_disappeared_is_found_by_the_sweep_and_written_again(
     brokers: AcknowledgingBrokers, instance: Instance
 ) -> None:
     reconciler.reconcile(instance.pk)
-    assert sweep.needing_work(timezone.now()) == []
+    assert sweep.instance_ids_needing_work(timezone.now()) == []
     brokers.delete(paths.instance(instance.pk))
-    assert sweep.needing_work(timezone.now()) == [instance.pk]
+    assert sweep.instance_ids_needing_work(timezone.now()) == [instance.pk]
     reconciler.reconcile(instance.pk)
     assert document(brokers, instance).generation == 1
 
@@ -133,10 +133,10 @@ def test_a_document_that_cannot_be_read_keeps_no_other_from_the_sweep_and_is_wri
         reconciler.reconcile(row.pk)
     brokers.delete(paths.instance(other.pk))
     brokers.write(paths.instance(instance.pk), b"{")
-    assert sorted(sweep.needing_work(timezone.now())) == sorted([instance.pk, other.pk])
+    assert sorted(sweep.instance_ids_needing_work(timezone.now())) == sorted([instance.pk, other.pk])
     reconciler.reconcile(instance.pk)
     assert document(brokers, instance).generation == 1
-    assert sweep.needing_work(timezone.now()) == [other.pk]
+    assert sweep.instance_ids_needing_work(timezone.now()) == [other.pk]
 
 
 def test_a_late_writer_never_puts_an_older_document_back(brokers: AcknowledgingBrokers, instance: Instance) -> None:

@@ -15,7 +15,7 @@ from brokers.choices import WantedState
 from brokers.contract import paths
 from brokers.contract.agent_requests import CERTIFICATES_PATH
 from brokers.infra import zookeeper
-from brokers.infra.certificates import CERTIFICATE_DAYS, ensure_ca, ensure_internal_ca, serves
+from brokers.infra.certificates import CERTIFICATE_DAYS, ensure_ca, ensure_internal_ca, is_valid_for
 from brokers.infra.request_signatures import new_key, request_pem
 from brokers.models import Broker, Cluster, Host
 from brokers.operations import hosts, membership, revocation
@@ -57,7 +57,7 @@ def issued(agent: SigningAgent, broker: Broker) -> bytes:
 
 def is_valid(pem: bytes, broker: Broker) -> bool:
     broker.refresh_from_db()
-    return serves(pem, ["127.0.0.1"], timezone.now(), issued_from_s=revocation.valid_from_s(broker))
+    return is_valid_for(pem, ["127.0.0.1"], timezone.now(), issued_from_s=revocation.valid_from_s(broker))
 
 
 def test_a_new_token_revokes_the_certificates_of_brokers_and_a_later_one_is_accepted(
@@ -71,7 +71,7 @@ def test_a_new_token_revokes_the_certificates_of_brokers_and_a_later_one_is_acce
 
     token_for(host)
     assert not is_valid(earlier, broker)
-    assert set(revocation.documents(timezone.now())[cluster.pk].valid_from_s) == {1, 2}
+    assert set(revocation.revocation_documents(timezone.now())[cluster.pk].valid_from_s) == {1, 2}
     audited = AuditEntry.objects.filter(action="host.join_token_made").latest("time")
     assert audited.after["revoked_broker_certificates"] == 2
     body = {"purpose": "internal", "broker_id": broker.pk, "csr_pem": request_pem(new_key(), "any")}
@@ -87,7 +87,7 @@ def test_a_new_token_revokes_the_certificates_of_brokers_and_a_later_one_is_acce
 def test_a_first_token_revokes_nothing_of_an_agent_with_a_database(cluster: Cluster, host: Host) -> None:
     """It has the authority's key: a revoked certificate would be no loss to it, and one for its brokers."""
     token_for(host)
-    assert revocation.documents(timezone.now()) == {}
+    assert revocation.revocation_documents(timezone.now()) == {}
 
 
 def test_other_hosts_keep_their_certificates(cluster: Cluster, host: Host, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_other_hosts_keep_their_certificates(cluster: Cluster, host: Host, tmp_p
     SigningAgent.of(host)
     token_for(host)
     assert is_valid(certificate, other)
-    assert set(revocation.documents(timezone.now())) == {cluster.pk}
+    assert set(revocation.revocation_documents(timezone.now())) == {cluster.pk}
 
 
 def test_brokers_of_a_removed_host_stay_revoked_until_their_certificates_have_ended(
@@ -111,14 +111,14 @@ def test_brokers_of_a_removed_host_stay_revoked_until_their_certificates_have_en
     hosts.remove_host(acting=system_actor("tests"), host=host)
     now = timezone.now()
     assert not is_valid(certificate, broker)
-    assert set(revocation.documents(now)[cluster.pk].valid_from_s) == {1, 2}
-    assert revocation.documents(now + timedelta(days=CERTIFICATE_DAYS, hours=2)) == {}
+    assert set(revocation.revocation_documents(now)[cluster.pk].valid_from_s) == {1, 2}
+    assert revocation.revocation_documents(now + timedelta(days=CERTIFICATE_DAYS, hours=2)) == {}
 
 
 def test_a_removed_broker_is_revoked_alone(cluster: Cluster) -> None:
     Broker.objects.filter(cluster=cluster, number=2).update(wanted=WantedState.STOPPED)
     membership.remove_broker(acting=system_actor("tests"), broker=cluster.brokers.get(number=2))
-    assert set(revocation.documents(timezone.now())[cluster.pk].valid_from_s) == {2}
+    assert set(revocation.revocation_documents(timezone.now())[cluster.pk].valid_from_s) == {2}
 
 
 def test_dates_are_published_once_where_brokers_read_them(

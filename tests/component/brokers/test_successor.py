@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from brokers import services
-from brokers.agent.loop import Agent, standing_engine_command
+from brokers.agent.loop import Agent, standby_engine_command
 from brokers.agent.successor import Successor
 from brokers.choices import ProcessState, WantedState
 from brokers.models import Broker, Cluster
@@ -55,7 +55,7 @@ def running(agents: list[Agent], cluster: Cluster, tmp_path: Path, standing: str
         cluster.brokers.get().host.name,
         run_dir=tmp_path / "run",
         command_for=lambda _: command(UP),
-        standing_command_for=lambda _: command(standing),
+        standby_command_for=lambda _: command(standing),
     )
     agents.append(agent)
     agent.reconcile_once()
@@ -177,7 +177,7 @@ def test_a_successor_ends_with_the_agent_that_died(tmp_path: Path) -> None:
 
 def test_a_broker_stands_by_without_touching_anything(tmp_path: Path) -> None:
     """It reads its settings when it is activated, because they may change meanwhile."""
-    command = standing_engine_command(tmp_path / "not-written-yet.json")
+    command = standby_engine_command(tmp_path / "not-written-yet.json")
     log = tmp_path / "log"
     with log.open("ab") as stream:
         made = Successor([*command], stream)

@@ -109,7 +109,7 @@ def test_a_queue_that_accepts_and_keeps_silent_does_not_keep_a_request_waiting(m
 def test_tasks_of_a_sweep_expire_when_the_next_one_begins(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
-    monkeypatch.setattr(sweep, "needing_work", lambda _now: [instance.pk])
+    monkeypatch.setattr(sweep, "instance_ids_needing_work", lambda _now: [instance.pk])
     sent: list[tuple[tuple[str], float]] = []
 
     def send(args: tuple[str], *, expires: float, **_options: object) -> None:
@@ -142,7 +142,7 @@ def test_without_zookeeper_the_sweep_says_what_postgresql_knows(
 ) -> None:
     monkeypatch.setattr("brokers.infra.zookeeper.ZOOKEEPER_CONNECT_TIMEOUT_S", 0.1)
     Cluster.objects.filter(pk=cluster.pk).update(zookeeper="127.0.0.1:1")
-    assert sweep.needing_work(timezone.now()) == [instance.pk]
+    assert sweep.instance_ids_needing_work(timezone.now()) == [instance.pk]
     assert sweep.delete_leftovers() == 0
 
 

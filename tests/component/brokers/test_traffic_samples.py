@@ -15,7 +15,7 @@ from django.core.cache import cache
 from brokers.limits import SAMPLE_SPAN_MS
 from brokers.models import Broker, Cluster, PortLease
 from brokers.monitoring import observe, second_samples, traffic_samples
-from brokers.monitoring.observe import AdminTarget, Answers, Observed
+from brokers.monitoring.observe import AdminTarget, BrokerAnswers, BrokerObservation
 from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance, ThrottledMinute
 from tests.testkit.api_cases import make_member
@@ -69,7 +69,7 @@ class Fleet:
     now_ms: int = BEGAN_MS + 100_000
     asked: list[str] = field(default_factory=list)
 
-    def query_each(self, questions: Sequence[tuple[AdminTarget, str]]) -> Answers:
+    def query_each(self, questions: Sequence[tuple[AdminTarget, str]]) -> BrokerAnswers:
         bodies, silent = {}, []
         for target, path in questions:
             self.asked.append(path)
@@ -77,14 +77,14 @@ class Fleet:
                 silent.append(BrokerUnresponsive(broker_id=target.number, reason="does not answer"))
             else:
                 bodies[target.number] = self.brokers[target.number].answer(path, self.now_ms)
-        return Answers(bodies=bodies, silent=tuple(silent))
+        return BrokerAnswers(bodies=bodies, silent=tuple(silent))
 
     def collect(self) -> int:
-        return traffic_samples.collect(self.now_ms)
+        return traffic_samples.collect_samples(self.now_ms)
 
     def traffic(self) -> Any:
         cache.delete(f"observe:{self.instance.pk}:latest")
-        return Observed().traffic(self.instance.pk, 0)
+        return BrokerObservation().traffic(self.instance.pk, 0)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_restart_takes_away_nothing_but_the_seconds_without_a_process(fleet: F
     seen = fleet.traffic()
 
     assert {point[0]: point[1:] for point in seen.points}[at_ms] == (100 * (first + second), 14, 5)
-    assert seen.known_by_broker[first] == ((kept_to_ms - observe.RING_MS, fleet.now_ms),)
+    assert seen.known_by_broker[first] == ((kept_to_ms - observe.TRAFFIC_HISTORY_MS, fleet.now_ms),)
     assert [span[1] for span in seen.known_by_broker[second]] == [kept_to_ms, fleet.now_ms]
     assert seen.known_by_broker[second][1][0] == fleet.now_ms - 2_000
 
@@ -129,7 +129,7 @@ def test_collecting_twice_or_by_two_keeps_the_same(fleet: Fleet) -> None:
     broker.minutes[fleet.instance.pk] = [{"minute_ms": minute_ms, "causes": [CAUSE | {"count": 2}]}]
     fleet.collect()
 
-    kept = second_samples.rows(fleet.instance.pk, [number], 0, fleet.now_ms)
+    kept = second_samples.read_rows(fleet.instance.pk, [number], 0, fleet.now_ms)
     assert [row[1] for row in kept[number]] == list(range(30, 0, -1))
     row = ThrottledMinute.objects.get()
     assert (row.broker_number, row.count, row.causes[0]["clients"][0]["client_id"]) == (number, 3, "etl")
@@ -152,7 +152,7 @@ def test_a_lost_cache_is_filled_from_what_brokers_remember(fleet: Fleet) -> None
     fleet.collect()
     cache.clear()
     fleet.collect()
-    assert second_samples.rows(fleet.instance.pk, [number], 0, fleet.now_ms)[number][0][1] == 9
+    assert second_samples.read_rows(fleet.instance.pk, [number], 0, fleet.now_ms)[number][0][1] == 9
     assert [point[1] for point in fleet.traffic().points] == [9]
 
 
@@ -176,16 +176,16 @@ def test_a_reader_far_behind_goes_on_in_the_next_round(fleet: Fleet, monkeypatch
     fleet.brokers[number].points[fleet.instance.pk] = [
         [fleet.now_ms - age * 1_000, age, 0, 0] for age in range(890, 0, -1)
     ]
-    first_ms = fleet.now_ms - observe.RING_MS
+    first_ms = fleet.now_ms - observe.TRAFFIC_HISTORY_MS
     ends = []
     for _ in range(3):
         fleet.collect()
-        ends.append(second_samples.spans(fleet.cluster.pk, [number])[number])
+        ends.append(second_samples.read_spans(fleet.cluster.pk, [number])[number])
     assert ends[0] == ((first_ms, first_ms + 10 * SAMPLE_SPAN_MS),)
     assert ends[2][0][0] == first_ms
     fleet.collect()
-    assert second_samples.spans(fleet.cluster.pk, [number])[number] == ((first_ms, fleet.now_ms),)
-    kept = second_samples.rows(fleet.instance.pk, [number], 0, fleet.now_ms)[number]
+    assert second_samples.read_spans(fleet.cluster.pk, [number])[number] == ((first_ms, fleet.now_ms),)
+    kept = second_samples.read_rows(fleet.instance.pk, [number], 0, fleet.now_ms)[number]
     assert [row[1] for row in kept] == list(range(890, 0, -1))
 
 
@@ -208,7 +208,7 @@ def test_an_answer_in_pages_is_kept_whole(fleet: Fleet) -> None:
         fleet.brokers[number].points[instance_id] = [[fleet.now_ms - 5_000, 9, 0, 0]]
     assert fleet.collect() == 4
     for instance_id in others:
-        assert second_samples.rows(instance_id, [number], 0, fleet.now_ms)[number]
+        assert second_samples.read_rows(instance_id, [number], 0, fleet.now_ms)[number]
 
 
 def test_reports_about_instances_that_are_gone_are_left_out(fleet: Fleet) -> None:

@@ -42,14 +42,14 @@ class World:
         self.storage: list[list[Any]] | None = []
         self.shortened: dict[str, Any] = {}
 
-    def ask(self, _cluster: Cluster) -> observe.Answers:
+    def ask(self, _cluster: Cluster) -> observe.BrokerAnswers:
         numbers = (1, 2, 3)
         counts = dict.fromkeys(cluster_overview.COUNTS, 0) | {"offline": len(self.offline)}
         body = {"broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1, "brokers": [], **counts}
         body["storage"] = self.storage
         body["storage_shortened"] = self.shortened
         silent = numbers if self.is_mute else self.silent
-        return observe.Answers(
+        return observe.BrokerAnswers(
             bodies={number: body for number in numbers if number not in silent},
             silent=tuple(BrokerUnresponsive(broker_id=number, reason="does not answer") for number in silent),
         )
@@ -61,7 +61,7 @@ class World:
         now = timezone.now()
         cache.delete(f"watch:{self.cluster.pk}:answered")
         self.cluster.brokers.update(observed_at=now - timedelta(seconds=silent_for_s))
-        return watching.reconcile_once(now)
+        return watching.check_clusters(now)
 
 
 @pytest.fixture
@@ -204,9 +204,9 @@ def test_a_broker_under_restart_is_reported_when_that_lasts_too_long(
 def test_a_killed_broker_is_reported_at_the_second_look(world: World, instance: Instance) -> None:
     """It answered an observation and died right afterwards; older reports of others do not count for it."""
     began = timezone.now()
-    assert watching.reconcile_once(began) == 0
+    assert watching.check_clusters(began) == 0
     world.silent = (2,)
-    changed = [watching.reconcile_once(began + timedelta(seconds=WATCH_EVERY_S * number)) for number in (1, 2)]
+    changed = [watching.check_clusters(began + timedelta(seconds=WATCH_EVERY_S * number)) for number in (1, 2)]
     assert changed == [0, 1]
 
 
@@ -256,7 +256,7 @@ def test_an_outage_that_lasts_costs_no_query_for_each_instance(
 def test_a_broker_that_never_answered_is_not_reported(world: World, instance: Instance) -> None:
     world.silent = (2,)
     world.cluster.brokers.update(observed_at=None)
-    assert watching.reconcile_once(timezone.now()) == 0
+    assert watching.check_clusters(timezone.now()) == 0
 
 
 @pytest.mark.parametrize("oldest_ms", [1_790_000_000_000_000, -1, 2**63 - 1, -(2**63)])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.monitoring.observe import Answers
+from brokers.monitoring.observe import BrokerAnswers
 from config.cache import KEY_CHARS_MAX, JsonSerializer, bounded_key
 from instances.groups.interfaces import (
     CommittedOffset,
@@ -70,7 +70,7 @@ def test_a_message_keeps_its_id_and_its_values(why: object) -> None:
             groups=(GroupListing(id="g", protocol_type="consumer", state="Empty", coordinator=2),),
             silent=(BrokerUnresponsive(broker_id=3, reason="does not answer"),),
         ),
-        Answers(bodies={1: {"ready": True}}, silent=(), asked_at=datetime(2026, 1, 2, tzinfo=UTC)),
+        BrokerAnswers(bodies={1: {"ready": True}}, silent=(), queried_at=datetime(2026, 1, 2, tzinfo=UTC)),
     ],
     ids=lambda value: type(value).__name__,
 )

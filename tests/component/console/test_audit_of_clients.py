@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from django.utils import timezone, translation
 
-from brokers.auditing.rows import rows_of
+from brokers.auditing.rows import audit_entries_of
 from brokers.contract.audit import SEVERAL, UNKNOWN, AuditEvent, AuditItem
 from instances.models import Instance
 from tenants import audit
@@ -94,14 +94,14 @@ SENTENCES = [
 
 @pytest.mark.parametrize(("done", "fields", "sentence"), SENTENCES, ids=lambda value: str(value)[:40])
 def test_each_thing_is_a_sentence(instance: Instance, done: AuditItem, fields: dict[str, Any], sentence: str) -> None:
-    (row,) = rows_of(event(instance, done, **fields), instance)
+    (row,) = audit_entries_of(event(instance, done, **fields), instance)
     assert sentence_of(row) == sentence
     with translation.override("zh-hans"):
         assert (sentence_of(row) != sentence) == bool(sentence)
 
 
 def test_the_page_says_who_did_what_and_from_where(ida: Client, instance: Instance) -> None:
-    audit.append(rows_of(event(instance, CREATED), instance))
+    audit.append(audit_entries_of(event(instance, CREATED), instance))
     page = ida.get("/audit/?q=10.0.0.9").content.decode()
     for words in ("reader", "Kafka client · 10.0.0.9", "created topic orders (3 partitions)", "topic.created"):
         assert words in page
@@ -110,7 +110,7 @@ def test_the_page_says_who_did_what_and_from_where(ida: Client, instance: Instan
 
 
 def test_the_csv_has_them_with_their_context(ida: Client, instance: Instance) -> None:
-    audit.append(rows_of(event(instance, CREATED), instance))
+    audit.append(audit_entries_of(event(instance, CREATED), instance))
     lines = b"".join(ida.get("/audit.csv?q=topic.created")).decode().splitlines()  # type: ignore[call-overload]
     (row,) = csv.DictReader(lines)
     assert (row["actor_kind"], row["actor"], row["ip"]) == ("client", "reader", "10.0.0.9")
@@ -118,7 +118,7 @@ def test_the_csv_has_them_with_their_context(ida: Client, instance: Instance) ->
 
 
 def test_rest_finds_them_by_kind_actor_and_address(owner: Member, instance: Instance) -> None:
-    audit.append(rows_of(event(instance, CREATED, requests=3, more=7, failed=1), instance))
+    audit.append(audit_entries_of(event(instance, CREATED, requests=3, more=7, failed=1), instance))
     api = Api.of(owner)
     for query in ("actor_kind=client", f"actor_id={instance.pk}/users/reader", "ip=10.0.0.9"):
         rest, row = api.get(f"/audit?{query}").json()["items"]
@@ -137,7 +137,9 @@ def test_names_chosen_by_clients_fit_in_any_spelling(owner: Member, instance: In
     names = ("a\x00b", "half \ud800", "x" * 5_000)
     kinds = ("topic", "group", "user", "acl", "quota", "thing")
     items = [item("group.deleted", kind, name, after={name[:9]: [name]}) for name in names for kind in kinds]
-    audit.append(rows_of(event(instance, *items, user="u\x00", address="nowhere", client_id="c\x00"), instance))
+    audit.append(
+        audit_entries_of(event(instance, *items, user="u\x00", address="nowhere", client_id="c\x00"), instance)
+    )
     result = Api.of(owner).get("/audit?actor_kind=client&page_size=50").json()["items"]
     assert len(result) == len(items)
     assert {row["ip"] for row in result} == {None}
@@ -145,13 +147,13 @@ def test_names_chosen_by_clients_fit_in_any_spelling(owner: Member, instance: In
 
 def test_users_that_are_not_named_have_a_label(instance: Instance) -> None:
     failed = item("client.sign_in_failed", "user", "")
-    labels = [rows_of(event(instance, failed, user=user), instance)[0].actor_label for user in ("", SEVERAL)]
+    labels = [audit_entries_of(event(instance, failed, user=user), instance)[0].actor_label for user in ("", SEVERAL)]
     assert labels == ["unknown user", "several"]
 
 
 def _aged(instance: Instance, days: float) -> AuditEntry:
     at_ms = round((timezone.now() - timedelta(days=days)).timestamp() * 1000)
-    (row,) = rows_of(event(instance, CREATED, at_ms=at_ms), instance)
+    (row,) = audit_entries_of(event(instance, CREATED, at_ms=at_ms), instance)
     audit.append([row])
     return row
 

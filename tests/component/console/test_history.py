@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from brokers.monitoring.delays import merged
+from brokers.monitoring.delays import longest_delays
 from instances import services
 from instances.limits import DELAYED_MINUTES_KEPT
 from instances.models import DelayedMinute, Instance
@@ -113,7 +113,7 @@ def test_delays_are_forgotten_after_the_longest_span(instance: Instance, now: da
 
 def test_the_longest_delay_of_several_brokers_counts() -> None:
     bodies = [{"instances": {"a": [[60_000, 5], [120_000, 9]]}}, {"instances": {"a": [[60_000, 7]], "b": [[0, 1]]}}]
-    assert merged(bodies) == {"a": {60_000: 7, 120_000: 9}, "b": {0: 1}}
+    assert longest_delays(bodies) == {"a": {60_000: 7, 120_000: 9}, "b": {0: 1}}
 
 
 def test_others_read_nothing_of_it(stranger: Member, browse: Any, instance: Instance) -> None:

@@ -139,7 +139,7 @@ def test_a_server_that_sends_a_byte_now_and_then_gives_its_thread_back() -> None
             address = (HOST, listener.getsockname()[1])
             upstream = UpstreamSettings(bootstrap_servers=f"{HOST}:{address[1]}")
             with pytest.raises(Invalid):
-                upstream_probe._first_answer([address], upstream, None, began_s + 1)
+                upstream_probe._probe_first_reachable([address], upstream, None, began_s + 1)
             assert time.monotonic() - began_s < upstream_probe.UPSTREAM_PROBE_SERVER_S
         finally:
             ended.set()

@@ -182,12 +182,12 @@ def test_address_lists_are_published_though_the_task_for_it_is_lost(
     data_plane.add(instance.pk, "orders")
     at = f"/instances/{instance.pk}/topics/orders"
     Instance.objects.filter(pk=instance.pk).update(generation=1, observed_generation=1)
-    assert instance.pk not in sweep.incomplete(timezone.now())
+    assert instance.pk not in sweep.incomplete_instance_ids(timezone.now())
     assert Api.of(owner).patch(at, {"allow_list": {"produce": ["10.0.0.1"]}}).status_code == 200
-    assert instance.pk in sweep.incomplete(timezone.now())
+    assert instance.pk in sweep.incomplete_instance_ids(timezone.now())
     Instance.objects.filter(pk=instance.pk).update(observed_generation=2)
     assert Api.of(owner).delete(at).status_code == 204  # its lists are deleted too, which is published
-    assert instance.pk in sweep.incomplete(timezone.now())
+    assert instance.pk in sweep.incomplete_instance_ids(timezone.now())
 
 
 def test_address_lists_that_stay_as_they_are_are_not_published_again(

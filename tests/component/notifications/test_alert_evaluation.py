@@ -184,7 +184,7 @@ def keep_image(cluster: Cluster, now: datetime, *, silent: tuple[int, ...] = (),
     rows = [{"id": number, **share} for number in (1, 2, 3)]
     known = dict.fromkeys(cluster_overview.COUNTS, 0) | counts
     body = {"ready": True, "broker_id": 3, "controller_id": 3, "controller_epoch": 1, "brokers": rows, **known}
-    answers = observe.Answers(
+    answers = observe.BrokerAnswers(
         bodies={3: body}, silent=tuple(BrokerUnresponsive(broker_id=number, reason="") for number in silent)
     )
     cache.set(f"observe:{cluster.pk}:kept", (now, answers), 120)
@@ -212,7 +212,7 @@ def test_the_throttled_share_counts_whole_minutes_and_knows_which_brokers_did_no
     everybody: Mapping[int, Mapping[str, Any]] = {
         number: {"instances": {instance.pk: list(minutes.items())}} for number in (1, 2, 3)
     }
-    monkeypatch.setattr(observe, "query_all", lambda *_: observe.Answers(bodies=everybody, silent=()))
+    monkeypatch.setattr(observe, "query_all", lambda *_: observe.BrokerAnswers(bodies=everybody, silent=()))
     delays.store_delays(START + timedelta(seconds=5))
     evaluating.evaluate(START + timedelta(seconds=30))
     assert said(rule) == ("pending", False, 50)
@@ -220,13 +220,13 @@ def test_the_throttled_share_counts_whole_minutes_and_knows_which_brokers_did_no
     # Later on fewer of the last ten minutes had delays; while a broker tells nothing there may have been more.
     nothing: Mapping[str, Any] = {"instances": {}}
     some = {1: nothing, 2: nothing}
-    monkeypatch.setattr(observe, "query_all", lambda *_: observe.Answers(bodies=some, silent=()))
+    monkeypatch.setattr(observe, "query_all", lambda *_: observe.BrokerAnswers(bodies=some, silent=()))
     later = START + 8 * MINUTE
     delays.store_delays(later)
     evaluating.evaluate(later)
     assert said(rule) == ("pending", True, 50)
     monkeypatch.setattr(
-        observe, "query_all", lambda *_: observe.Answers(bodies={**some, 3: {"instances": {}}}, silent=())
+        observe, "query_all", lambda *_: observe.BrokerAnswers(bodies={**some, 3: {"instances": {}}}, silent=())
     )
     delays.store_delays(later)
     evaluating.evaluate(later + timedelta(seconds=30))

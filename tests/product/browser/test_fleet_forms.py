@@ -26,7 +26,9 @@ PHONE = 390
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> Iterator[Cluster]:
     """A cluster of unresponsive brokers."""
-    monkeypatch.setattr(cluster_overview, "_query_brokers", lambda _cluster: observe.Answers(bodies={}, silent=()))
+    monkeypatch.setattr(
+        cluster_overview, "_query_brokers", lambda _cluster: observe.BrokerAnswers(bodies={}, silent=())
+    )
     yield make_fleet(tmp_path, name="eu-1")
 
 

@@ -60,7 +60,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: N
     body["brokers"] = [share(1), share(2, leaders=0, out_of_sync=14), share(3, replicas=9), share(4, live=False)]
     silent = (interfaces.BrokerUnresponsive(broker_id=4, reason="does not answer"),)
     monkeypatch.setattr(
-        cluster_overview, "_query_brokers", lambda _cluster: observe.Answers(bodies={1: body}, silent=silent)
+        cluster_overview, "_query_brokers", lambda _cluster: observe.BrokerAnswers(bodies={1: body}, silent=silent)
     )
     following = "ins-00000000.orders.created/49"
     monkeypatch.setattr(
@@ -167,7 +167,7 @@ def test_the_first_page_says_what_needs_a_person(
     theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
     cluster_overview.shared_cache.set(
-        cluster_overview._kept_key(cluster), (timezone.now(), cluster_overview._query_brokers(cluster)), 60
+        cluster_overview._image_key(cluster), (timezone.now(), cluster_overview._query_brokers(cluster)), 60
     )
     now = timezone.now() + timedelta(hours=1)
     Broker.objects.filter(cluster=cluster, number=4).update(process_state=ProcessState.BACKING_OFF)

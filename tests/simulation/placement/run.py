@@ -116,7 +116,7 @@ class PlacementRun:
     def _create(self) -> None:
         tenant, mb_s, gb = self._random.randrange(TENANTS), self._draw(SIZES_MB_S), self._draw(SIZES_GB)
         rooms = self._rooms(tenant)
-        choice = placement.choose(rooms, bandwidth_mb_s=mb_s, storage_gb=gb)
+        choice = placement.choose_cluster(rooms, bandwidth_mb_s=mb_s, storage_gb=gb)
         self.history.append(f"create {mb_s} MB/s {gb} GB for {tenant}: {choice and choice.broker_ids}")
         chosen = next((room for room in rooms if choice is not None and room.id == choice.cluster_id), None)
         better = [room for room in rooms if chosen is None or room.own_instances < chosen.own_instances]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from brokers.engine.cluster.in_flight_creations import encode_topic_id
-from brokers.provisioning.topic_documents import document_of, encoded
+from brokers.provisioning.topic_documents import document_of, document_topic_id
 from instances.clients.interfaces import BrokerTopicTraffic, ClientCounter, Connection, TopicTraffic
 from instances.clients.topic_clients import (
     CONSUME,
@@ -99,10 +99,14 @@ def test_a_member_nobody_has_counted_is_a_client_without_a_user_and_groups_shown
 
 def test_the_document_of_a_deleted_topic_names_its_id_as_brokers_write_it_until_it_is_restored() -> None:
     topic_id = uuid.uuid4()
-    assert encoded(str(topic_id)) == encode_topic_id(topic_id.bytes)
+    assert document_topic_id(str(topic_id)) == encode_topic_id(topic_id.bytes)
     row, lists = DeletedTopic(topic_id=str(topic_id)), TopicAllowList(produce_ips=["10.0.0.1"])
     hidden = document_of(TOPIC, lists, row)
-    assert (hidden.name, hidden.produce_ips, hidden.deleted_topic_id) == (TOPIC, ("10.0.0.1",), encoded(str(topic_id)))
+    assert (hidden.name, hidden.produce_ips, hidden.deleted_topic_id) == (
+        TOPIC,
+        ("10.0.0.1",),
+        document_topic_id(str(topic_id)),
+    )
     row.is_restored = True
     assert document_of(TOPIC, None, row).deleted_topic_id == ""
     assert not document_of(TOPIC, None, row).has_content

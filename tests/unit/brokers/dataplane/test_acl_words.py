@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.contract import acls as contract
-from brokers.dataplane.acls import KafkaAclAdminClient, _creation, _filter, documents_of
+from brokers.dataplane.acls import KafkaAclAdminClient, _creation_of, _filter_fields, documents_of
 from instances.acls import constants, limits
 from instances.acls.interfaces import AccessQuestion, AclFilter
 from tests.testkit.fake_users import rule
@@ -26,17 +26,17 @@ def test_the_control_plane_says_the_numbers_that_brokers_keep_to() -> None:
 
 
 def test_a_rule_is_sent_in_numbers() -> None:
-    sent = _creation(rule("User:al", "write", resource_name="a", pattern_type="prefixed", permission="deny"))
+    sent = _creation_of(rule("User:al", "write", resource_name="a", pattern_type="prefixed", permission="deny"))
     assert (sent.resource_type, sent.resource_pattern_type, sent.operation, sent.permission_type) == (2, 4, 4, 2)
     assert (sent.principal, sent.host, sent.resource_name) == ("User:al", "*", "a")
 
 
 def test_a_filter_names_what_matters_and_leaves_the_rest_open() -> None:
-    assert _filter(AclFilter()) == {
+    assert _filter_fields(AclFilter()) == {
         "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
         "host_filter": None, "operation": 1, "permission_type": 1,
     }  # fmt: skip
-    matching = _filter(AclFilter(resource_type="group", resource_name="etl", pattern_type="match"))
+    matching = _filter_fields(AclFilter(resource_type="group", resource_name="etl", pattern_type="match"))
     assert (matching["resource_type_filter"], matching["pattern_type_filter"]) == (3, 2)
 
 

@@ -13,7 +13,7 @@ import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from brokers.dataplane.message_cursor import FetchRange, PartitionCursor
-from brokers.dataplane.message_pages import Fetched, FetchResult, PageReader
+from brokers.dataplane.message_pages import FetchedPartition, FetchResult, PageReader
 from brokers.dataplane.record_batches import batches
 from instances.messages import content, limits
 from instances.messages.interfaces import FROM_NEWEST, NEWER, OLDER, PageRequest, Record
@@ -42,7 +42,7 @@ class Kept:
     def begin_fetch(
         self, ranges: Mapping[int, FetchRange], bytes_max: int, timeout_s: float
     ) -> Callable[[], FetchResult]:
-        fetched = Fetched(batches=list(batches(self._raw)), size_bytes=len(self._raw))
+        fetched = FetchedPartition(batches=list(batches(self._raw)), size_bytes=len(self._raw))
         return lambda: FetchResult(partitions={0: fetched})
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:

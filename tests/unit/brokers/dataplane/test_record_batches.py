@@ -12,7 +12,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from brokers.dataplane.inflating import DamagedBatch, TooLarge, inflate
-from brokers.dataplane.record_batches import batches, records, varint
+from brokers.dataplane.record_batches import batches, parse_varint, records
 from instances.messages.interfaces import Record
 
 MANY = 1_000_000
@@ -120,4 +120,4 @@ def test_a_last_batch_that_was_cut_off_is_left_out() -> None:
 
 def test_a_number_without_an_end_is_damaged() -> None:
     with pytest.raises(DamagedBatch):
-        varint(b"\xff" * 20, 0)
+        parse_varint(b"\xff" * 20, 0)

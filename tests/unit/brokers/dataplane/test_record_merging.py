@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from brokers.dataplane.record_batches import TRANSACTIONAL, Batch, batches, records
-from brokers.dataplane.record_merging import StoredRecord, encoded_varint, pack, unpack
+from brokers.dataplane.record_merging import StoredRecord, encode_varint, pack, unpack
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.validation import BatchRules, check_batch, check_shape
 from brokers.engine.wire.varints import encode_signed
@@ -99,7 +99,7 @@ def test_gaps_aborted_transactions_and_markers_are_left_out_and_committed_ones_b
 
 def test_names_of_headers_that_are_not_utf8_are_copied_byte_by_byte() -> None:
     fields = b"".join((
-        encoded_varint(-1), encoded_varint(-1), encoded_varint(1), encoded_varint(2), b"\xff\xfe", encoded_varint(-1),
+        encode_varint(-1), encode_varint(-1), encode_varint(1), encode_varint(2), b"\xff\xfe", encode_varint(-1),
     ))  # fmt: skip
     (made,) = pack([StoredRecord(0, 5, fields, False)], MANY)
     assert content(made.data) == [(5, None, None, [(b"\xff\xfe", None)])]
@@ -120,7 +120,7 @@ def test_a_batch_with_a_right_checksum_and_wrong_lengths_is_counted_too() -> Non
 
 
 def test_records_of_no_size_are_split_by_their_number() -> None:
-    nothing = encoded_varint(-1) * 2 + encoded_varint(0)
+    nothing = encode_varint(-1) * 2 + encode_varint(0)
     stored = [StoredRecord(number, 0, nothing, False) for number in range(COPY_BATCH_RECORDS_MAX + 1)]
     made = list(pack(stored, 2**30))
     assert all(batch.records <= COPY_BATCH_RECORDS_MAX for batch in made)
@@ -129,4 +129,4 @@ def test_records_of_no_size_are_split_by_their_number() -> None:
 
 @given(number=st.integers(-(2**63), 2**63 - 1))
 def test_numbers_are_encoded_as_the_broker_encodes_them(number: int) -> None:
-    assert encoded_varint(number) == bytes(encode_signed(number))
+    assert encode_varint(number) == bytes(encode_signed(number))

@@ -14,7 +14,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from brokers.dataplane import record_search
 from brokers.dataplane.message_cursor import FetchRange, PartitionCursor
-from brokers.dataplane.message_pages import Fetched, FetchResult, PageReader
+from brokers.dataplane.message_pages import FetchedPartition, FetchResult, PageReader
 from brokers.dataplane.record_batches import APPEND_TIME, CONTROL, TRANSACTIONAL, Batch, batches
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record as Written
@@ -84,7 +84,7 @@ class Logs:
         fetched = {index: self._fetched(self.partitions[index], requested) for index, requested in ranges.items()}
         return lambda: FetchResult(partitions=fetched)
 
-    def _fetched(self, log: Log, requested: FetchRange) -> Fetched:
+    def _fetched(self, log: Log, requested: FetchRange) -> FetchedPartition:
         raw, count = b"", 0
         for _, last, stored in log.batches:
             if last < requested.offset:
@@ -92,7 +92,7 @@ class Logs:
             if count == self.batches_max or (raw and len(raw) + len(stored) > requested.bytes_max):
                 break
             raw, count = raw + stored, count + 1
-        return Fetched(batches=list(batches(raw)), size_bytes=len(raw), aborted=log.aborted)
+        return FetchedPartition(batches=list(batches(raw)), size_bytes=len(raw), aborted=log.aborted)
 
     def bounds(self, partition: int) -> tuple[int, int, int] | None:
         return 0, self.partitions[partition].end, self.partitions[partition].end

@@ -71,7 +71,7 @@ def described(name: str, *, used: int = -1, connections: int = 0, secrets: dict[
 
 
 def test_the_newest_use_counts_and_connections_are_added() -> None:
-    (user,) = users.merged(
+    (user,) = users.merge_responses(
         [
             [described("al", used=10, connections=2, secrets={"a": 10, "b": -1})],
             [described("al", used=30, connections=1, secrets={"a": -1, "b": 30})],
@@ -83,5 +83,5 @@ def test_the_newest_use_counts_and_connections_are_added() -> None:
 
 
 def test_a_user_that_one_broker_does_not_know_yet_is_there() -> None:
-    found = users.merged([[], [described("al"), described("bo", used=-1)]])
+    found = users.merge_responses([[], [described("al"), described("bo", used=-1)]])
     assert [(user.name, user.last_used_at_ms) for user in found] == [("al", None), ("bo", None)]

@@ -24,13 +24,13 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def compiler(monkeypatch: pytest.MonkeyPatch, compiles: str, loads: str = "") -> list[str]:
     """Two programs in place of the compiler and of the trial; the words of each call."""
-    real, calls = build._run, []
+    real, calls = build._run_python, []
 
     def run(words: Sequence[str], folder: Path, log: Path) -> None:
         calls.append(words[0])
         real(["-c", compiles if words[0] == "setup.py" else loads], folder, log)
 
-    monkeypatch.setattr(build, "_run", run)
+    monkeypatch.setattr(build, "_run_python", run)
     return calls
 
 
@@ -40,7 +40,7 @@ def test_a_build_is_made_once_and_old_ones_are_removed(builds: Path, monkeypatch
         (builds / left).mkdir(parents=True)
     directory = build.build()
     assert (directory / modules.COMPLETE).exists()
-    assert {item.name for item in builds.iterdir()} == {build.LOCK, directory.name, "somebody's"}
+    assert {item.name for item in builds.iterdir()} == {build.LOCK_FILE, directory.name, "somebody's"}
     assert build.build() == directory
     assert calls == ["setup.py", "-c"]
 
@@ -72,13 +72,13 @@ def test_sources_that_change_meanwhile_are_not_taken_for_what_was_compiled(
     monkeypatch.setattr(build, "build_directory", lambda: builds / next(names, "b" * 16))
     with pytest.raises(build.NotPossible, match="changed"):
         build.build()
-    assert {item.name for item in builds.iterdir()} == {build.LOCK}
+    assert {item.name for item in builds.iterdir()} == {build.LOCK_FILE}
 
 
 def test_the_second_of_two_waits_and_finds_what_the_first_has_made(
     builds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real: Callable[[Path], Any] = build._exclusive
+    real: Callable[[Path], Any] = build._build_lock
     calls = compiler(monkeypatch, FAKE)
 
     @contextmanager
@@ -89,7 +89,7 @@ def test_the_second_of_two_waits_and_finds_what_the_first_has_made(
             (made / modules.COMPLETE).touch()
             yield
 
-    monkeypatch.setattr(build, "_exclusive", after_the_other)
+    monkeypatch.setattr(build, "_build_lock", after_the_other)
     assert build.build() == modules.build_directory()
     assert calls == []
 

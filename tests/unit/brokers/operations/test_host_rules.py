@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.operations.host_rules import HostAddresses, broker_ports, normalised_address, overlap
+from brokers.operations.host_rules import HostAddresses, broker_ports, find_overlap, normalised_address
 
 HOST = HostAddresses(
     name="a",
@@ -38,16 +38,16 @@ def other(**changes: object) -> HostAddresses:
     ],
 )
 def test_hosts_with_one_address_have_no_port_in_common(beside: HostAddresses, code: str | None) -> None:
-    clash = overlap(HOST, [beside])
+    clash = find_overlap(HOST, [beside])
     assert (None if clash is None else clash.code) == code
 
 
 def test_two_machines_that_listen_everywhere_are_not_one_address() -> None:
-    assert overlap(replace(HOST, bind_host="0.0.0.0"), [other(bind_host="0.0.0.0")]) is None
+    assert find_overlap(replace(HOST, bind_host="0.0.0.0"), [other(bind_host="0.0.0.0")]) is None
 
 
 def test_a_range_does_not_cover_the_ports_of_the_hosts_own_brokers() -> None:
-    clash = overlap(replace(HOST, own_ports=frozenset({20_001})), [])
+    clash = find_overlap(replace(HOST, own_ports=frozenset({20_001})), [])
     assert clash is not None
     assert "Port 20001" in clash.detail
 
