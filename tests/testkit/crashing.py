@@ -69,7 +69,7 @@ def _kill_at_record(file: Path, moment: str, records: Any) -> None:
 def _patch_shard(file: Path) -> None:
     from brokers.engine.coordinators.shard import Shard
 
-    append, release = Shard._append, Shard.release
+    append, release = Shard._append, Shard.release_replies_and_effects
 
     def append_and_kill(shard: Any, outcome: Any, **options: Any) -> int:
         code = append(shard, outcome, **options)
@@ -82,7 +82,7 @@ def _patch_shard(file: Path) -> None:
         release(shard, outcome)
 
     Shard._append = append_and_kill  # type: ignore[method-assign]
-    Shard.release = release_and_kill  # type: ignore[method-assign]
+    Shard.release_replies_and_effects = release_and_kill  # type: ignore[method-assign]
 
 
 def main() -> int:

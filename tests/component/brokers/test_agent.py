@@ -244,7 +244,7 @@ def test_without_postgresql_processes_are_watched_on(
     agent.reconcile_once()
     before = pids(cluster)
     with monkeypatch.context() as patch:
-        patch.setattr(DatabaseControlPlane, "_read", lambda _self: (_ for _ in ()).throw(OperationalError("gone")))
+        patch.setattr(DatabaseControlPlane, "_read_host", lambda _self: (_ for _ in ()).throw(OperationalError("gone")))
         agent.reconcile_once()
     assert pids(cluster) == before
     assert connection.is_usable()

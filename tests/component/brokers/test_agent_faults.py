@@ -45,7 +45,7 @@ class Away:
         raise OperationalError("gone")
 
     def begin(self) -> None:
-        self._patch.setattr(DatabaseControlPlane, "_read", self)
+        self._patch.setattr(DatabaseControlPlane, "_read_host", self)
         self._patch.setattr("brokers.agent.database.process_settings", self)
         self._patch.setattr(services, "store_process_state", self)
         self._patch.setattr(services, "count_restart", self)

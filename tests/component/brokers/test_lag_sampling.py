@@ -201,6 +201,6 @@ def test_lists_of_some_instances_leave_out_no_group_of_others(monkeypatch: pytes
         return [group for group in all_ids if group.startswith(owner)]
 
     monkeypatch.setattr(lags, "group_ids", next_groups)
-    sampled = [lag_sampling.sample("cl-kafka", lags, NOW_MS + number) for number in range(4)]
+    sampled = [lag_sampling.sample_cluster("cl-kafka", lags, NOW_MS + number) for number in range(4)]
     assert sampled == [2, 1, 2, 1]
     assert latest(ONE).keys() == latest(OTHER).keys() == {"g0", "g1", "g2"}

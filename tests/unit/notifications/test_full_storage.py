@@ -40,7 +40,7 @@ def figure_of(used_bytes: int) -> int | None:
 
 def is_refused(used_bytes: int) -> bool:
     ledger = StorageLedger(0)
-    ledger.on_brokers([1], 0)
+    ledger.set_live_brokers([1], 0)
     ledger.begin_report(1, 7, True, 0)
     return ledger.handle_report(
         1, ReportedUse("ins-00000000", used_bytes, 0, 0, 0, False), Bought(BOUGHT, 1), 0

@@ -63,7 +63,7 @@ def owners_have_no_floor(patch: pytest.MonkeyPatch) -> None:
 
 
 def instances_are_their_own_tenants(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FairTurns, "enter", lambda turns, tenant_id: TenantTurns(tenant_id))
+    patch.setattr(FairTurns, "register_instance", lambda turns, tenant_id: TenantTurns(tenant_id))
 
 
 def open_instances_are_administered_by_all(patch: pytest.MonkeyPatch) -> None:

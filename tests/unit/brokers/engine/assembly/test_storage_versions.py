@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.assembly.storage_capacity import CALL, LATEST_VERSION, _version
+from brokers.engine.assembly.storage_capacity import API_NAME, LATEST_VERSION, _version
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta
 
 CONTROLLER = 2
@@ -20,9 +20,9 @@ def image(*call_versions: tuple[str, int]) -> ClusterImage:
     [
         ([], 0),
         ([("another_call", 9)], 0),
-        ([(CALL, 0)], 0),
-        ([(CALL, LATEST_VERSION)], LATEST_VERSION),
-        ([(CALL, LATEST_VERSION + 1)], LATEST_VERSION),
+        ([(API_NAME, 0)], 0),
+        ([(API_NAME, LATEST_VERSION)], LATEST_VERSION),
+        ([(API_NAME, LATEST_VERSION + 1)], LATEST_VERSION),
     ],
 )
 def test_a_controller_gets_no_later_version_than_it_registered(registered: list[tuple[str, int]], sent: int) -> None:

@@ -200,7 +200,7 @@ class Blocker:
         turns.enqueue(self)
 
     def on_turn(self) -> None:
-        self.is_over = len(self.turns.line) >= self.others
+        self.is_over = len(self.turns.loop_queue) >= self.others
         if self.is_over:
             self.then()
         else:
@@ -233,6 +233,6 @@ async def test_a_client_that_leaves_while_its_acknowledgements_queue_is_not_answ
     own.turns = turns = InstanceTurns(pair.leading.broker.listeners.fair_turns)
     blocker = Blocker(turns, 3, lambda: own.close("tried"))
     pair.copy()
-    await pair.leading.until(lambda: blocker.is_over and not turns.line)
+    await pair.leading.until(lambda: blocker.is_over and not turns.loop_queue)
     assert await pair.client.is_closed()
     assert pair.leading.broker.listeners.counters.faults == 0

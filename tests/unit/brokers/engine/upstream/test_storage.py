@@ -68,7 +68,7 @@ class Broker:
 def bounded(storage: UpstreamStorage, left_bytes: int) -> StorageRoom:
     """Gives each instance the same room of some bytes."""
     room = StorageRoom()
-    room.left_bytes = left_bytes
+    room.credit_bytes = left_bytes
     storage.room_of = lambda _instance_id: room
     return room
 
