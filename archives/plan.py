@@ -65,7 +65,7 @@ class TaskPace:
     bytes_per_s: int | None = None
 
     def wait_s(self, began_s: float, now_s: float, size_bytes: int) -> float:
-        """Returns the seconds that a reader of `size` bytes since `began_s` must wait before it continues."""
+        """Returns the seconds that a reader of `size_bytes` since `began_s` must wait before it continues."""
         return 0.0 if self.bytes_per_s is None else max(0.0, size_bytes / self.bytes_per_s - (now_s - began_s))
 
 

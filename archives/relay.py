@@ -18,8 +18,8 @@ from archives.tunnel import CHUNK_BYTES, Networks, connect_outside
 class Relay:
     """Context manager of the relay. libpq connects once to `port` on loopback.
 
-    Afterwards, `is_late` is true if `within_s` seconds passed before the connection ended, and `is_too_long` if the
-    server sent more than `answer_bytes_max`.
+    Afterwards, `is_late` is true if `within_s` seconds passed before the connection ended, and `is_answer_too_long` if
+    the server sent more than `answer_bytes_max`.
 
     Raises on entering:
         OSError: the host has no allowed address, or none of them answers within `within_s` seconds.

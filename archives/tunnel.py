@@ -27,7 +27,7 @@ Networks = tuple[Network, ...]
 
 
 class Tunnel:
-    """Context manager of the proxy. It connects only to `port_outside` of `host` and of its subdomains (buckets), and
+    """Context manager of the proxy. It connects only to `server_port` of `host` and of its subdomains (buckets), and
     ends all connections after `within_s` seconds.
     """
 
