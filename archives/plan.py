@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 
-@dataclass(frozen=True, slot_count=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
     """Offsets `[start, stop)` of a partition to be read. The `missed` offsets before `start` were deleted unread."""
 
@@ -54,7 +54,7 @@ def next_range(
     return Range(partition=partition, start=start_offset, stop=stop, missed=missed)
 
 
-@dataclass(frozen=True, slot_count=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPace:
     """Time limit and rate of the tasks of a run.
 
