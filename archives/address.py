@@ -121,7 +121,7 @@ def open_destination(store: Store) -> Iterator[Lake]:
             try:
                 yield Lake(_s3(store, tunnel), folder)
             except OSError as trouble:
-                if tunnel.left_s:
+                if tunnel.remaining_s:
                     raise
                 raise TimeoutError(f"The bucket took more than {within_s:.0f} seconds.") from trouble
         return

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from archives.columns import MS, Columns, Row, SchemaRefused, Unfit, column_name, fields_of
+from archives.columns import (
+    TIMESTAMP_MS_TYPE,
+    Columns,
+    Row,
+    SchemaRefused,
+    ValueUnfit,
+    arrow_fields,
+    require_column_name,
+)
 
 _FIXED_BYTES: Final = range(1, 1_000_001)
 
@@ -17,7 +25,7 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "bytes": pa.binary(), "string": pa.string(),
 }  # fmt: skip
 _LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
-    ("long", "timestamp-millis"): MS,
+    ("long", "timestamp-millis"): TIMESTAMP_MS_TYPE,
     ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
     ("int", "date"): pa.date32(),
     ("string", "uuid"): pa.string(),
@@ -43,7 +51,7 @@ def avro_columns(schema: Any, skipped_bytes: int) -> Columns:
     for column in schema["fields"]:
         if not isinstance(column, dict) or "type" not in column:
             raise SchemaRefused("A field of the record has a name and a type.")
-        name = column_name(column.get("name"), types)
+        name = require_column_name(column.get("name"), types)
         types[name], kind = _avro_type(column["type"], name)
         fields.append({"name": name, "type": kind})
     try:
@@ -54,18 +62,18 @@ def avro_columns(schema: Any, skipped_bytes: int) -> Columns:
 
     def decode(value: bytes) -> Row:
         if skipped_bytes and (len(value) < skipped_bytes or value[0] != 0):
-            raise Unfit("not framed")
+            raise ValueUnfit("not framed")
         source = io.BytesIO(value)
         source.seek(skipped_bytes)
         record: Any = schemaless_reader(source, parsed, None)
         if source.tell() != len(value):
-            raise Unfit("more bytes than the record has")
+            raise ValueUnfit("more bytes than the record has")
         return tuple(
             str(field) if kind == pa.string() and field is not None else field
             for kind, field in ((kind, record[name]) for name, kind in types.items())
         )
 
-    return Columns(fields=fields_of(types), decode=decode)
+    return Columns(fields=arrow_fields(types), decode=decode)
 
 
 def _avro_type(kind: Any, name: str) -> tuple[pa.DataType, Any]:

@@ -1,23 +1,23 @@
-"""Search for the end of a damaged batch, which its header states but no client exposes. Pure."""
+"""Search for the last offset of a damaged batch by trial reads, because clients do not expose it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 
-def end_of_damage(base: int, stop: int, is_damaged: Callable[[int], bool]) -> int:
-    """Returns the first offset after the batch that begins at `base`, at most `stop`.
+def find_damage_end(base_offset: int, end_offset: int, is_damaged: Callable[[int], bool]) -> int:
+    """Returns the first offset after the batch that begins at `base_offset`, at most `end_offset`.
 
     `is_damaged` returns true if a reader that starts at this offset encounters the batch. For a batch of n records it
     is called about 2·log2(n) times at most.
     """
-    inside, step = base, 1
-    while (outside := min(base + step, stop)) < stop and is_damaged(outside):
-        inside, step = outside, step * 2
-    while outside - inside > 1:
-        middle = (inside + outside) // 2
+    damaged_offset, step = base_offset, 1
+    while (readable_offset := min(base_offset + step, end_offset)) < end_offset and is_damaged(readable_offset):
+        damaged_offset, step = readable_offset, step * 2
+    while readable_offset - damaged_offset > 1:
+        middle = (damaged_offset + readable_offset) // 2
         if is_damaged(middle):
-            inside = middle
+            damaged_offset = middle
         else:
-            outside = middle
-    return outside
+            readable_offset = middle
+    return readable_offset

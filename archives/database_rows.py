@@ -33,11 +33,11 @@ JSONB_VERSION: Final = b"\x01"
 EPOCH_MS: Final = 946_684_800_000
 US_PER_MS: Final = 1_000
 _NULL: Final = struct.pack("!i", -1)
-_COUNT: Final = struct.pack("!h", len(COLUMNS))
-_PLACE: Final = struct.Struct("!iiiq")
-_LENGTH: Final = struct.Struct("!i")
+_COLUMN_COUNT: Final = struct.pack("!h", len(COLUMNS))
+_PARTITION_AND_OFFSET: Final = struct.Struct("!iiiq")
+_LENGTH_PREFIX: Final = struct.Struct("!i")
 _BIGINT: Final = struct.Struct("!iq")
-_NO_HEADERS: Final = _LENGTH.pack(3) + JSONB_VERSION + b"[]"
+_NO_HEADERS: Final = _LENGTH_PREFIX.pack(3) + JSONB_VERSION + b"[]"
 
 
 def packed_row(
@@ -51,16 +51,17 @@ def packed_row(
 ) -> bytes:
     """Returns one row with the columns of `COLUMNS`.
 
-    A record without a usable timestamp (none, before 1970, after 9999) has `timestamp_ms` as it was written, and no
-    `timestamp`.
+    The column `timestamp_ms` is set only for a record without a usable timestamp (none, before 1970, after 9999); its
+    column `timestamp` is null.
     """
     if hour_of(timestamp_ms) is None:
         timestamps = _NULL + _BIGINT.pack(8, timestamp_ms)
     else:
         timestamps = _BIGINT.pack(8, (timestamp_ms - EPOCH_MS) * US_PER_MS) + _NULL
     return b"".join((
-        _COUNT, _LENGTH.pack(len(topic_id)), topic_id, _PLACE.pack(4, partition, 8, offset), timestamps,
-        _bytes(key), _bytes(value), packed_headers(headers),
+        _COLUMN_COUNT, _LENGTH_PREFIX.pack(len(topic_id)), topic_id,
+        _PARTITION_AND_OFFSET.pack(4, partition, 8, offset), timestamps,
+        _packed_bytes(key), _packed_bytes(value), packed_headers(headers),
     ))  # fmt: skip
 
 
@@ -75,8 +76,8 @@ def packed_headers(headers: Headers) -> bytes:
         ],
         ensure_ascii=False,
     ).encode()
-    return _LENGTH.pack(len(document) + 1) + JSONB_VERSION + document
+    return _LENGTH_PREFIX.pack(len(document) + 1) + JSONB_VERSION + document
 
 
-def _bytes(part: bytes | None) -> bytes:
-    return _NULL if part is None else _LENGTH.pack(len(part)) + part
+def _packed_bytes(part: bytes | None) -> bytes:
+    return _NULL if part is None else _LENGTH_PREFIX.pack(len(part)) + part

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from archives import limits
 from archives.columns import NO_COLUMNS, Columns, Row
-from archives.placing import UNDATED, Folder, hour_of, placed
+from archives.placing import UNDATED, Folder, choose_folders, hour_of
 from archives.records import SUM_MODULUS, Headers, Records
 from billing.lake.address import Lake
 
@@ -41,15 +41,15 @@ TIMESTAMP_MS = "timestamp_ms"
 # Columns with repeated values, which are stored as dictionaries. For other columns this costs more than it saves.
 REPEATING = ["key", "headers.list.element.key", "partition"]
 
-# Overhead of a record that is assumed where sizes of hours are compared.
+# Assumed overhead of a record in a file, added to its size when a folder is chosen.
 BYTES_PER_RECORD = 64
 # Estimated memory of a column of a buffered row, in addition to its value.
 BYTES_PER_COLUMN = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """Completed file with the values of the `ArchiveFile` row that makes it part of the archive."""
+class WrittenFile:
+    """Completed file, with the values of its future `ArchiveFile` row. The file belongs to the archive by that row."""
 
     path: str
     partition: int
@@ -91,7 +91,7 @@ def parse_name(path: str) -> FileName | None:
 
 
 @dataclass(slots=True)
-class _Pending:
+class _HourBuffer:
     """Buffered records of one hour, with the columns of their values if the archive has columns."""
 
     records: Records = field(default_factory=Records)
@@ -128,9 +128,9 @@ class FileSet:
         self._topic = topic
         self._partition = partition
         self._generation = generation
-        self._pending: dict[int | None, _Pending] = defaultdict(_Pending)
-        self._open: dict[Folder, _OpenFile] = {}
-        self._written: list[Written] = []
+        self._buffers_by_hour: dict[int | None, _HourBuffer] = defaultdict(_HourBuffer)
+        self._open_files: dict[Folder, _OpenFile] = {}
+        self._written_files: list[WrittenFile] = []
         self._buffered_bytes = 0
         self._buffered_records = 0
         self.skipped = 0
@@ -141,90 +141,95 @@ class FileSet:
 
     def add(self, records: Records) -> int:
         """Adds records and returns their size in bytes. Offsets must ascend."""
-        size = 0
-        for hour, part in _by_hour(records):
-            part_bytes = part.size_bytes()
-            pending = self._pending[hour]
-            pending.records.extend(part)
-            pending.bytes += part_bytes
-            size += part_bytes
-            self._buffered_bytes += part_bytes
+        size_bytes = 0
+        for hour, hour_records in _split_by_hour(records):
+            hour_bytes = hour_records.size_bytes()
+            buffer = self._buffers_by_hour[hour]
+            buffer.records.extend(hour_records)
+            buffer.bytes += hour_bytes
+            size_bytes += hour_bytes
+            self._buffered_bytes += hour_bytes
             if self._columns.fields:
-                pending.columns += map(self._columns.row, part.values)
-                value_bytes = sum(map(len, filter(None, part.values)))
-                self._buffered_bytes += value_bytes + BYTES_PER_COLUMN * len(self._columns.fields) * len(part)
+                buffer.columns += map(self._columns.decode_row, hour_records.values)
+                value_bytes = sum(map(len, filter(None, hour_records.values)))
+                self._buffered_bytes += value_bytes + BYTES_PER_COLUMN * len(self._columns.fields) * len(hour_records)
         self._buffered_records += len(records)
         if self._buffered_bytes > limits.BUFFERED_BYTES_MAX or self._buffered_records > limits.BUFFERED_RECORDS_MAX:
             self._flush()
-        return size
+        return size_bytes
 
-    def finish(self) -> list[Written]:
+    def finish(self) -> list[WrittenFile]:
         """Closes all files under their final names and returns them."""
         self._flush()
-        for file in self._open.values():
-            self._close(file)
-        self._open.clear()
-        result, self._written = self._written, []
+        for file in self._open_files.values():
+            self._complete(file)
+        self._open_files.clear()
+        result, self._written_files = self._written_files, []
         return result
 
     def abandon(self) -> None:
         """Deletes all files as far as possible; the next run writes them again."""
-        unwanted = [_unfinished(self._destination.path(file.path)) for file in self._open.values()]
-        unwanted += [self._destination.path(file.path) for file in self._written]
-        for file in self._open.values():
+        unwanted_paths = [_unfinished_path(self._destination.path(file.path)) for file in self._open_files.values()]
+        unwanted_paths += [self._destination.path(file.path) for file in self._written_files]
+        for file in self._open_files.values():
             with contextlib.suppress(OSError):
                 file.writer.close()
-        for full_path in unwanted:
+        for full_path in unwanted_paths:
             with contextlib.suppress(OSError):
                 self._destination.files.delete_file(full_path)
-        self._open.clear()
-        self._pending.clear()
-        self._written = []
+        self._open_files.clear()
+        self._buffers_by_hour.clear()
+        self._written_files = []
 
     def _flush(self) -> None:
-        sizes = {
-            hour: pending.bytes + BYTES_PER_RECORD * len(pending.records) for hour, pending in self._pending.items()
+        bytes_by_hour = {
+            hour: buffer.bytes + BYTES_PER_RECORD * len(buffer.records)
+            for hour, buffer in self._buffers_by_hour.items()
         }
-        hours_of: dict[Folder, list[int | None]] = defaultdict(list)
-        for hour, folder in placed(sizes, self._open).items():
-            hours_of[folder].append(hour)
-        for folder, hours in hours_of.items():
-            self._write(folder, [(hour, self._pending[hour]) for hour in hours])
-        self._pending.clear()
+        hours_by_folder: dict[Folder, list[int | None]] = defaultdict(list)
+        for hour, folder in choose_folders(bytes_by_hour, self._open_files).items():
+            hours_by_folder[folder].append(hour)
+        for folder, hours in hours_by_folder.items():
+            self._write(folder, [(hour, self._buffers_by_hour[hour]) for hour in hours])
+        self._buffers_by_hour.clear()
         self._buffered_bytes = self._buffered_records = 0
 
-    def _write(self, folder: Folder, parts: Sequence[tuple[int | None, _Pending]]) -> None:
+    def _write(self, folder: Folder, parts: Sequence[tuple[int | None, _HourBuffer]]) -> None:
         """Writes records of one folder in the order of their offsets."""
-        size = sum(pending.bytes for _, pending in parts)
+        size_bytes = sum(buffer.bytes for _, buffer in parts)
         records, columns = parts[0][1].records, parts[0][1].columns
         if len(parts) > 1:
-            records, columns = _in_order([pending for _, pending in parts])
-        file = self._file(folder, records.offsets[0], size)
+            records, columns = _merge_by_offset([buffer for _, buffer in parts])
+        file = self._open_file_for(folder, records.offsets[0], size_bytes)
         arrays = [*arrays_of(records, self._partition)]
         if self._columns.fields:
-            structs, unfit = self._columns.array(columns)
+            structs, unfit = self._columns.build_array(columns)
             arrays.append(structs)
             file.unfit += unfit - records.values.count(None)
         if folder == UNDATED:
             arrays.append(pa.array(records.timestamps_ms, pa.int64()))
         file.writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema_of(self._columns, folder)))
-        file.last_offset, file.count, file.bytes = records.offsets[-1], file.count + len(records), file.bytes + size
+        file.last_offset, file.count, file.bytes = (
+            records.offsets[-1],
+            file.count + len(records),
+            file.bytes + size_bytes,
+        )
         file.content_sum += records.content_sum()
 
-    def _file(self, folder: Folder, offset: int, size: int) -> _OpenFile:
+    def _open_file_for(self, folder: Folder, offset: int, size_bytes: int) -> _OpenFile:
         """Returns the open file of the folder and marks it as the most recently written."""
-        file = self._open.pop(folder, None)
-        if file is not None and file.bytes and file.bytes + size > limits.FILE_BYTES_MAX:
-            self._close(file)
+        file = self._open_files.pop(folder, None)
+        if file is not None and file.bytes and file.bytes + size_bytes > limits.FILE_BYTES_MAX:
+            self._complete(file)
             file = None
         if file is None:
-            if len(self._open) >= limits.OPEN_FILES_MAX:
-                self._close(self._open.pop(next(iter(self._open))))
-            file = self._begin(folder, offset)
-        self._open[folder] = file
+            if len(self._open_files) >= limits.OPEN_FILES_MAX:
+                self._complete(self._open_files.pop(next(iter(self._open_files))))
+            file = self._create_file(folder, offset)
+        self._open_files[folder] = file
         return file
 
-    def _begin(self, folder: Folder, offset: int) -> _OpenFile:
+    def _create_file(self, folder: Folder, offset: int) -> _OpenFile:
         from pyarrow.parquet import ParquetWriter
 
         path = file_path(folder, self._partition, offset, self._generation)
@@ -233,49 +238,49 @@ class FileSet:
             self._destination.files.create_dir(full_path.rpartition("/")[0], recursive=True)
         schema = schema_of(self._columns, folder)
         writer = ParquetWriter(
-            _unfinished(full_path), schema, compression="zstd", filesystem=self._destination.files,
+            _unfinished_path(full_path), schema, compression="zstd", filesystem=self._destination.files,
             use_dictionary=[*REPEATING, *(f"{RECORD}.{field.name}" for field in self._columns.fields)],
             write_statistics=[name for name in schema.names if name not in ("value", "headers", RECORD)],
         )  # fmt: skip
         return _OpenFile(path, offset, writer)
 
-    def _close(self, file: _OpenFile) -> None:
+    def _complete(self, file: _OpenFile) -> None:
         full_path = self._destination.path(file.path)
         file.writer.add_key_value_metadata({
             "penstock.topic": self._topic, "penstock.partition": str(self._partition),
             "penstock.first_offset": str(file.first_offset), "penstock.last_offset": str(file.last_offset),
         })  # fmt: skip
         file.writer.close()
-        size = self._destination.files.get_file_info(_unfinished(full_path)).size
-        self._destination.files.move(_unfinished(full_path), full_path)
-        self._written.append(
-            Written(
+        size_bytes = self._destination.files.get_file_info(_unfinished_path(full_path)).size
+        self._destination.files.move(_unfinished_path(full_path), full_path)
+        self._written_files.append(
+            WrittenFile(
                 path=file.path, partition=self._partition, first_offset=file.first_offset,
-                last_offset=file.last_offset, rows=file.count, bytes=size or 0,
+                last_offset=file.last_offset, rows=file.count, bytes=size_bytes or 0,
                 content_sum=file.content_sum % SUM_MODULUS, unfit=file.unfit,
             )
         )  # fmt: skip
 
 
-def _by_hour(records: Records) -> list[tuple[int | None, Records]]:
-    """Returns the records of each hour (None: undated). Usually all of them are of one hour."""
-    first = hour_of(min(records.timestamps_ms))
-    if first is not None and first == hour_of(max(records.timestamps_ms)):
-        return [(first, records)]
+def _split_by_hour(records: Records) -> list[tuple[int | None, Records]]:
+    """Splits records by the hour of their timestamps. Undated records have the hour None."""
+    first_hour = hour_of(min(records.timestamps_ms))
+    if first_hour is not None and first_hour == hour_of(max(records.timestamps_ms)):
+        return [(first_hour, records)]
     rows: dict[int | None, list[int]] = defaultdict(list)
     for row, timestamp_ms in enumerate(records.timestamps_ms):
         rows[hour_of(timestamp_ms)].append(row)
-    return [(hour, records.at(row_numbers)) for hour, row_numbers in rows.items()]
+    return [(hour, records.select(row_numbers)) for hour, row_numbers in rows.items()]
 
 
-def _in_order(parts: Sequence[_Pending]) -> tuple[Records, list[Row | None]]:
+def _merge_by_offset(parts: Sequence[_HourBuffer]) -> tuple[Records, list[Row | None]]:
     """Returns the records of several hours, and their columns, in the order of their offsets."""
     records = Records()
-    for pending in parts:
-        records.extend(pending.records)
+    for buffer in parts:
+        records.extend(buffer.records)
     order = sorted(range(len(records)), key=records.offsets.__getitem__)
-    columns = [row for pending in parts for row in pending.columns]
-    return records.at(order), [columns[row] for row in order] if columns else []
+    columns = [row for buffer in parts for row in buffer.columns]
+    return records.select(order), [columns[row] for row in order] if columns else []
 
 
 def arrays_of(records: Records, partition: int) -> list[pa.Array]:
@@ -305,6 +310,6 @@ def _headers_array(headers: Sequence[Headers]) -> pa.Array:
     return pa.ListArray.from_arrays(ends, structs, type=SCHEMA.field("headers").type)
 
 
-def _unfinished(full_path: str) -> str:
+def _unfinished_path(full_path: str) -> str:
     folder, _, name = full_path.rpartition("/")
     return f"{folder}/.{name}.new"

@@ -24,10 +24,10 @@ from instances.naming import TOPIC_NAME_LENGTH_MAX
 
 MB = 1_000_000
 # Form fields in megabytes and the REST fields in bytes that they set.
-IN_MB = {"run_after_mb": "run_after_bytes", "mb_per_s_max": "bytes_per_s_max"}
-SECRETS = ("secret_access_key", "password", "database_password")
-KEYS = ("access_key_id", "secret_access_key")
-LOGIN = ("database_user", "database_password")
+BYTES_FIELD_BY_MB_FIELD = {"run_after_mb": "run_after_bytes", "mb_per_s_max": "bytes_per_s_max"}
+SECRET_FIELDS = ("secret_access_key", "password", "database_password")
+BUCKET_CREDENTIALS = ("access_key_id", "secret_access_key")
+DATABASE_CREDENTIALS = ("database_user", "database_password")
 
 
 class ArchiveChangeForm(forms.Form):
@@ -81,36 +81,48 @@ class ArchiveChangeForm(forms.Form):
     def arguments(self) -> dict[str, Any]:
         """Returns the arguments of the service, with sizes in bytes."""
         values = dict(self.cleaned_data)
-        for name, in_bytes in IN_MB.items():
+        for name, bytes_field in BYTES_FIELD_BY_MB_FIELD.items():
             megabytes = values.pop(name)
-            values[in_bytes] = None if megabytes is None else megabytes * MB
+            values[bytes_field] = None if megabytes is None else megabytes * MB
         return values
 
     def changes(self) -> dict[str, Any]:
         """Returns the arguments of the service, without empty secrets, which leave the stored ones unchanged."""
         values = self.arguments()
-        keeps = {
+        # A secret whose user or key id is empty is removed together with it.
+        user_by_secret = {
             "secret_access_key": values.get("access_key_id"),
             "password": values["username"],
             "database_password": values.get("database_user"),
         }
-        return {name: value for name, value in values.items() if name not in SECRETS or value or not keeps[name]}
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in SECRET_FIELDS or value or not user_by_secret[name]
+        }
 
     def remove_unused_credentials(self, archive: Archive) -> None:
         """Removes the fields for credentials of other kinds of addresses."""
         is_bucket = not archive.is_on_our_disks and not archive.is_in_database
-        for name in (*(() if is_bucket else KEYS), *(() if archive.is_in_database else LOGIN)):
+        for name in (
+            *(() if is_bucket else BUCKET_CREDENTIALS),
+            *(() if archive.is_in_database else DATABASE_CREDENTIALS),
+        ):
             del self.fields[name]
 
 
 def values_of(archive: Archive) -> dict[str, Any]:
     """Returns the initial values of the form. Sizes below a megabyte that were set by REST are rounded up."""
     fields = ArchiveChangeForm.base_fields
-    shown = {name: getattr(archive, name) for name in fields if name not in IN_MB and name not in SECRETS}
-    for name, in_bytes in IN_MB.items():
-        size = getattr(archive, in_bytes)
-        shown[name] = None if size is None else -(-size // MB)
-    return shown
+    initial_values = {
+        name: getattr(archive, name)
+        for name in fields
+        if name not in BYTES_FIELD_BY_MB_FIELD and name not in SECRET_FIELDS
+    }
+    for name, bytes_field in BYTES_FIELD_BY_MB_FIELD.items():
+        size = getattr(archive, bytes_field)
+        initial_values[name] = None if size is None else -(-size // MB)
+    return initial_values
 
 
 class ArchiveForm(ArchiveChangeForm):
@@ -134,8 +146,8 @@ class ArchiveForm(ArchiveChangeForm):
         ),
     )  # fmt: skip
     field_order = (
-        "instance_id", "topic", "url", *KEYS, *LOGIN, "username", "password", "value_format", "value_schema",
-        "interval_minutes", "run_after_mb", "mb_per_s_max", "on_gap", "on_bad_record",
+        "instance_id", "topic", "url", *BUCKET_CREDENTIALS, *DATABASE_CREDENTIALS, "username", "password",
+        "value_format", "value_schema", "interval_minutes", "run_after_mb", "mb_per_s_max", "on_gap", "on_bad_record",
     )  # fmt: skip
 
     def __init__(self, *args: Any, instances: Mapping[str, str], **kwargs: Any) -> None:
@@ -143,8 +155,8 @@ class ArchiveForm(ArchiveChangeForm):
         cast(forms.ChoiceField, self.fields["instance_id"]).choices = list(instances.items())
 
     def clean_value_schema(self) -> Any:
-        written = self.cleaned_data["value_schema"]
+        schema_text = self.cleaned_data["value_schema"]
         try:
-            return json.loads(written) if written else None
+            return json.loads(schema_text) if schema_text else None
         except (ValueError, RecursionError):
             raise forms.ValidationError(_("That is no JSON.")) from None

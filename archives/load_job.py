@@ -16,12 +16,12 @@ from django.db import transaction
 from django.db.models import F
 
 from archives import database, job, limits, loading, reading
-from archives.database import DatabaseFailed, Load
+from archives.database import DatabaseFailed, PartitionProgress
 from archives.database_address import Database
 from archives.job import ArchiveRunReport
 from archives.loading import LoadResult
 from archives.models import ERROR_CHARS_MAX, Archive, ArchivePartition
-from archives.plan import Range, pace_of
+from archives.plan import Range, task_pace
 from archives.reading import Source, Stopped
 
 if TYPE_CHECKING:
@@ -53,35 +53,35 @@ def run(
         if job.follow_topic(archive, rows, topic):
             rows = job.rows_of(archive)
         if any(row.is_of_deleted for row in rows.values()):
-            job.note_ends(archive, topic)
-            return job.note_failure(archive, now, job.RECREATED)
-        missed = {number: row.missed_offsets for number, row in rows.items()}
-        lows = {number: low for number, (low, _) in topic.ends.items()}
-        loads = database.prepare(target, archive.topic, topic.id, lows, missed)
-    except (Stopped, DatabaseFailed) as stop:
-        return job.note_failure(archive, now, job.reason_of(archive, stop))
-    _note_loads(archive, topic.ends, loads)
-    ranges, troubles = job.ranges_of(archive, job.rows_of(archive), topic.ends)
-    planned = [range_.partition for range_ in ranges]
-    ArchivePartition.objects.filter(archive=archive, partition__in=planned).update(error="")
-    for number, trouble in troubles.items():
-        ArchivePartition.objects.filter(archive=archive, partition=number).update(error=trouble[:ERROR_CHARS_MAX])
+            job.store_ends(archive, topic)
+            return job.store_failure(archive, now, job.RECREATED_MESSAGE)
+        missed_offsets = {number: row.missed_offsets for number, row in rows.items()}
+        start_offsets = {number: start_offset for number, (start_offset, _) in topic.ends.items()}
+        progress_by_partition = database.prepare_tables(target, archive.topic, topic.id, start_offsets, missed_offsets)
+    except (Stopped, DatabaseFailed) as error:
+        return job.store_failure(archive, now, job.failure_message(archive, error))
+    _store_progress(archive, topic.ends, progress_by_partition)
+    ranges, errors_by_partition = job.plan_ranges(archive, job.rows_of(archive), topic.ends)
+    planned_partitions = [range_.partition for range_ in ranges]
+    ArchivePartition.objects.filter(archive=archive, partition__in=planned_partitions).update(error="")
+    for number, message in errors_by_partition.items():
+        ArchivePartition.objects.filter(archive=archive, partition=number).update(error=message[:ERROR_CHARS_MAX])
     report_point("planned")
-    results = _load(make_session, archive, source, target, topic.id, ranges, at_point)
+    results = _load_ranges(make_session, archive, source, target, topic.id, ranges, at_point)
     report_point("loaded")
-    _note_results(archive, results, now)
+    _store_results(archive, results, now)
     report_point("noted")
-    errors = [*troubles.values(), *(result.error for result in results if result.error)]
+    errors = [*errors_by_partition.values(), *(result.error for result in results if result.error)]
     report = ArchiveRunReport(
         records=sum(result.records for result in results),
         files=0,
-        caught_up=not errors and all(result.reached == result.range.stop for result in results),
+        is_caught_up=not errors and all(result.reached == result.range.stop for result in results),
         error=errors[0] if errors else "",
     )
-    return job.note(archive, now, report, sum(result.bytes_read for result in results))
+    return job.store_report(archive, now, report, sum(result.bytes_read for result in results))
 
 
-def _load(
+def _load_ranges(
     make_session: Callable[[], SparkSession],
     archive: Archive,
     source: Source,
@@ -93,7 +93,7 @@ def _load(
     if not ranges:
         return ()
     context = make_session().sparkContext
-    pace = pace_of(archive.bytes_per_s_max, len(ranges), context.defaultParallelism, time.time() + limits.TASKS_S)
+    pace = task_pace(archive.bytes_per_s_max, len(ranges), context.defaultParallelism, time.time() + limits.TASKS_S)
     task = partial(loading.load_range, source, target, topic_id, pace)
     if at_point is not None:
         task = partial(task, at_point=at_point)
@@ -101,17 +101,18 @@ def _load(
     return results
 
 
-def _note_loads(archive: Archive, ends: Mapping[int, tuple[int, int]], loads: Mapping[int, Load]) -> None:
+def _store_progress(
+    archive: Archive, ends: Mapping[int, tuple[int, int]], progress_by_partition: Mapping[int, PartitionProgress]
+) -> None:
     """Copies the progress from the tenant's database. The error of a partition stays until the partition is planned."""
     ArchivePartition.objects.bulk_create(
         [
             ArchivePartition(
-                archive=archive, partition=number, end_offset=stop, next_offset=loads[number].next_offset,
-                loaded_rows=loads[number].rows, skipped_records=loads[number].skipped,
-                missed_offsets=loads[number].missed,
+                archive=archive, partition=number, end_offset=end_offset, next_offset=progress.next_offset,
+                loaded_rows=progress.rows, skipped_records=progress.skipped, missed_offsets=progress.missed,
             )
-            for number, (_, stop) in ends.items()
-            if number in loads
+            for number, (_, end_offset) in ends.items()
+            if (progress := progress_by_partition.get(number)) is not None
         ],
         update_conflicts=True,
         unique_fields=["archive", "partition"],
@@ -120,7 +121,7 @@ def _note_loads(archive: Archive, ends: Mapping[int, tuple[int, int]], loads: Ma
 
 
 @transaction.atomic
-def _note_results(archive: Archive, results: Sequence[LoadResult], now: datetime) -> None:
+def _store_results(archive: Archive, results: Sequence[LoadResult], now: datetime) -> None:
     for result in results:
         row = ArchivePartition.objects.filter(archive=archive, partition=result.range.partition, is_of_deleted=False)
         if result.error or result.reached > result.range.start:

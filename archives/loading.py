@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from archives import database, limits, reading
-from archives.database import DatabaseFailed, LoadBatch
+from archives.database import DatabaseFailed, RowBatch
 from archives.database_address import Database
 from archives.database_rows import packed_row
 from archives.plan import Range, TaskPace
@@ -26,7 +26,7 @@ RECREATED_MEANWHILE = "The topic was made anew while it was read. It is tried ag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """Result of a range: all of `[start, reached)` is loaded or skipped and committed, even with an `error`."""
+    """Result of loading a range: all offsets of `[start, reached)` are committed, even with an `error`."""
 
     range: Range
     reached: int
@@ -38,7 +38,7 @@ class LoadResult:
 
 
 class TableLoader:
-    """Sink that loads records in batches. Call `finish` after the last record."""
+    """Sink that loads the records of one range into a table in batches. Call `finish` after the last record."""
 
     def __init__(
         self, target: Database, source: Source, topic_id: str, range_: Range, at_point: Callable[[str], None]
@@ -84,7 +84,7 @@ class TableLoader:
         self._next_offset = stop
 
     def finish(self, reached: int) -> None:
-        """Loads the remaining records; all offsets below `reached` are done. Raises `DatabaseFailed`, `Stopped`."""
+        """Loads the remaining records and stores `reached` as the next offset. Raises `DatabaseFailed`, `Stopped`."""
         self._next_offset = reached
         if self._next_offset > self._committed_offset:
             self._load()
@@ -94,19 +94,19 @@ class TableLoader:
         if reading.topic_id_of(self._source) != self._topic_id:
             raise Stopped(RECREATED_MEANWHILE)
         self._at_point("read")
-        batch = LoadBatch(
+        batch = RowBatch(
             topic_id=self._topic_id, partition=self._partition, start=self._committed_offset,
             next_offset=self._next_offset, rows=self._rows, count=self._count, skipped=self._skipped,
             missed=self._missed,
         )  # fmt: skip
-        database.load(self._target, batch, self._at_point)
+        database.load_batch(self._target, batch, self._at_point)
         self.records, self.skipped = self.records + self._count, self.skipped + self._skipped
         self.missed += self._missed
         self._committed_offset = self._next_offset
         self._rows, self._count, self._skipped, self._missed = bytearray(), 0, 0, 0
 
 
-def _no_point(_point: str) -> None:
+def _ignore_point(_point: str) -> None:
     """Default of `at_point`, which does nothing."""
 
 
@@ -116,11 +116,11 @@ def load_range(
     topic_id: str,
     pace: TaskPace,
     range_: Range,
-    at_point: Callable[[str], None] = _no_point,
+    at_point: Callable[[str], None] = _ignore_point,
 ) -> LoadResult:
     """Loads a range. Never raises: an error of one partition must not delay the others (BAT-5)."""
     loader = TableLoader(target, source, topic_id, range_, at_point)
-    if time.time() >= pace.ends_s:
+    if time.time() >= pace.deadline_s:
         return LoadResult(range=range_, reached=loader.committed_offset)
     error, bytes_read = "", 0
     try:

@@ -1,4 +1,4 @@
-"""Folders of an archive: one for each hour, and shared ones for the records of hours that have few. Pure."""
+"""Choice of an archive's folder for each hour of records; hours with few records share a folder. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ PERCENT: Final = 100
 
 
 class Folder(NamedTuple):
-    """Folder of an hour; day and hour are counted since 1970. Without `hour` it is for records of several hours of the
-    day; without both, for records of several days or without a usable timestamp.
+    """Folder for records of one hour; `day` and `hour` are counted since 1970.
+
+    A folder without `hour` is for records of several hours of the day. A folder without both is for records of several
+    days or without a usable timestamp.
     """
 
     day: int | None = None
@@ -44,36 +46,44 @@ def hour_of(timestamp_ms: int) -> int | None:
     return hour if 0 <= hour < HOURS_END else None
 
 
-def placed(sizes: Mapping[int | None, int], open_folders: Collection[Folder]) -> dict[int | None, Folder]:
-    """Returns the folder of each hour. `sizes` has the bytes to be written now by hour; None stands for undated
-    records.
+def choose_folders(
+    bytes_by_hour: Mapping[int | None, int], open_folders: Collection[Folder]
+) -> dict[int | None, Folder]:
+    """Returns the folder of each hour. The hour None stands for undated records.
 
-    If a task has few hours, each has its own files. Otherwise hours with many records or with a file in `open_folders`
-    have their own, and the other hours of a day share a file, as do the remaining days.
+    If there are few hours, each has its own folder. Otherwise only hours with many bytes or with a folder in
+    `open_folders` have their own; the other hours of a day share a folder, and days with few bytes share one, too.
     """
-    total = sum(sizes.values())
-    hours = {hour: size for hour, size in sizes.items() if hour is not None}
-    own_folders = _own_folders(hours, total, open_folders, lambda hour: Folder(hour // HOURS_PER_DAY, hour))
-    days: dict[int, int] = defaultdict(int)
-    for hour, size in hours.items():
-        if hour not in own_folders:
-            days[hour // HOURS_PER_DAY] += size
-    of_days = _own_folders(days, total, open_folders, Folder)
+    total_bytes = sum(bytes_by_hour.values())
+    dated_bytes_by_hour = {hour: size_bytes for hour, size_bytes in bytes_by_hour.items() if hour is not None}
+    folder_by_hour = _choose_own_folders(
+        dated_bytes_by_hour, total_bytes, open_folders, lambda hour: Folder(hour // HOURS_PER_DAY, hour)
+    )
+    bytes_by_day: dict[int, int] = defaultdict(int)
+    for hour, size_bytes in dated_bytes_by_hour.items():
+        if hour not in folder_by_hour:
+            bytes_by_day[hour // HOURS_PER_DAY] += size_bytes
+    folder_by_day = _choose_own_folders(bytes_by_day, total_bytes, open_folders, Folder)
     return {
-        hour: UNDATED if hour is None else own_folders.get(hour) or of_days.get(hour // HOURS_PER_DAY, UNDATED)
-        for hour in sizes
+        hour: UNDATED if hour is None else folder_by_hour.get(hour) or folder_by_day.get(hour // HOURS_PER_DAY, UNDATED)
+        for hour in bytes_by_hour
     }
 
 
-def _own_folders(
-    sizes: Mapping[int, int], total: int, open_folders: Collection[Folder], folder: Callable[[int], Folder]
+def _choose_own_folders(
+    bytes_by_number: Mapping[int, int],
+    total_bytes: int,
+    open_folders: Collection[Folder],
+    make_folder: Callable[[int], Folder],
 ) -> dict[int, Folder]:
-    """Returns hours or days with a folder of their own; `total` is the size of everything written at once."""
-    folders = {number: folder(number) for number in sizes}
+    """Returns the hours or days that get their own folder, with that folder; `total_bytes` are all bytes to write."""
+    folders = {number: make_folder(number) for number in bytes_by_number}
     if len({*folders.values(), *open_folders}) <= limits.OPEN_FILES_MAX:
         return folders
     return {
         number: folders[number]
-        for number, size in sizes.items()
-        if folders[number] in open_folders or size >= limits.OWN_FILE_BYTES_MIN or size * PERCENT >= total
+        for number, size_bytes in bytes_by_number.items()
+        if folders[number] in open_folders
+        or size_bytes >= limits.OWN_FILE_BYTES_MIN
+        or size_bytes * PERCENT >= total_bytes
     }

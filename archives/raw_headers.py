@@ -16,7 +16,7 @@ from typing import Any, Final
 
 # Up to this distance in offsets, the next record is reached by reading on instead of seeking.
 READ_ON_OFFSETS_MAX: Final = 1_000
-_CONSUMER: Final = 1
+_RD_KAFKA_CONSUMER: Final = 1
 _POLL_MS: Final = 200
 _ERROR_CHARS: Final = 512
 
@@ -35,7 +35,7 @@ class _Message(ctypes.Structure):
 
 
 class RawHeaders:
-    """Reader of the headers of single records of one partition, by ascending offsets. It connects on first use."""
+    """Reader of record headers of one partition, in order of ascending offsets. It connects on first use."""
 
     def __init__(self, conf: Mapping[str, Any], topic: str, partition: int, timeout_s: float) -> None:
         self._conf = conf
@@ -45,15 +45,15 @@ class RawHeaders:
         self._client: int | None = None
         self._position: int | None = None
 
-    def of(self, offset: int) -> list[tuple[bytes, bytes | None]]:
+    def read(self, offset: int) -> list[tuple[bytes, bytes | None]]:
         """Returns the headers of the record at an offset. Raises `HeadersUnreadable`."""
         library = _library()
         if self._client is None:
             self._client = _connect(library, self._conf)
         if self._position is None or not 0 <= offset - self._position <= READ_ON_OFFSETS_MAX:
             self._seek(library, offset)
-        ends_s = time.monotonic() + self._timeout_s
-        while time.monotonic() < ends_s:
+        deadline_s = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline_s:
             message = library.rd_kafka_consumer_poll(self._client, _POLL_MS)
             if not message:
                 continue
@@ -62,7 +62,7 @@ class RawHeaders:
                     continue
                 self._position = message.contents.offset + 1
                 if message.contents.offset == offset:
-                    return _headers(library, message)
+                    return _headers_of(library, message)
                 if message.contents.offset > offset:
                     break
             finally:
@@ -87,7 +87,7 @@ class RawHeaders:
         self._position = offset
 
 
-def _headers(library: Any, message: Any) -> list[tuple[bytes, bytes | None]]:
+def _headers_of(library: Any, message: Any) -> list[tuple[bytes, bytes | None]]:
     headers = c_void_p()
     if library.rd_kafka_message_headers(message, byref(headers)):
         return []
@@ -106,7 +106,7 @@ def _connect(library: Any, conf: Mapping[str, Any]) -> int:
         if library.rd_kafka_conf_set(settings, name.encode(), text.encode(), message, _ERROR_CHARS):
             library.rd_kafka_conf_destroy(settings)
             raise HeadersUnreadable(f"librdkafka refuses {name}")
-    client: int | None = library.rd_kafka_new(_CONSUMER, settings, message, _ERROR_CHARS)
+    client: int | None = library.rd_kafka_new(_RD_KAFKA_CONSUMER, settings, message, _ERROR_CHARS)
     if not client:
         library.rd_kafka_conf_destroy(settings)
         raise HeadersUnreadable("librdkafka makes no client")

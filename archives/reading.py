@@ -1,4 +1,4 @@
-"""Task of a Spark worker: reads a range of one partition as a client of the instance, and writes its files.
+"""Task of a Spark worker that reads a range of one partition as a Kafka client of the instance and writes its files.
 
 No Django setting is read here, because Spark workers do not have them.
 """
@@ -12,22 +12,22 @@ from operator import methodcaller
 from typing import Any, Final, Protocol
 
 from archives import address, limits
-from archives.damage import end_of_damage
-from archives.files import FileSet, Written
+from archives.damage import find_damage_end
+from archives.files import FileSet, WrittenFile
 from archives.plan import Range, TaskPace
 from archives.raw_headers import HeadersUnreadable, RawHeaders
 from archives.records import Headers, Records
 from archives.values import columns_of
 
 CLIENT_ID: Final = "penstock-archive"
-CONSUMED_AT_ONCE: Final = 5_000
+MESSAGES_PER_POLL_MAX: Final = 5_000
 POLL_S: Final = 0.2
 # Largest record of a topic with default settings.
 LARGE_RECORD_BYTES: Final = 1_048_576
-AHEAD_BYTES_MIN: Final = 65_536
-AHEAD_BYTES_MAX: Final = 4_194_304
+PREFETCH_BYTES_MIN: Final = 65_536
+PREFETCH_BYTES_MAX: Final = 4_194_304
 QUEUE_BACKOFF_MS: Final = 10
-END: Final = "end"
+RANGE_END: Final = "end"
 # For a name that is not UTF-8, the client sets an exception without raising it. A call through `methodcaller` raises it
 # at once; otherwise the next unrelated call would.
 _HEADERS: Final = methodcaller("headers")
@@ -35,7 +35,7 @@ _HEADERS: Final = methodcaller("headers")
 _SMALL_PREFETCH: Final = {"queued.max.messages.kbytes": 1_024, "fetch.message.max.bytes": 65_536}
 # Prefixes of the settings with which any client connects.
 _CONNECTION_PREFIXES: Final = ("bootstrap.", "client.id", "security.", "sasl.", "ssl.", "log_level")
-_SILENT: Final = "Nothing came of partition {}: the instance is throttled or silent."
+_NO_RECORDS: Final = "Nothing came of partition {}: the instance is throttled or silent."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Source:
     conf: Mapping[str, Any] = field(repr=False)
     value_format: str = ""
     value_schema: Any = None
-    skips_bad: bool = True
+    skips_bad_records: bool = True
     generation: int = 0
 
 
@@ -63,14 +63,14 @@ class TaskResult:
 
     range: Range
     reached: int
-    files: tuple[Written, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     skipped: int = 0
     bytes_read: int = 0
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damaged:
+class DamagedRange:
     """Offsets `[start, stop)` of a batch with a wrong checksum or compression."""
 
     start: int
@@ -78,7 +78,7 @@ class Damaged:
 
 
 class Stopped(Exception):
-    """The range cannot be read further. `detail` is shown to the tenant."""
+    """Reading a range ended early with an error. `detail` is shown to the tenant."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -119,7 +119,7 @@ def consumer_conf(bootstrap: str, security: Mapping[str, Any]) -> dict[str, Any]
         "log_level": 3,
         # They limit the memory of a task in addition to its buffers.
         "queued.max.messages.kbytes": 16_384,
-        "fetch.message.max.bytes": AHEAD_BYTES_MAX,
+        "fetch.message.max.bytes": PREFETCH_BYTES_MAX,
         # By default a full buffer stops fetching for a second, in which the task empties it and waits.
         "fetch.queue.backoff.ms": QUEUE_BACKOFF_MS,
     }
@@ -138,7 +138,7 @@ def topic_state(source: Source) -> ArchivedTopic:
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     try:
-        description = _described(source)
+        description = _describe_topic(source)
         # Created only after a successful request: brokers count failed logins by address, and each client retries.
         consumer = Consumer(dict(source.conf))
         try:
@@ -151,8 +151,8 @@ def topic_state(source: Source) -> ArchivedTopic:
             }
         finally:
             consumer.close()
-    except KafkaException as trouble:
-        raise _stopped(trouble) from trouble
+    except KafkaException as error:
+        raise _as_stopped(error) from error
     return ArchivedTopic(id=str(description.topic_id), ends=ends)
 
 
@@ -161,12 +161,12 @@ def topic_id_of(source: Source) -> str:
     from confluent_kafka import KafkaException
 
     try:
-        return str(_described(source).topic_id)
-    except KafkaException as trouble:
-        raise _stopped(trouble) from trouble
+        return str(_describe_topic(source).topic_id)
+    except KafkaException as error:
+        raise _as_stopped(error) from error
 
 
-def _described(source: Source) -> Any:
+def _describe_topic(source: Source) -> Any:
     from confluent_kafka import TopicCollection
     from confluent_kafka.admin import AdminClient
 
@@ -176,10 +176,10 @@ def _described(source: Source) -> Any:
     return described[source.topic].result(limits.METADATA_TIMEOUT_S * 2)
 
 
-def _stopped(trouble: Any) -> Stopped:
+def _as_stopped(error: Any) -> Stopped:
     from confluent_kafka import KafkaError
 
-    failure = trouble.args[0]
+    failure = error.args[0]
     if failure.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
         return TopicUnreadable(f"The topic cannot be read: {failure.str()}")
     return Stopped(f"The instance does not answer its client: {failure.str()}")
@@ -187,7 +187,7 @@ def _stopped(trouble: Any) -> Stopped:
 
 def archive_range(source: Source, store: address.Store, pace: TaskPace, range_: Range) -> TaskResult:
     """Archives a range. Never raises: an error of one partition must not delay the others (BAT-5)."""
-    if time.time() >= pace.ends_s:
+    if time.time() >= pace.deadline_s:
         return TaskResult(range=range_, reached=range_.start)
     try:
         columns = columns_of(source.value_format, source.value_schema)
@@ -200,8 +200,8 @@ def archive_range(source: Source, store: address.Store, pace: TaskPace, range_: 
                 files.abandon()
     except (Stopped, address.AddressRefused) as stop:
         return TaskResult(range=range_, reached=range_.start, error=str(stop))
-    except OSError as trouble:
-        return TaskResult(range=range_, reached=range_.start, error=f"The address cannot be written to: {trouble}")
+    except OSError as error:
+        return TaskResult(range=range_, reached=range_.start, error=f"The address cannot be written to: {error}")
     except Exception as failure:
         return TaskResult(range=range_, reached=range_.start, error=f"Partition not archived: {type(failure).__name__}")
     return TaskResult(range=range_, reached=reached, files=tuple(written), skipped=skipped, bytes_read=bytes_read)
@@ -215,40 +215,40 @@ def copy_records(source: Source, pace: TaskPace, range_: Range, sink: Sink) -> t
     """
     raw_headers = RawHeaders(dict(source.conf) | _SMALL_PREFETCH, source.topic, range_.partition, limits.STALLED_S)
     try:
-        return _copy_with(source, pace, range_, sink, raw_headers)
+        return _copy_parts(source, pace, range_, sink, raw_headers)
     finally:
         raw_headers.close()
 
 
-def _copy_with(source: Source, pace: TaskPace, range_: Range, sink: Sink, raw_headers: RawHeaders) -> tuple[int, int]:
-    reached, count, size = range_.start, 0, 0
+def _copy_parts(source: Source, pace: TaskPace, range_: Range, sink: Sink, raw_headers: RawHeaders) -> tuple[int, int]:
+    reached, count, size_bytes = range_.start, 0, 0
     began_s = time.time()
-    for part in _parts(source, pace, range_):
-        if part is END:
-            return range_.stop, size
-        if isinstance(part, Damaged):
+    for part in _read_parts(source, pace, range_):
+        if part is RANGE_END:
+            return range_.stop, size_bytes
+        if isinstance(part, DamagedRange):
             sink.skip(part.start, part.stop)
             reached = part.stop
             continue
         messages = part[: limits.RECORDS_PER_TASK_MAX - count]
-        size += _add(source, messages, sink, raw_headers)
+        size_bytes += _add_messages(source, messages, sink, raw_headers)
         reached, count = int(messages[-1].offset()) + 1, count + len(messages)
-        if (wait_s := pace.wait_s(began_s, time.time(), size)) > limits.WAIT_S_MIN:
-            if time.time() + wait_s >= pace.ends_s:
+        if (wait_s := pace.wait_s(began_s, time.time(), size_bytes)) > limits.WAIT_S_MIN:
+            if time.time() + wait_s >= pace.deadline_s:
                 break
             time.sleep(wait_s)
-        if count >= limits.RECORDS_PER_TASK_MAX or size >= limits.BYTES_PER_TASK_MAX:
+        if count >= limits.RECORDS_PER_TASK_MAX or size_bytes >= limits.BYTES_PER_TASK_MAX:
             break
-    return reached, size
+    return reached, size_bytes
 
 
-def _add(source: Source, messages: Iterable[Any], sink: Sink, raw_headers: RawHeaders) -> int:
+def _add_messages(source: Source, messages: Iterable[Any], sink: Sink, raw_headers: RawHeaders) -> int:
     """Adds the records of messages to the sink and returns their size in bytes.
 
     Raises:
         Stopped: headers cannot be read and the archive skips no record.
     """
-    size = 0
+    size_bytes = 0
     readable: list[Any] = []
     headers: list[Headers] = []
     for message in messages:
@@ -256,14 +256,14 @@ def _add(source: Source, messages: Iterable[Any], sink: Sink, raw_headers: RawHe
         try:
             headers.append(headers_of(message, raw_headers))
             readable.append(message)
-        except HeadersUnreadable as trouble:
+        except HeadersUnreadable as error:
             offset = int(message.offset())
-            if not source.skips_bad:
-                raise Stopped(f"The headers of the record at offset {offset} cannot be read: {trouble}.") from trouble
-            size += _add_columns(readable, headers, sink)
+            if not source.skips_bad_records:
+                raise Stopped(f"The headers of the record at offset {offset} cannot be read: {error}.") from error
+            size_bytes += _add_columns(readable, headers, sink)
             readable, headers = [], []
             sink.skip(offset, offset + 1)
-    return size + _add_columns(readable, headers, sink)
+    return size_bytes + _add_columns(readable, headers, sink)
 
 
 def _add_columns(messages: Sequence[Any], headers: list[Headers], sink: Sink) -> int:
@@ -288,16 +288,15 @@ def headers_of(message: Any, raw_headers: RawHeaders) -> Headers:
     try:
         return _HEADERS(message) or ()
     except (SystemError, UnicodeDecodeError):
-        raw = raw_headers.of(int(message.offset()))
+        raw = raw_headers.read(int(message.offset()))
     return [(name.decode(errors="backslashreplace"), value) for name, value in raw]
 
 
-def _parts(source: Source, pace: TaskPace, range_: Range) -> Iterator[Any]:
-    """Yields lists of messages below the range's end, `Damaged` for an unreadable batch, and `END` when there are no
-    more.
+def _read_parts(source: Source, pace: TaskPace, range_: Range) -> Iterator[Any]:
+    """Yields lists of messages of the range, a `DamagedRange` for an unreadable batch, and finally `RANGE_END`.
 
     Offsets before the end may have no message, because they belong to aborted transactions. If the time limit is
-    reached, there is no `END`.
+    reached, `RANGE_END` is not yielded.
 
     Raises:
         Stopped: no record arrived in time.
@@ -307,12 +306,12 @@ def _parts(source: Source, pace: TaskPace, range_: Range) -> Iterator[Any]:
     consumer = Consumer(dict(source.conf) | _prefetch_settings(pace))
     try:
         consumer.assign([TopicPartition(source.topic, range_.partition, range_.start)])
-        stalls_s = time.time() + limits.STALLED_S
-        at_once = _at_once(pace)
-        while (now_s := time.time()) < pace.ends_s:
+        stall_deadline_s = time.time() + limits.STALLED_S
+        messages_per_poll = _messages_per_poll(pace)
+        while (now_s := time.time()) < pace.deadline_s:
             messages: list[Any] = []
-            for message in consumer.consume(at_once, POLL_S):
-                stalls_s = now_s + limits.STALLED_S
+            for message in consumer.consume(messages_per_poll, POLL_S):
+                stall_deadline_s = now_s + limits.STALLED_S
                 failure = message.error()
                 if failure is None and (message.offset() or 0) < range_.stop:
                     messages.append(message)
@@ -321,7 +320,7 @@ def _parts(source: Source, pace: TaskPace, range_: Range) -> Iterator[Any]:
                     yield messages
                     messages = []
                 if failure is None or failure.code() == KafkaError._PARTITION_EOF:
-                    yield END
+                    yield RANGE_END
                     return
                 if _is_damage(failure):
                     damage = _damaged_range(source, consumer, range_, message.offset() or 0)
@@ -332,17 +331,17 @@ def _parts(source: Source, pace: TaskPace, range_: Range) -> Iterator[Any]:
                     raise Stopped(f"Partition {range_.partition} cannot be read: {failure.str()}")
             if messages:
                 yield messages
-            if now_s > stalls_s:
-                raise Stopped(_SILENT.format(range_.partition))
+            if now_s > stall_deadline_s:
+                raise Stopped(_NO_RECORDS.format(range_.partition))
     finally:
         consumer.close()
 
 
-def _at_once(pace: TaskPace) -> int:
+def _messages_per_poll(pace: TaskPace) -> int:
     """Returns the maximum number of messages per poll: with a rate limit, the large records that fit into a second."""
     if pace.bytes_per_s is None:
-        return CONSUMED_AT_ONCE
-    return max(1, min(CONSUMED_AT_ONCE, pace.bytes_per_s // LARGE_RECORD_BYTES))
+        return MESSAGES_PER_POLL_MAX
+    return max(1, min(MESSAGES_PER_POLL_MAX, pace.bytes_per_s // LARGE_RECORD_BYTES))
 
 
 def _is_damage(failure: Any) -> bool:
@@ -351,26 +350,26 @@ def _is_damage(failure: Any) -> bool:
     return failure is not None and failure.code() in (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
 
 
-def _damaged_range(source: Source, consumer: Any, range_: Range, base: int) -> Damaged:
+def _damaged_range(source: Source, consumer: Any, range_: Range, base_offset: int) -> DamagedRange:
     """Returns the extent of a damaged batch; the client does not advance beyond it by itself. Raises `Stopped`."""
     from confluent_kafka import TopicPartition
 
-    if not source.skips_bad:
-        raise Stopped(f"The batch at offset {base} is damaged, and the archive skips none.")
+    if not source.skips_bad_records:
+        raise Stopped(f"The batch at offset {base_offset} is damaged, and the archive skips none.")
 
     def is_damaged_from(offset: int) -> bool:
         consumer.assign([TopicPartition(source.topic, range_.partition, offset)])
         message = consumer.poll(limits.STALLED_S)
         if message is None:
-            raise Stopped(_SILENT.format(range_.partition))
-        return _is_damage(message.error()) and message.offset() == base
+            raise Stopped(_NO_RECORDS.format(range_.partition))
+        return _is_damage(message.error()) and message.offset() == base_offset
 
-    return Damaged(start=base, stop=end_of_damage(base, range_.stop, is_damaged_from))
+    return DamagedRange(start=base_offset, stop=find_damage_end(base_offset, range_.stop, is_damaged_from))
 
 
 def _prefetch_settings(pace: TaskPace) -> dict[str, int]:
     """Returns settings that limit prefetching to a second of the rate; it counts against the instance's bandwidth."""
     if pace.bytes_per_s is None:
         return {}
-    ahead_bytes = max(AHEAD_BYTES_MIN, min(AHEAD_BYTES_MAX, pace.bytes_per_s))
-    return {"queued.max.messages.kbytes": ahead_bytes // 1_024, "fetch.message.max.bytes": ahead_bytes}
+    prefetch_bytes = max(PREFETCH_BYTES_MIN, min(PREFETCH_BYTES_MAX, pace.bytes_per_s))
+    return {"queued.max.messages.kbytes": prefetch_bytes // 1_024, "fetch.message.max.bytes": prefetch_bytes}

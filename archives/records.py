@@ -1,4 +1,4 @@
-"""Records of one partition as columns, on the way from a consumer to files or tables. Pure."""
+"""Columnar form of the records of one partition, between a consumer and files or tables. Pure."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Records:
 
     def size_bytes(self) -> int:
         """Returns the bytes of keys, values and headers."""
-        size = sum(map(len, filter(None, chain(self.keys, self.values))))
+        size_bytes = sum(map(len, filter(None, chain(self.keys, self.values))))
         for headers in filter(None, self.headers):
-            size += sum(len(name) + len(value or b"") for name, value in headers)
-        return size
+            size_bytes += sum(len(name) + len(value or b"") for name, value in headers)
+        return size_bytes
 
     def append(
         self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()
@@ -44,14 +44,14 @@ class Records:
         self.values.append(value)
         self.headers.append(headers)
 
-    def extend(self, others: Records) -> None:
-        self.offsets.extend(others.offsets)
-        self.timestamps_ms.extend(others.timestamps_ms)
-        self.keys.extend(others.keys)
-        self.values.extend(others.values)
-        self.headers.extend(others.headers)
+    def extend(self, records: Records) -> None:
+        self.offsets.extend(records.offsets)
+        self.timestamps_ms.extend(records.timestamps_ms)
+        self.keys.extend(records.keys)
+        self.values.extend(records.values)
+        self.headers.extend(records.headers)
 
-    def at(self, rows: Iterable[int]) -> Records:
+    def select(self, rows: Iterable[int]) -> Records:
         """Returns the records with these indexes, in their order."""
         row_numbers = list(rows)
         return Records(
@@ -65,18 +65,18 @@ class Records:
     def content_sum(self) -> int:
         """Returns the sum of the hashes of the records, modulo `SUM_MODULUS`. It does not depend on their order."""
         rows = zip(self.offsets, self.timestamps_ms, self.keys, self.values, self.headers, strict=True)
-        return sum([_hash(*row) for row in rows]) % SUM_MODULUS
+        return sum([_hash_record(*row) for row in rows]) % SUM_MODULUS
 
 
-def _hash(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+def _hash_record(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """Returns the XXH3 hash of the parts, each preceded by its length, so that the borders of parts count, too."""
     if key is not None and value is not None and not headers:
         return xxh3_64_intdigest(b"%d %d%d:%b%d:%b" % (offset, timestamp_ms, len(key), key, len(value), value))
-    parts = [b"%d %d" % (offset, timestamp_ms), _measured(key), _measured(value)]
+    parts = [b"%d %d" % (offset, timestamp_ms), _length_prefixed(key), _length_prefixed(value)]
     for name, header in headers:
-        parts += (_measured(name.encode()), _measured(header))
+        parts += (_length_prefixed(name.encode()), _length_prefixed(header))
     return xxh3_64_intdigest(b"".join(parts))
 
 
-def _measured(part: bytes | None) -> bytes:
+def _length_prefixed(part: bytes | None) -> bytes:
     return b"-" if part is None else b"%d:%b" % (len(part), part)

@@ -12,14 +12,14 @@ import socket
 import threading
 import time
 
-from archives.tunnel import AT_ONCE_BYTES, Networks, connect_outside
+from archives.tunnel import CHUNK_BYTES, Networks, connect_outside
 
 
 class Relay:
     """Context manager of the relay. libpq connects once to `port` on loopback.
 
-    Afterwards, `is_late` is true if `within_s` seconds passed before the connection ended, and `is_too_long` if the
-    server sent more than `answer_bytes_max`.
+    Afterwards, `is_late` is true if `within_s` seconds passed before the connection ended, and `is_answer_too_long` if
+    the server sent more than `answer_bytes_max`.
 
     Raises on entering:
         OSError: the host has no allowed address, or none of them answers within `within_s` seconds.
@@ -29,28 +29,30 @@ class Relay:
     def __init__(
         self,
         host: str,
-        port_outside: int,
+        server_port: int,
         *,
         refused: Networks,
         private: Networks,
         within_s: float,
         answer_bytes_max: int,
     ) -> None:
-        self._host, self._port_outside = host, port_outside
+        self._host, self._server_port = host, server_port
         self._refused, self._private = refused, private
-        self._ends_s = time.monotonic() + within_s
+        self._deadline_s = time.monotonic() + within_s
         self._answer_bytes_max = answer_bytes_max
         self._sockets: list[socket.socket] = []
         self.port = 0
         self.is_late = False
-        self.is_too_long = False
+        self.is_answer_too_long = False
 
     def __enter__(self) -> Relay:
-        outside = connect_outside(self._host, self._port_outside, self._refused, self._private, self._left_s())
+        server_socket = connect_outside(
+            self._host, self._server_port, self._refused, self._private, self._remaining_s()
+        )
         listener = socket.create_server(("127.0.0.1", 0), backlog=1)
-        self._sockets += [outside, listener]
+        self._sockets += [server_socket, listener]
         self.port = listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._run, args=(listener, outside), name="relay", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(listener, server_socket), name="relay", daemon=True)
         self._thread.start()
         return self
 
@@ -62,36 +64,36 @@ class Relay:
         for open_socket in self._sockets:
             open_socket.close()
 
-    def _run(self, listener: socket.socket, outside: socket.socket) -> None:
+    def _run(self, listener: socket.socket, server_socket: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            listener.settimeout(max(0.01, self._left_s()))
-            inside = listener.accept()[0]
-            self._sockets.append(inside)
+            listener.settimeout(max(0.01, self._remaining_s()))
+            client_socket = listener.accept()[0]
+            self._sockets.append(client_socket)
             try:
-                self._pump(inside, outside)
+                self._copy_both_ways(client_socket, server_socket)
             except TimeoutError:
                 self.is_late = True
             finally:
-                for side in (inside, outside):
+                for sender in (client_socket, server_socket):
                     with contextlib.suppress(OSError):
-                        side.shutdown(socket.SHUT_RDWR)
+                        sender.shutdown(socket.SHUT_RDWR)
 
-    def _pump(self, inside: socket.socket, outside: socket.socket) -> None:
+    def _copy_both_ways(self, client_socket: socket.socket, server_socket: socket.socket) -> None:
         """Copies data in both directions until either side closes. Raises `TimeoutError` at the deadline."""
-        answered = 0
-        while ready := select.select([inside, outside], [], [], self._left_s())[0]:
-            for side in ready:
-                data = side.recv(AT_ONCE_BYTES)
+        answer_bytes = 0
+        while readable_sockets := select.select([client_socket, server_socket], [], [], self._remaining_s())[0]:
+            for sender in readable_sockets:
+                data = sender.recv(CHUNK_BYTES)
                 if not data:
                     return
-                answered += len(data) if side is outside else 0
-                if answered > self._answer_bytes_max:
-                    self.is_too_long = True
+                answer_bytes += len(data) if sender is server_socket else 0
+                if answer_bytes > self._answer_bytes_max:
+                    self.is_answer_too_long = True
                     return
-                other = outside if side is inside else inside
-                other.settimeout(max(0.01, self._left_s()))
-                other.sendall(data)
+                receiver = server_socket if sender is client_socket else client_socket
+                receiver.settimeout(max(0.01, self._remaining_s()))
+                receiver.sendall(data)
         raise TimeoutError
 
-    def _left_s(self) -> float:
-        return max(0.0, self._ends_s - time.monotonic())
+    def _remaining_s(self) -> float:
+        return max(0.0, self._deadline_s - time.monotonic())

@@ -44,28 +44,29 @@ def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
     Each cluster has one run at a time, fair by tenant: the next archive belongs to the tenant whose archives were run
     longest ago. After `RUN_S` no further run is started, because the usage pipeline shares the worker.
     """
-    ends_s = time.monotonic() + limits.RUN_S
-    bring_forward(now)
-    return sum(_run_cluster(make_session, cluster_id, now, ends_s) for cluster_id in _clusters(now))
+    deadline_s = time.monotonic() + limits.RUN_S
+    advance_by_received_bytes(now)
+    return sum(_run_cluster(make_session, cluster_id, now, deadline_s) for cluster_id in _due_clusters(now))
 
 
-def _clusters(now: datetime) -> list[str | None]:
+def _due_clusters(now: datetime) -> list[str | None]:
     """Returns clusters with archives that are due, ordered by the tenant that was served longest ago."""
-    rows = set(_due(now).order_by().values_list("instance__placement__cluster_id", "tenant_id"))
-    ranks = {
-        tenant: at for at, tenant in enumerate(queues.in_service_order(Queue.ARCHIVES, {tenant for _, tenant in rows}))
+    rows = set(_due_archives(now).order_by().values_list("instance__placement__cluster_id", "tenant_id"))
+    rank_by_tenant = {
+        tenant: rank
+        for rank, tenant in enumerate(queues.in_service_order(Queue.ARCHIVES, {tenant for _, tenant in rows}))
     }
-    return list(dict.fromkeys(cluster for cluster, _ in sorted(rows, key=lambda row: ranks[row[1]])))
+    return list(dict.fromkeys(cluster for cluster, _ in sorted(rows, key=lambda row: rank_by_tenant[row[1]])))
 
 
-def _due(now: datetime) -> QuerySet[Archive]:
+def _due_archives(now: datetime) -> QuerySet[Archive]:
     return Archive.objects.filter(next_run_at__lte=now, state__in=(ArchiveState.ACTIVE, ArchiveState.DELETING))
 
 
-def bring_forward(now: datetime) -> int:
-    """Makes archives due whose topic received `run_after_bytes` since the last run, and returns their number.
+def advance_by_received_bytes(now: datetime) -> int:
+    """Makes archives due whose topic received at least `run_after_bytes` since the last run; returns their number.
 
-    The received bytes are those in the minute rows of usage.
+    The received bytes are summed from the minute rows of usage.
     """
     received_bytes = (
         UsageMinute.objects.filter(
@@ -93,16 +94,19 @@ def bring_forward(now: datetime) -> int:
     )
 
 
-def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | None, now: datetime, ends_s: float) -> int:
+def _run_cluster(
+    make_session: Callable[[], SparkSession], cluster_id: str | None, now: datetime, deadline_s: float
+) -> int:
+    """Runs the due archives of one cluster until `deadline_s` and returns the number of runs."""
     runs = 0
-    run_ids: list[str] = []
+    archive_ids_run: list[str] = []
     try:
         with exclusive_lock(f"{LOCK} {cluster_id}"):
-            while runs < limits.DUE_AT_ONCE_MAX and time.monotonic() < ends_s:
-                archive = _next_of(cluster_id, now, run_ids)
+            while runs < limits.DUE_AT_ONCE_MAX and time.monotonic() < deadline_s:
+                archive = _next_archive(cluster_id, now, archive_ids_run)
                 if archive is None:
                     break
-                run_ids.append(archive.pk)
+                archive_ids_run.append(archive.pk)
                 queues.record_served(Queue.ARCHIVES, [archive.tenant_id])
                 run_one(make_session, archive, now)
                 runs += 1
@@ -111,9 +115,9 @@ def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | Non
     return runs
 
 
-def _next_of(cluster_id: str | None, now: datetime, run_ids: Collection[str]) -> Archive | None:
+def _next_archive(cluster_id: str | None, now: datetime, archive_ids_run: Collection[str]) -> Archive | None:
     """Returns the longest waiting archive of the tenant that was served longest ago."""
-    due = _due(now).filter(instance__placement__cluster_id=cluster_id).exclude(pk__in=run_ids)
+    due = _due_archives(now).filter(instance__placement__cluster_id=cluster_id).exclude(pk__in=archive_ids_run)
     tenants = queues.in_service_order(Queue.ARCHIVES, set(due.order_by().values_list("tenant_id", flat=True)))
     if not tenants:
         return None
@@ -128,26 +132,26 @@ def run_one(
 
     `options` are passed to `job.run` or `load_job.run`.
     """
-    empty_report = job.ArchiveRunReport(records=0, files=0, caught_up=False, error="")
+    empty_report = job.ArchiveRunReport(records=0, files=0, is_caught_up=False, error="")
     try:
         if archive.state == ArchiveState.DELETING:
-            _delete(archive)
+            _delete_with_files(archive)
             return empty_report
         if archive.instance.current_phase is Phase.DELETED:
-            _end(archive)
+            _mark_ended(archive)
             return empty_report
         _require_unmasked(archive)
         if archive.is_in_database:
             return load_job.run(make_session, archive, source_of(archive), database_of(archive), now, **options)
-        _require_room(archive)
+        _require_disk_quota(archive)
         return job.run(make_session, archive, source_of(archive), store_of(archive), now, **options)
     except (Stopped, outbound.OutboundFailed) as stop:
-        return job.note_failure(archive, now, stop.detail)
+        return job.store_failure(archive, now, stop.detail)
     except address.AddressRefused as refusal:
-        return job.note_failure(archive, now, str(refusal))
+        return job.store_failure(archive, now, str(refusal))
     except Exception as failure:  # including exceptions of Spark
         log.error("archive_broken", archive_id=archive.pk, reason=type(failure).__name__)
-        return job.note_failure(archive, now, "The archive could not be run. It is tried again.")
+        return job.store_failure(archive, now, "The archive could not be run. It is tried again.")
 
 
 def _require_unmasked(archive: Archive) -> None:
@@ -170,13 +174,13 @@ def source_of(archive: Archive) -> Source:
         raise Stopped(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
     for route in instance.routes_in_order:
         # A host that the tenant configured may be any machine, including one in the internal network.
-        if route.bootstrap_servers and not route.advertised_host and _lets_in(route, archive.username):
+        if route.bootstrap_servers and not route.advertised_host and _admits(route, archive.username):
             return Source(
                 topic=archive.topic,
-                conf=consumer_conf(route.bootstrap_servers, _security(route, archive)),
+                conf=consumer_conf(route.bootstrap_servers, _security_settings(route, archive)),
                 value_format=archive.value_format,
                 value_schema=archive.value_schema,
-                skips_bad=archive.on_bad_record == OnTrouble.SKIP,
+                skips_bad_records=archive.on_bad_record == OnTrouble.SKIP,
             )
     raise Stopped(
         "No route of the instance, at the brokers' own hosts, lets a user in by a password." if archive.username
@@ -184,11 +188,11 @@ def source_of(archive: Archive) -> Source:
     )  # fmt: skip
 
 
-def _lets_in(route: Route, username: str) -> bool:
+def _admits(route: Route, username: str) -> bool:
     return route.security in WITH_SASL if username else route.security == PLAINTEXT
 
 
-def _security(route: Route, archive: Archive) -> dict[str, Any]:
+def _security_settings(route: Route, archive: Archive) -> dict[str, Any]:
     conf: dict[str, Any] = {"security.protocol": route.security_protocol}
     if route.security in WITH_TLS:
         authority = settings.TLS_DIR / "ca.pem"
@@ -262,18 +266,18 @@ def decrypt(ciphertext: str) -> str:
         raise Stopped("A password or key of the archive cannot be read with the key of this installation.") from None
 
 
-def on_our_disks(tenant: Tenant) -> tuple[int, int]:
-    """Returns bytes and files of all the tenant's archives on local disks."""
+def local_disk_use(tenant: Tenant) -> tuple[int, int]:
+    """Returns the total bytes and the number of files of the tenant's archives on local disks."""
     files = ArchiveFile.objects.filter(archive__tenant=tenant, archive__url__startswith="file:")
     sums = files.aggregate(bytes=Sum("bytes"), files=Count("pk"))
     return sums["bytes"] or 0, sums["files"]
 
 
-def _require_room(archive: Archive) -> None:
+def _require_disk_quota(archive: Archive) -> None:
     """Raises `Stopped` if the tenant's archives on local disks have reached a limit."""
     if not archive.is_on_our_disks:
         return
-    size, files = on_our_disks(archive.tenant)
+    size, files = local_disk_use(archive.tenant)
     if size >= limits.FILE_BYTES_PER_TENANT_MAX:
         gigabytes = limits.FILE_BYTES_PER_TENANT_MAX // 10**9
         raise Stopped(f"The tenant's archives on the disks here have {gigabytes} GB, which is the most.")
@@ -283,13 +287,13 @@ def _require_room(archive: Archive) -> None:
         )
 
 
-def _end(archive: Archive) -> None:
+def _mark_ended(archive: Archive) -> None:
     """Ends an archive whose instance was deleted; its files stay."""
     Archive.objects.filter(pk=archive.pk, state=ArchiveState.ACTIVE).update(state=ArchiveState.ENDED, error="")
     log.info("archive_ended", archive_id=archive.pk, instance_id=archive.instance_id)
 
 
-def _delete(archive: Archive) -> None:
+def _delete_with_files(archive: Archive) -> None:
     """Deletes an archive with its files on local disks; files at the tenant's own address stay."""
     if archive.is_on_our_disks:
         with address.open_destination(replace(store_of(archive), folder=archive.pk)) as destination:

@@ -44,29 +44,29 @@ class ArchiveProgress:
         return 100.0 * (self.ends - self.lag) / self.ends if self.ends else 100.0
 
 
-def with_progress(tenant: Tenant) -> list[ArchiveProgress]:
+def list_with_progress(tenant: Tenant) -> list[ArchiveProgress]:
     """Returns all archives of the tenant with their progress, oldest first."""
-    return _progress(access.archives_of(tenant).select_related("instance").order_by("created_at", "id"))
+    return _sum_progress(access.archives_of(tenant).select_related("instance").order_by("created_at", "id"))
 
 
 def progress_of(archive: Archive) -> ArchiveProgress:
-    return _progress(Archive.objects.filter(pk=archive.pk).select_related("instance"))[0]
+    return _sum_progress(Archive.objects.filter(pk=archive.pk).select_related("instance"))[0]
 
 
-def _progress(archives: QuerySet[Archive]) -> list[ArchiveProgress]:
+def _sum_progress(archives: QuerySet[Archive]) -> list[ArchiveProgress]:
     rows = list(archives)
-    sums: dict[str, dict[str, Any]] = {row.pk: {} for row in rows}
-    of_files = ArchiveFile.objects.filter(archive__in=rows).order_by().values("archive_id")
-    for file_sums in of_files.annotate(
+    sums_by_archive: dict[str, dict[str, Any]] = {row.pk: {} for row in rows}
+    files_by_archive = ArchiveFile.objects.filter(archive__in=rows).order_by().values("archive_id")
+    for file_sums in files_by_archive.annotate(
         files=Count("id"), all_rows=Coalesce(Sum("rows"), 0), all_bytes=Coalesce(Sum("bytes"), 0)
     ):  # fmt: skip
-        sums[file_sums["archive_id"]] |= {
+        sums_by_archive[file_sums["archive_id"]] |= {
             "files": file_sums["files"],
             "rows": file_sums["all_rows"],
             "bytes": file_sums["all_bytes"],
         }
-    of_partitions = ArchivePartition.objects.filter(archive__in=rows).order_by().values("archive_id")
-    for row in of_partitions.annotate(
+    partitions_by_archive = ArchivePartition.objects.filter(archive__in=rows).order_by().values("archive_id")
+    for row in partitions_by_archive.annotate(
         partitions=Count("id"),
         troubled=Count("id", filter=~Q(error="")),
         behind=Sum(
@@ -80,13 +80,13 @@ def _progress(archives: QuerySet[Archive]) -> list[ArchiveProgress]:
         loaded=Sum("loaded_rows"),
         unfit=Sum("unfit_values"),
     ):
-        sums[row["archive_id"]] |= {
+        sums_by_archive[row["archive_id"]] |= {
             "partitions": row["partitions"], "troubled": row["troubled"], "lag": row["behind"], "ends": row["ends"],
             "skipped": row["skipped"], "missed": row["missed"], "unfit": row["unfit"],
         }  # fmt: skip
         if row["loaded"]:
-            sums[row["archive_id"]]["rows"] = row["loaded"]
-    return [ArchiveProgress(archive=row, **sums[row.pk]) for row in rows]
+            sums_by_archive[row["archive_id"]]["rows"] = row["loaded"]
+    return [ArchiveProgress(archive=row, **sums_by_archive[row.pk]) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Writes: archives of tenants are created, changed and deleted; `running` copies their records."""
+"""Creates, changes and deletes archives of tenants. `archives.running` copies their records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHANGEABLE = (
     "interval_minutes", "run_after_bytes", "bytes_per_s_max", "on_gap", "on_bad_record", "username", "access_key_id",
     "database_user", *SECRETS,
 )  # fmt: skip
-SHOWN = ("url", "state", "value_format", "may_unmask", *(name for name in CHANGEABLE if name not in SECRETS))
+AUDITED_FIELDS = ("url", "state", "value_format", "may_unmask", *(name for name in CHANGEABLE if name not in SECRETS))
 
 
 @transaction.atomic
@@ -54,7 +54,9 @@ def create(*, acting: Actor, instance: Instance, topic: str, url: str, **values:
     if existing.exists():
         raise Conflict(gettext_noop("The topic has an archive at this address."), code="name_taken")
     archive.save()
-    audit.record(acting, "archive.created", archive, None, {"instance": instance.pk, "topic": topic, **_shown(archive)})
+    audit.record(
+        acting, "archive.created", archive, None, {"instance": instance.pk, "topic": topic, **_audit_values(archive)}
+    )
     return archive
 
 
@@ -66,17 +68,17 @@ def change(*, acting: Actor, archive: Archive, changes: Mapping[str, Any]) -> Ar
     """
     access.require(acting, Scope.ARCHIVES_WRITE)
     _require_not_ended(archive)
-    before = _shown(archive)
+    before = _audit_values(archive)
     values = _with_encrypted_secrets({name: value for name, value in changes.items() if name in CHANGEABLE})
     if "is_paused" in changes:
         values["state"] = ArchiveState.PAUSED if changes["is_paused"] else ArchiveState.ACTIVE
     for name, value in values.items():
         setattr(archive, name, value)
     _require_consistent(archive)
-    if _shown(archive) != before or any(changes.get(name) for name in SECRETS):
+    if _audit_values(archive) != before or any(changes.get(name) for name in SECRETS):
         archive.next_run_at = timezone.now()
         archive.save_changes([*values, "next_run_at"])
-        audit.record(acting, "archive.changed", archive, *audit.difference(before, _shown(archive)))
+        audit.record(acting, "archive.changed", archive, *audit.difference(before, _audit_values(archive)))
     return archive
 
 
@@ -91,13 +93,13 @@ def run_now(*, acting: Actor, archive: Archive) -> Archive:
     _require_not_ended(archive)
     if archive.state == ArchiveState.PAUSED:
         raise Conflict(gettext_noop("The archive is paused. Resume it first."), code="paused")
-    before = _shown(archive)
+    before = _audit_values(archive)
     if not archive.may_unmask and is_masked(archive.instance, archive.topic):
         access.require(acting, Scope.MESSAGES_UNMASK)
         archive.may_unmask = True
     archive.next_run_at = timezone.now()
     archive.save_changes(["next_run_at", "may_unmask"])
-    audit.record(acting, "archive.run_asked", archive, *audit.difference(before, _shown(archive)))
+    audit.record(acting, "archive.run_asked", archive, *audit.difference(before, _audit_values(archive)))
     return archive
 
 
@@ -105,7 +107,7 @@ def run_now(*, acting: Actor, archive: Archive) -> Archive:
 def delete(*, acting: Actor, archive: Archive) -> None:
     """Marks an archive as deleted; the runner deletes its files on local disks. Files at the tenant's address stay."""
     access.require(acting, Scope.ARCHIVES_WRITE)
-    audit.record(acting, "archive.deleted", archive, {"topic": archive.topic, **_shown(archive)}, None)
+    audit.record(acting, "archive.deleted", archive, {"topic": archive.topic, **_audit_values(archive)}, None)
     archive.state, archive.next_run_at = ArchiveState.DELETING, timezone.now()
     archive.save_changes(["state", "next_run_at"])
 
@@ -163,5 +165,5 @@ def _with_encrypted_secrets(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shown(archive: Archive) -> dict[str, Any]:
-    return {name: getattr(archive, name) for name in SHOWN}
+def _audit_values(archive: Archive) -> dict[str, Any]:
+    return {name: getattr(archive, name) for name in AUDITED_FIELDS}

@@ -18,7 +18,7 @@ from typing import Any, Final
 from tenants.outbound import Network, is_allowed
 
 HEAD_BYTES_MAX: Final = 8_192
-AT_ONCE_BYTES: Final = 65_536
+CHUNK_BYTES: Final = 65_536
 CONNECT_TIMEOUT_S: Final = 10.0
 IDLE_S: Final = 60.0
 ADDRESSES_TRIED_MAX: Final = 4
@@ -27,14 +27,14 @@ Networks = tuple[Network, ...]
 
 
 class Tunnel:
-    """Context manager of the proxy. It connects only to `port_outside` of `host` and of its subdomains (buckets), and
+    """Context manager of the proxy. It connects only to `server_port` of `host` and of its subdomains (buckets), and
     ends all connections after `within_s` seconds.
     """
 
-    def __init__(self, host: str, port_outside: int, *, refused: Networks, private: Networks, within_s: float) -> None:
-        self.host, self.port_outside = host, port_outside
+    def __init__(self, host: str, server_port: int, *, refused: Networks, private: Networks, within_s: float) -> None:
+        self.host, self.server_port = host, server_port
         self.refused, self.private = refused, private
-        self.ends_s = time.monotonic() + within_s
+        self.deadline_s = time.monotonic() + within_s
         self._server = _Server(("127.0.0.1", 0), _Connection)
         self._server.tunnel = self
         self.port: int = self._server.server_address[1]
@@ -48,15 +48,15 @@ class Tunnel:
         self._server.server_close()
 
     @property
-    def left_s(self) -> float:
-        """Time that is left to all connections; 0 at the end."""
-        return max(0.0, self.ends_s - time.monotonic())
+    def remaining_s(self) -> float:
+        """Seconds until all connections are ended; 0 after that."""
+        return max(0.0, self.deadline_s - time.monotonic())
 
     def connect(self, host: str, port: int) -> socket.socket:
         """Connects to an allowed host. Raises `OSError` if it is another host or does not answer in time."""
-        if port != self.port_outside or not (host == self.host or host.endswith("." + self.host)):
+        if port != self.server_port or not (host == self.host or host.endswith("." + self.host)):
             raise OSError("another host")
-        return connect_outside(host, port, self.refused, self.private, min(CONNECT_TIMEOUT_S, self.left_s))
+        return connect_outside(host, port, self.refused, self.private, min(CONNECT_TIMEOUT_S, self.remaining_s))
 
 
 def connect_outside(host: str, port: int, refused: Networks, private: Networks, within_s: float) -> socket.socket:
@@ -68,28 +68,30 @@ def connect_outside(host: str, port: int, refused: Networks, private: Networks, 
         OSError: the host has no allowed address, or none of them answers in time.
         UnicodeError: the host is no name that can be resolved.
     """
-    ends_s = time.monotonic() + within_s
-    resolved = _resolved(host, port, within_s)
-    public = [address for address in dict.fromkeys(resolved) if is_allowed(ip_address(address), refused, private)]
-    tried = public[:ADDRESSES_TRIED_MAX]
-    for at, address in enumerate(tried):
-        left_s = ends_s - time.monotonic()
-        if left_s <= 0:
+    deadline_s = time.monotonic() + within_s
+    resolved = _resolve_host(host, port, within_s)
+    allowed_addresses = [
+        address for address in dict.fromkeys(resolved) if is_allowed(ip_address(address), refused, private)
+    ]
+    tried_addresses = allowed_addresses[:ADDRESSES_TRIED_MAX]
+    for index, address in enumerate(tried_addresses):
+        remaining_s = deadline_s - time.monotonic()
+        if remaining_s <= 0:
             break
         with contextlib.suppress(OSError):
             # Each address gets its share, so that a silent one leaves time for the others.
-            return socket.create_connection((address, port), left_s / (len(tried) - at))
+            return socket.create_connection((address, port), remaining_s / (len(tried_addresses) - index))
     raise OSError("no public address answers")
 
 
-def _resolved(host: str, port: int, within_s: float) -> list[str]:
+def _resolve_host(host: str, port: int, within_s: float) -> list[str]:
     """Returns the addresses of a host. Raises `OSError`, `UnicodeError`."""
-    found: list[str] = []
+    addresses: list[str] = []
     failures: list[Exception] = []
 
     def resolve() -> None:
         try:
-            found.extend(str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            addresses.extend(str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as failure:
             failures.append(failure)
 
@@ -101,7 +103,7 @@ def _resolved(host: str, port: int, within_s: float) -> list[str]:
         raise TimeoutError("the name was not resolved in time")
     if failures:
         raise failures[0]
-    return found
+    return addresses
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -118,13 +120,13 @@ class _Connection(socketserver.BaseRequestHandler):
         with contextlib.suppress(OSError, ValueError):
             host, port = self._requested_address()
             try:
-                outside = self.server.tunnel.connect(host, port)
+                server_socket = self.server.tunnel.connect(host, port)
             except OSError:
                 self.request.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
                 return
-            with outside:
+            with server_socket:
                 self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                _pump(self.request, outside, self.server.tunnel)
+                _copy_both_ways(self.request, server_socket, self.server.tunnel)
 
     def _requested_address(self) -> tuple[str, int]:
         head = b""
@@ -140,11 +142,13 @@ class _Connection(socketserver.BaseRequestHandler):
         return host.strip("[]").lower(), int(port)
 
 
-def _pump(inside: Any, outside: Any, tunnel: Tunnel) -> None:
+def _copy_both_ways(client_socket: Any, server_socket: Any, tunnel: Tunnel) -> None:
     """Copies data in both directions until either side closes, both are idle for `IDLE_S`, or the time is over."""
-    while (left_s := tunnel.left_s) and (ready := select.select([inside, outside], [], [], min(IDLE_S, left_s))[0]):
-        for side in ready:
-            data = side.recv(AT_ONCE_BYTES)
+    while (remaining_s := tunnel.remaining_s) and (
+        ready := select.select([client_socket, server_socket], [], [], min(IDLE_S, remaining_s))[0]
+    ):
+        for sender in ready:
+            data = sender.recv(CHUNK_BYTES)
             if not data:
                 return
-            (outside if side is inside else inside).sendall(data)
+            (server_socket if sender is client_socket else client_socket).sendall(data)

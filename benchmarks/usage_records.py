@@ -80,7 +80,7 @@ for number in range({rounds}):
         while True:
             report = work.run({spark_from_records})
             records, runs = records + report.values, runs + 1
-            if report.caught_up:
+            if report.is_caught_up:
                 break
     took_s = time.monotonic() - began
     recorded_bytes = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] - instances_before

@@ -64,7 +64,7 @@ def round_of(size):
         while True:
             report = work.run({spark_from_records})
             records, runs = records + report.values, runs + 1
-            if report.caught_up:
+            if report.is_caught_up:
                 break
     return {{
         "benchmark": "usage round", "new": size, "records": records, "runs": runs,

@@ -1,7 +1,8 @@
-"""Reads: usage of instances by minute, hour and day.
+"""Read access to the usage of instances by minute, hour and day.
 
-Rows of hours and days are read where they give the same result as minutes, because minutes are many and are dropped
-when they are old (`billing.retention`). The parts of a span outside whole hours or days are read from minutes.
+Rows of hours and days are read where they give the same result as rows of minutes, because rows of minutes are many and
+are dropped when they are old (`billing.retention`). The parts of a span outside whole hours or days are read from
+rows of minutes.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class UsageTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ReadSpan:
     """Span of time and the kind of rows it is read from: `minute`, `hour` or `day`."""
 
     start: datetime
@@ -99,10 +100,10 @@ def usage_rows(
     """
     sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
     has_names = bool(group_by) or topic is not None
-    for part in _parts(start, end, _unit(step, has_names=has_names)):
-        rows = _sums([instance_id], part, ("at", "direction", *group_by), topic)
+    for part in _split_span(start, end, _coarsest_unit(step, has_names=has_names)):
+        rows = _read_sums([instance_id], part, ("at", "direction", *group_by), topic)
         for at, direction, *names, count, requests in rows:
-            total = sums[_floor(at, STEPS[step]), direction, *names]
+            total = sums[_floor_to_step(at, STEPS[step]), direction, *names]
             total[0] += count
             total[1] += requests
     return [
@@ -120,8 +121,8 @@ def usage_totals_of(instance_ids: Iterable[str], *, start: datetime, end: dateti
     """Returns the totals of each instance, including those without usage. Raises `MinutesNotKept` and `TooManyRows`."""
     ids = list(instance_ids)
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for part in _parts(start, end, "hour"):
-        for instance_id, direction, count, requests in _sums(ids, part, ("instance_id", "direction")):
+    for part in _split_span(start, end, "hour"):
+        for instance_id, direction, count, requests in _read_sums(ids, part, ("instance_id", "direction")):
             total = sums[instance_id, direction]
             total[0] += count
             total[1] += requests
@@ -150,7 +151,7 @@ def names_of(
     Raises:
         MinutesNotKept: the answer needs minutes that were dropped.
     """
-    parts = list(_parts(start, end, "day"))
+    parts = list(_split_span(start, end, "day"))
     selects = " UNION ALL ".join(
         f'SELECT instance_id, "{by}" AS name, direction, bytes FROM {_rows_of(part).model._meta.db_table}'  # noqa: S608
         f" WHERE instance_id = ANY(%s) AND {part.by} >= %s AND {part.by} < %s"
@@ -158,8 +159,8 @@ def names_of(
     )
     values: list[Any] = []
     for part in parts:
-        edges = (part.start.date(), part.end.date()) if part.by == "day" else (part.start, part.end)
-        values += [list(instance_ids), *edges]
+        bounds = (part.start.date(), part.end.date()) if part.by == "day" else (part.start, part.end)
+        values += [list(instance_ids), *bounds]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT instance_id, name, coalesce(sum(bytes) FILTER (WHERE direction = 'produce'), 0),"  # noqa: S608
@@ -175,51 +176,51 @@ def names_of(
 
 def minutes_of_hour(instance_id: str, hour: datetime) -> QuerySet[UsageMinute]:
     """Returns the minute rows of the hour that begins at `hour`, which may be very many. Raises `MinutesNotKept`."""
-    part = _require_retained(_Part(hour, hour + STEPS["hour"], "minute"), "hour")
+    part = _require_retained(_ReadSpan(hour, hour + STEPS["hour"], "minute"), "hour")
     return UsageMinute.objects.filter(instance_id=instance_id, minute__gte=part.start, minute__lt=part.end)
 
 
-def _unit(step: Step, *, has_names: bool) -> Step:
+def _coarsest_unit(step: Step, *, has_names: bool) -> Step:
     """Returns the coarsest kind of rows that suffices for a step; rows of hours have no names."""
     if not has_names:
         return "minute" if step == "minute" else "hour"
     return "day" if step == "day" else "minute"
 
 
-def _parts(start: datetime, end: datetime, unit: Step) -> Iterator[_Part]:
+def _split_span(start: datetime, end: datetime, unit: Step) -> Iterator[_ReadSpan]:
     """Splits `[start, end)` into whole `unit`s, and minutes before and after them."""
     if unit == "minute":
-        yield _require_retained(_Part(start, end, "minute"))
+        yield _require_retained(_ReadSpan(start, end, "minute"))
         return
     length = STEPS[unit]
-    first, last = -_floor_from(-(start - _EPOCH), length), _floor_from(end - _EPOCH, length)
+    first, last = -_floor_duration(-(start - _EPOCH), length), _floor_duration(end - _EPOCH, length)
     if first >= last:
-        yield _require_retained(_Part(start, end, "minute"))
+        yield _require_retained(_ReadSpan(start, end, "minute"))
         return
     if start < _EPOCH + first:
-        yield _require_retained(_Part(start, _EPOCH + first, "minute"))
-    yield _Part(_EPOCH + first, _EPOCH + last, unit)
+        yield _require_retained(_ReadSpan(start, _EPOCH + first, "minute"))
+    yield _ReadSpan(_EPOCH + first, _EPOCH + last, unit)
     if _EPOCH + last < end:
-        yield _require_retained(_Part(_EPOCH + last, end, "minute"))
+        yield _require_retained(_ReadSpan(_EPOCH + last, end, "minute"))
 
 
-def _require_retained(part: _Part, parameter: str = "start") -> _Part:
+def _require_retained(part: _ReadSpan, parameter: str = "start") -> _ReadSpan:
     since = retained_since(timezone.now())
     if part.start < since:
         raise MinutesNotKept(since, parameter)
     return part
 
 
-def _floor(instant: datetime, length: timedelta) -> datetime:
-    return _EPOCH + _floor_from(instant - _EPOCH, length)
+def _floor_to_step(instant: datetime, length: timedelta) -> datetime:
+    return _EPOCH + _floor_duration(instant - _EPOCH, length)
 
 
-def _floor_from(span: timedelta, length: timedelta) -> timedelta:
+def _floor_duration(span: timedelta, length: timedelta) -> timedelta:
     return span // length * length
 
 
-def _sums(
-    instance_ids: Collection[str], part: _Part, names: Sequence[str], topic: str | None = None
+def _read_sums(
+    instance_ids: Collection[str], part: _ReadSpan, names: Sequence[str], topic: str | None = None
 ) -> Iterator[tuple[Any, ...]]:
     """Yields rows of the named columns with bytes and requests; `at` is the start of the row's minute, hour or day."""
     rows = _rows_of(part).filter(instance_id__in=list(instance_ids))
@@ -240,7 +241,7 @@ def _sums(
         yield (*row[:index], _midnight(row[index]), *row[index + 1 :]) if is_day else row
 
 
-def _rows_of(part: _Part) -> QuerySet[Any]:
+def _rows_of(part: _ReadSpan) -> QuerySet[Any]:
     if part.by == "minute":
         return UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
     if part.by == "hour":

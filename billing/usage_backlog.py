@@ -78,7 +78,7 @@ def _process_backlog(cluster: UsageSource) -> None:
                     minute_rows=report.minute_rows,
                     left_out=report.left_out,
                 )
-            if report.caught_up:
+            if report.is_caught_up:
                 return
 
 

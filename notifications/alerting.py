@@ -1,4 +1,4 @@
-"""Notices of alerts that fire or are resolved, written in the transaction of the caller.
+"""Writes the notices of alerts that fire or are resolved, in the caller's transaction.
 
 | alert | notice |
 |---|---|

@@ -1,9 +1,9 @@
 """Outbox of mails: sends the mails whose notices are due, fair by tenant.
 
-A notice is leased, sent and then marked; each accepted mail is noted at once. If the process dies in between, the lease
-expires: one mail may be sent twice, but none is lost. What the mail server refused is tried again, for those people
-alone. Concurrent alerts of a tenant share one mail. Mails per tenant and per address are limited by the hour: the last
-mail states this, and the rest follows later.
+A notice is leased, sent and then marked as finished; each mail that the server accepts is recorded at once. If the
+process dies before that, the lease expires: one mail may be sent twice, but none is lost. A refused mail is sent again
+to the people whose mail was refused. Concurrent alerts of a tenant share one mail. The number of mails per hour is
+limited for each tenant and address: the last mail within the limit says so, and later notices are postponed.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ ALERTS = (NoticeKind.FIRING, NoticeKind.RESOLVED)
 
 
 class MailDelivery(NamedTuple):
-    """Numbers of mails to send, of those that the server accepted, and of those that it refused.
+    """Numbers of mails to send, of mails that the server accepted, and of mails that it refused.
 
-    The rest are those of addresses over their hourly limit.
+    The remaining mails were not sent, because their addresses have reached the hourly limit.
     """
 
     to_send: int
@@ -72,10 +72,10 @@ Sender = Callable[[Sequence[MailNotice], bool], MailDelivery]
 
 
 def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
-    """Sends the notices that are due and returns the number of those tried.
+    """Sends the notices that are due and returns the number of notices that it attempted to send.
 
-    `budgets` is called with one notice, `alerts` with all of one tenant. Only one run is active at a time, so that a
-    slow mail server blocks only one worker.
+    The sender `budgets` is called with one notice, `alerts` with all alert notices of one tenant. Only one run is
+    active at a time, so that a slow mail server blocks only one worker.
     """
     try:
         with exclusive_lock(LOCK):
@@ -92,20 +92,20 @@ def delete_old_notices(now: datetime) -> int:
 
 def _run(now: datetime, budgets: Sender, alerts: Sender) -> int:
     deadline_s = time.monotonic() + RUN_S
-    tried = 0
+    attempted = 0
     while time.monotonic() < deadline_s:
         notices = _lease_due(now)
         if notices is None:
-            return tried
+            return attempted
         if notices:
             sender = budgets if notices[0].kind == NoticeKind.BUDGET else alerts
-            sent = NOT_SENT
+            delivery = NOT_SENT
             with contained("mail_failed", tenant=notices[0].tenant_id, notice=notices[0].pk):
                 is_last = _mails_left(notices[0].tenant_id, _kinds_sharing_limit(notices[0]), now) == 1
-                sent = sender(notices, is_last)
-            _record_result(notices, sent, now)
-            tried += len(notices)
-    return tried
+                delivery = sender(notices, is_last)
+            _record_result(notices, delivery, now)
+            attempted += len(notices)
+    return attempted
 
 
 def members_of(tenant: Tenant, roles: Iterable[Role]) -> list[User]:
@@ -125,14 +125,16 @@ def operators() -> list[User]:
 def send_to_each(
     notices: Sequence[MailNotice], recipients: Sequence[User], name: str, *, is_last: bool = False, **values: Any
 ) -> MailDelivery:
-    """Sends a mail of a template about notices to each person in their language who has not got all of them.
+    """Sends the mail `name` about notices to each recipient, in their language, for whom a notice is not yet accepted.
 
     An address that reached its limit of this hour is skipped. The last mail to an address within the limit says that it
     is the last one of this hour; `is_last` makes all mails say so, because the tenant's limit is reached.
     """
-    waiting = [person for person in recipients if any(person.pk not in notice.accepted_for for notice in notices)]
+    unserved_recipients = [
+        person for person in recipients if any(person.pk not in notice.accepted_for for notice in notices)
+    ]
     accepted = failed = 0
-    for person in waiting:
+    for person in unserved_recipients:
         number = _number_in_hour(person.email)
         if number > MAILS_PER_ADDRESS_AND_HOUR_MAX:
             log.warning("mail_limit_of_address", mail=name, user=person.pk)
@@ -143,11 +145,11 @@ def send_to_each(
             accepted += 1
         else:
             failed += 1
-    return MailDelivery(len(waiting), accepted, failed)
+    return MailDelivery(len(unserved_recipients), accepted, failed)
 
 
 def _record_accepted(notices: Sequence[MailNotice], person: User) -> None:
-    """Stores at once that a person has the notices: a process that dies later repeats no mail to them."""
+    """Stores at once that a person's mail was accepted, so that it is not repeated if the process dies."""
     for notice in notices:
         if person.pk not in notice.accepted_for:
             notice.accepted_for = [*notice.accepted_for, person.pk]
@@ -155,9 +157,9 @@ def _record_accepted(notices: Sequence[MailNotice], person: User) -> None:
 
 
 def _number_in_hour(address: str) -> int:
-    """Counts a mail to an address, and returns its number in this hour.
+    """Counts a mail to an address and returns the number of mails to it in this hour.
 
-    It is 0 if the counters are unavailable, so that no address is skipped because of that.
+    Returns 0 if the counters are unavailable, so that the mail is sent nevertheless.
     """
     key = f"mails:{hashlib.sha256(address.lower().encode()).hexdigest()}"
     try:
@@ -171,27 +173,33 @@ def _number_in_hour(address: str) -> int:
 def _lease_due(now: datetime) -> list[MailNotice] | None:
     """Leases notices of the tenant that was served longest ago, operators first.
 
-    Takes one notice of a budget, or all notices of alerts. None means that nothing is due; an empty list that the
+    Leases one notice of a budget, or all notices of alerts. Returns None if nothing is due, and an empty list if the
     notices were postponed or are locked by another transaction.
     """
-    due = MailNotice.objects.filter(finished_at=None, next_at__lte=now)
-    waiting = set(due.order_by().values_list("tenant_id", flat=True).distinct())
-    if not waiting:
+    due_notices = MailNotice.objects.filter(finished_at=None, next_at__lte=now)
+    waiting_tenants = set(due_notices.order_by().values_list("tenant_id", flat=True).distinct())
+    if not waiting_tenants:
         return None
-    tenant_id = None if None in waiting else queues.in_service_order(Queue.MAILS, {str(pk) for pk in waiting})[0]
+    tenant_id = (
+        None
+        if None in waiting_tenants
+        else queues.in_service_order(Queue.MAILS, {str(pk) for pk in waiting_tenants})[0]
+    )
     if tenant_id is not None:
         queues.record_served(Queue.MAILS, [tenant_id])
-    tenant_notices = due.filter(tenant=tenant_id)
-    first = (
-        tenant_notices.order_by("next_at", "pk").select_for_update(skip_locked=True, no_key=True, of=("self",)).first()
+    tenant_notices = due_notices.filter(tenant=tenant_id)
+    first_notice = (
+        tenant_notices.order_by("next_at", "pk")
+        .select_for_update(skip_locked=True, no_key=True, of=("self",))
+        .first()
     )
-    if first is None:
+    if first_notice is None:
         return []
-    kinds = _kinds_sharing_limit(first)
+    kinds = _kinds_sharing_limit(first_notice)
     if not _mails_left(tenant_id, kinds, now):
         tenant_notices.filter(kind__in=kinds).update(next_at=now + POSTPONEMENT)
         return []
-    mail_notices = Q(kind__in=kinds) if first.kind in ALERTS else Q(pk=first.pk)
+    mail_notices = Q(kind__in=kinds) if first_notice.kind in ALERTS else Q(pk=first_notice.pk)
     notices = list(
         tenant_notices.filter(mail_notices)
         .select_for_update(skip_locked=True, no_key=True, of=("self",))
@@ -214,24 +222,24 @@ def _kinds_sharing_limit(notice: MailNotice) -> tuple[NoticeKind, ...]:
 def _mails_left(tenant_id: str | None, kinds: Sequence[NoticeKind], now: datetime) -> int:
     """Returns the number of mails of these kinds that a tenant may still get in this hour.
 
-    The notices of one mail have the same `sent_at`. A mail that only repeats notices, for people who have not got them,
-    does not count. Operators have no limit.
+    The notices of one mail have the same `sent_at`. Repeated attempts for refused recipients do not count. Operators
+    have no limit.
     """
     limit = ALERT_MAILS_PER_TENANT_AND_HOUR_MAX if kinds == ALERTS else BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX
     if tenant_id is None:
         return limit
-    sent = MailNotice.objects.filter(tenant=tenant_id, kind__in=kinds, sent_at__gt=now - HOUR)
+    sent_notices = MailNotice.objects.filter(tenant=tenant_id, kind__in=kinds, sent_at__gt=now - HOUR)
     if kinds == ALERTS:
-        return max(0, limit - sent.values("sent_at").distinct().count())
-    return max(0, limit - sent.count())
+        return max(0, limit - sent_notices.values("sent_at").distinct().count())
+    return max(0, limit - sent_notices.count())
 
 
-def _record_result(notices: Sequence[MailNotice], sent: MailDelivery, now: datetime) -> None:
-    """Finishes notices of which no mail was refused; otherwise schedules a retry or gives up.
+def _record_result(notices: Sequence[MailNotice], delivery: MailDelivery, now: datetime) -> None:
+    """Finishes notices if no mail was refused; otherwise schedules a retry, or finishes them after the last attempt.
 
-    Notices that waited for addresses over their limit alone are tried again, too.
+    A retry is also scheduled if all addresses have reached their hourly limit.
     """
-    is_done = not sent.failed and (sent.accepted > 0 or not sent.to_send)
+    is_done = not delivery.failed and (delivery.accepted > 0 or not delivery.to_send)
     for notice in notices:
         notice.sent_to = len(notice.accepted_for)
         if notice.accepted_for and notice.sent_at is None:
@@ -240,7 +248,7 @@ def _record_result(notices: Sequence[MailNotice], sent: MailDelivery, now: datet
             notice.next_at = now + RETRY_DELAYS[notice.attempts - 1]
         else:
             notice.finished_at = now
-    given_up = 0 if is_done else sum(notice.finished_at is not None for notice in notices)
-    if given_up:
-        log.warning("mail_given_up", notices=given_up, kind=notices[0].kind)
+    abandoned = 0 if is_done else sum(notice.finished_at is not None for notice in notices)
+    if abandoned:
+        log.warning("mail_given_up", notices=abandoned, kind=notices[0].kind)
     MailNotice.objects.bulk_update(notices, ["sent_to", "sent_at", "next_at", "finished_at"])

@@ -1,7 +1,7 @@
-"""Round robin over tenants, for queues that process the backlogs of all of them.
+"""Round robin over tenants, for queues that process the backlogs of all tenants.
 
-The tenant that was served longest ago comes first, but a tenant that was never served comes before all others. The
-backlog of one tenant, however old and long, therefore delays another tenant by at most one turn.
+Tenants that were never served come first, then the tenant that was served longest ago. The backlog of one tenant
+therefore delays another tenant by at most one turn, however long it is.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Adaptive shares of brokers that follow the demand of their clients (policy `adaptive`, CKA-50). Pure.
 
-A broker whose clients have to wait wants more than its share. Unused bandwidth of other brokers goes to it immediately.
-When no client waits, shares slowly return to the parts by partitions. The sum always equals the bandwidth bought.
+A broker's *part by partitions* is the bandwidth bought, divided in proportion to the partitions that each broker leads.
+A broker whose clients have to wait demands more than its share. It immediately gets the unused bandwidth of other
+brokers. When no client waits, shares slowly return to the parts by partitions. The shares always sum to the bandwidth
+bought.
 
-A broker gets its demand up to its part by partitions, regardless of the others (except for rounding). The only state is
-the shares of the last interval.
+A broker gets its demand up to its part by partitions, regardless of the demand of other brokers (except for rounding).
+The only state is the shares of the last interval.
 """
 
 from __future__ import annotations
@@ -30,17 +32,18 @@ ESTIMATE_FACTOR: Final = 2
 ROUNDING: Final = 1
 # A broker that uses less than this fraction of a share above its part by partitions counts as losing clients: 1/2.
 LOSING_DENOMINATOR: Final = 2
-# Fraction of the way back per interval when no client waits: 1/8. Differences below 1/64 of the bandwidth bought, or of
-# a few bytes, are removed at once.
+# When no client waits, shares move by this fraction of the distance to their goal in each interval: 1/8. If all
+# distances are below 1/64 of the bandwidth bought, or a few bytes, the goal is reached in one step.
 RETURN_DENOMINATOR: Final = 8
 TOLERANCE_DENOMINATOR: Final = 64
 
 
 class Demand(NamedTuple):
-    """Demand of one broker for an instance in the last interval, in bytes/s.
+    """Demand of an instance's clients at one broker in the last interval, in bytes/s.
 
-    `leaders` is the number of partitions it leads; without any it has no part. `wanted_bps` estimates what was admitted
-    and what had to wait, so it is at least `admitted_bps`, and equal to it if nothing had to wait.
+    `leaders` is the number of partitions that the broker leads; a broker that leads none gets no share. `admitted_bps`
+    is the traffic that passed. `wanted_bps` estimates the traffic without throttling; if nothing was delayed, it equals
+    `admitted_bps`.
     """
 
     leaders: int
@@ -51,8 +54,8 @@ class Demand(NamedTuple):
 def adapt(bought_bps: int, demands: Sequence[Demand], previous_shares: Sequence[int]) -> list[int]:
     """Returns the shares of the next interval.
 
-    `previous_shares` are the shares in force; a broker without one counts as if it had its part by partitions. They
-    need not sum to `bought_bps`.
+    `previous_shares` are the shares in force, which need not sum to `bought_bps`. A previous share of 0 is treated as
+    the broker's part by partitions.
 
     Raises:
         ValueError: lengths differ or a number is negative.
@@ -60,12 +63,12 @@ def adapt(bought_bps: int, demands: Sequence[Demand], previous_shares: Sequence[
     if len(demands) != len(previous_shares):
         raise ValueError("demands and shares describe different numbers of brokers")
     if bought_bps < 0 or min(previous_shares, default=0) < 0 or any(min(demand) < 0 for demand in demands):
-        raise ValueError("what is bought, wanted and given is not negative")
+        raise ValueError("bandwidth, demands and shares must not be negative")
     shares = [0] * len(demands)
     members = [broker for broker, demand in enumerate(demands) if demand.leaders]
     if not members or not bought_bps:
         return shares
-    member_shares = _divide(
+    member_shares = _adapt_members(
         bought_bps, [demands[broker] for broker in members], [previous_shares[broker] for broker in members]
     )
     for broker, share in zip(members, member_shares, strict=True):
@@ -73,17 +76,17 @@ def adapt(bought_bps: int, demands: Sequence[Demand], previous_shares: Sequence[
     return shares
 
 
-def _divide(bought_bps: int, demands: list[Demand], previous_shares: list[int]) -> list[int]:
+def _adapt_members(bought_bps: int, demands: list[Demand], previous_shares: list[int]) -> list[int]:
     leaders = [demand.leaders for demand in demands]
     parts = in_proportion(bought_bps, leaders)
     floors = [-(-part // FLOOR_DENOMINATOR) for part in parts]
     in_force = [share or part for share, part in zip(previous_shares, parts, strict=True)]
     limited = [_is_limited(demand, share, part) for demand, share, part in zip(demands, in_force, parts, strict=True)]
     needs = [
-        _limited_need(demand, share) if is_limited else _need(demand, share, part)
+        _need_if_limited(demand, share) if is_limited else _need_if_unlimited(demand, share, part)
         for demand, share, part, is_limited in zip(demands, in_force, parts, limited, strict=True)
     ]
-    assigned, remainder = _fill(bought_bps, leaders, floors, needs)
+    assigned, remainder = _assign_needs(bought_bps, leaders, floors, needs)
     if not remainder:
         return assigned
     if any(limited):
@@ -114,16 +117,15 @@ def _is_limited(demand: Demand, share: int, part: int) -> bool:
     )
 
 
-def _limited_need(demand: Demand, share: int) -> int:
+def _need_if_limited(demand: Demand, share: int) -> int:
     demand_bps = max(demand.wanted_bps, demand.admitted_bps)
     return max(demand_bps + demand_bps // HEADROOM_DENOMINATOR, share + share // GROWTH_DENOMINATOR)
 
 
-def _need(demand: Demand, share: int, part: int) -> int:
+def _need_if_unlimited(demand: Demand, share: int, part: int) -> int:
     """Returns the bandwidth in bytes/s that a broker needs whose share did not limit its clients: at most its share.
 
-    The report of a broker that is losing clients states an outdated demand, so it keeps at most its part by partitions.
-    If nothing had to wait, the admitted amount is the whole demand, regardless of the share.
+    A broker that is losing clients reports an outdated demand, so it keeps at most its part by partitions.
     """
     demand_bps = max(demand.wanted_bps, demand.admitted_bps)
     need = min(share, demand_bps + demand_bps // HEADROOM_DENOMINATOR)
@@ -131,10 +133,12 @@ def _need(demand: Demand, share: int, part: int) -> int:
     return min(need, part) if is_losing_clients and share > part else need
 
 
-def _fill(bought_bps: int, leaders: list[int], floors: list[int], needs: list[int]) -> tuple[list[int], int]:
-    """Returns each broker's need, limited to an equal level per partition if the sum is too large, and the remainder.
+def _assign_needs(bought_bps: int, leaders: list[int], floors: list[int], needs: list[int]) -> tuple[list[int], int]:
+    """Returns the bandwidth assigned to each broker, and the unassigned remainder of `bought_bps`, in bytes/s.
 
-    Brokers with the smallest need per partition come first: what they leave of their part goes to the others.
+    Each broker gets its need, or at least its floor. If the needs exceed `bought_bps`, they are limited to an equal
+    amount per partition. Brokers with the smallest need per partition are served first, because the bandwidth that
+    they do not need goes to the others.
     """
     assigned, remainder, partitions = list(floors), bought_bps - sum(floors), sum(leaders)
     for broker in sorted(range(len(leaders)), key=lambda id: (needs[id] / leaders[id], id)):
@@ -147,10 +151,9 @@ def _fill(bought_bps: int, leaders: list[int], floors: list[int], needs: list[in
 
 
 def _step_toward(goal: list[int], previous_shares: list[int], bought_bps: int) -> list[int]:
-    """Returns the next step from the shares `previous_shares` to `goal`.
+    """Returns shares that lie a fraction of the distance from `previous_shares` to `goal`.
 
-    While released bandwidth is not assigned yet, `previous_shares` sums to less than the bandwidth bought, and is
-    scaled up.
+    If `previous_shares` sum to less than `bought_bps`, they are scaled up first.
     """
     total = sum(previous_shares)
     if not 0 < total <= bought_bps:

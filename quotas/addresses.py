@@ -1,6 +1,4 @@
-"""Entities of limits on new connections: a client address, or all addresses of an instance without a limit of their own
-(QUO-1). Pure.
-"""
+"""Entities of connection rate limits (QUO-1): one client address, or the default of all other addresses. Pure."""
 
 from __future__ import annotations
 
@@ -29,10 +27,10 @@ def canonical(address: str) -> str:
         ValueError: not an IP address. Host names are refused, because brokers do not resolve names of tenants.
     """
     if len(address) > ADDRESS_CHARS_MAX:
-        raise ValueError("an address is not that long")
+        raise ValueError("the address is too long")
     parsed = ip_address(address)
     if isinstance(parsed, IPv6Address):
         if parsed.scope_id is not None:
-            raise ValueError(f"{address!r} is an address of one network card only")
+            raise ValueError(f"{address!r} has a zone, which is valid on one machine only")
         return str(parsed.ipv4_mapped or parsed)
     return str(parsed)

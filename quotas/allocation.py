@@ -15,7 +15,8 @@ from typing import Final, Literal, get_args
 Mode = Literal["normalised", "literal", "static", "weighted"]
 MODES: Final = frozenset(get_args(Mode))
 
-# Threshold below which a broker has room, and from which on a ratio counts as balanced (steps 3 and 5): 80 %.
+# A flow below this fraction of a broker's part has headroom (step 3). Flows are balanced if the smallest is at least
+# this fraction of the largest (step 5). 80 %.
 BALANCED_NUMERATOR: Final = 4
 BALANCED_DENOMINATOR: Final = 5
 # Every broker but the busiest may grow by this fraction of the busiest one's share (step 5b): 10 %.
@@ -37,16 +38,16 @@ def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mod
         raise ValueError("quota, leaders and flows are not negative")
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}")
-    members = [broker for broker, count in enumerate(leaders) if count]
+    leading_brokers = [broker for broker, count in enumerate(leaders) if count]
     shares = [0] * len(leaders)
-    if not members or quota == 0:
+    if not leading_brokers or quota == 0:
         return shares
-    counts = [leaders[broker] for broker in members]
-    member_flows = [flows[broker] for broker in members]
-    if mode == "static" or _all_have_headroom(quota, counts, member_flows):
-        member_shares = in_proportion(quota, counts)
+    partition_counts = [leaders[broker] for broker in leading_brokers]
+    member_flows = [flows[broker] for broker in leading_brokers]
+    if mode == "static" or _all_have_headroom(quota, partition_counts, member_flows):
+        member_shares = in_proportion(quota, partition_counts)
     elif mode == "weighted":
-        member_shares = _by_load(quota, counts, member_flows)
+        member_shares = _divide_by_load(quota, partition_counts, member_flows)
     elif _is_balanced(member_flows):
         member_shares = in_proportion(quota, member_flows)
     else:
@@ -55,7 +56,7 @@ def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mod
             member_shares = [quota * weight // (GROWTH_DENOMINATOR * sum(member_flows)) for weight in weights]
         else:
             member_shares = in_proportion(quota, weights)
-    for broker, share in zip(members, member_shares, strict=True):
+    for broker, share in zip(leading_brokers, member_shares, strict=True):
         shares[broker] = share
     return shares
 
@@ -63,30 +64,30 @@ def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mod
 def in_proportion(quota: int, weights: Sequence[int]) -> list[int]:
     """Divides `quota` into integers by `weights`, not all of which are 0 (CKA-32).
 
-    Values are rounded down; missing units go to the largest fractional parts, ties to the first; each gets at least 1
-    if possible.
+    Shares are rounded down. The missing units go to the shares with the largest fractional parts, the first of equal
+    ones. Each share is at least 1 if `quota` suffices.
     """
     total = sum(weights)
     shares = [quota * weight // total for weight in weights]
-    missing = quota - sum(shares)
-    by_fraction = sorted(range(len(weights)), key=lambda i: (-(quota * weights[i] % total), i))
-    for i in by_fraction[:missing]:
-        shares[i] += 1
+    missing_units = quota - sum(shares)
+    indexes_by_fraction = sorted(range(len(weights)), key=lambda index: (-(quota * weights[index] % total), index))
+    for index in indexes_by_fraction[:missing_units]:
+        shares[index] += 1
     if quota >= len(shares):
-        for i, share in enumerate(shares):
+        for index, share in enumerate(shares):
             if share == 0:
                 largest = shares.index(max(shares))
                 shares[largest] -= 1
-                shares[i] = 1
+                shares[index] = 1
     return shares
 
 
-def _all_have_headroom(quota: int, counts: list[int], member_flows: list[int]) -> bool:
+def _all_have_headroom(quota: int, partition_counts: list[int], member_flows: list[int]) -> bool:
     """True if every flow is strictly below 80 % of the broker's part by partitions (step 3, CKA-28)."""
-    total = sum(counts)
+    total = sum(partition_counts)
     return all(
         BALANCED_DENOMINATOR * flow * total < BALANCED_NUMERATOR * quota * count
-        for flow, count in zip(member_flows, counts, strict=True)
+        for flow, count in zip(member_flows, partition_counts, strict=True)
     )
 
 
@@ -95,16 +96,18 @@ def _is_balanced(member_flows: list[int]) -> bool:
     return BALANCED_DENOMINATOR * min(member_flows) >= BALANCED_NUMERATOR * max(member_flows)
 
 
-def _by_load(quota: int, counts: list[int], member_flows: list[int]) -> list[int]:
+def _divide_by_load(quota: int, partition_counts: list[int], member_flows: list[int]) -> list[int]:
     """Returns shares by step 5, in which brokers are compared by their flow per partition (P/F instead of P, CKA-31).
 
     A broker that leads more partitions may thus have a larger share.
     """
-    common = lcm(*counts)
-    loads = [flow * common // count for flow, count in zip(member_flows, counts, strict=True)]
+    common_multiple = lcm(*partition_counts)
+    loads = [flow * common_multiple // count for flow, count in zip(member_flows, partition_counts, strict=True)]
     if _is_balanced(loads):
         return in_proportion(quota, member_flows)
-    return in_proportion(quota, [load * count for load, count in zip(_growth_weights(loads), counts, strict=True)])
+    return in_proportion(
+        quota, [load * count for load, count in zip(_growth_weights(loads), partition_counts, strict=True)]
+    )
 
 
 def _growth_weights(member_flows: list[int]) -> list[int]:

@@ -48,12 +48,13 @@ SHARED_BY: dict[int, str] = {
     8: "all connections with this client id",
 }
 
+# `not_asked`: the level is not looked up, because the client has no user or no client id.
 Verdict = Literal["applies", "not_set", "weaker", "not_asked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelView:
-    """Result for one level and one quota: its description, its limit if it has one, and the verdict."""
+    """Result for one level and one quota key: the level's limit if it has one, and the verdict with its reason."""
 
     level: int
     name: str
@@ -63,8 +64,8 @@ class LevelView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effective:
-    """Rule in force for one quota key; a `limit` of None means unlimited."""
+class EffectiveLimit:
+    """Limit in force for one quota key, with the rule that sets it; a `limit` of None means unlimited."""
 
     quota: QuotaKey
     unit: Unit
@@ -78,34 +79,36 @@ class Effective:
 Limits = Mapping[tuple[bool, str | None, bool, str | None], Mapping[str, float]]
 
 
-def explain(limits: Limits, *, user: str, client_id: str) -> tuple[Effective, ...]:
-    """Returns the rule in force for each of the four quota keys. `limits` is keyed like `precedence.Entity`."""
-    return tuple(_explain_one(limits, quota, user, client_id) for quota in QUOTA_KEYS)
+def explain(limits: Limits, *, user: str, client_id: str) -> tuple[EffectiveLimit, ...]:
+    """Returns the limit in force for each of the four quota keys. Keys of `limits` equal `precedence.Entity`."""
+    return tuple(_explain_quota(limits, quota, user, client_id) for quota in QUOTA_KEYS)
 
 
-def _explain_one(limits: Limits, quota: QuotaKey, user: str, client_id: str) -> Effective:
-    match = resolve(limits, quota, user, client_id)
+def _explain_quota(limits: Limits, quota: QuotaKey, user: str, client_id: str) -> EffectiveLimit:
+    rule = resolve(limits, quota, user, client_id)
     entity_by_level = dict(candidates(user, client_id))
     levels = tuple(
-        _level(level, entity_by_level.get(level), limits, quota, match.level if match else None)
+        _explain_level(level, entity_by_level.get(level), limits, quota, rule.level if rule else None)
         for level in LEVEL_NAMES
     )
-    if match is None:
-        return Effective(
+    if rule is None:
+        return EffectiveLimit(
             quota=quota, unit=UNITS[quota], limit=None, level=None, name="no rule", shared_by="nobody", levels=levels
         )
-    return Effective(
+    return EffectiveLimit(
         quota=quota,
         unit=UNITS[quota],
-        limit=match.limit,
-        level=match.level,
-        name=LEVEL_NAMES[match.level],
-        shared_by=SHARED_BY[match.level],
+        limit=rule.limit,
+        level=rule.level,
+        name=LEVEL_NAMES[rule.level],
+        shared_by=SHARED_BY[rule.level],
         levels=levels,
     )
 
 
-def _level(level: int, entity: Entity | None, limits: Limits, quota: QuotaKey, winner: int | None) -> LevelView:
+def _explain_level(
+    level: int, entity: Entity | None, limits: Limits, quota: QuotaKey, applied_level: int | None
+) -> LevelView:
     if entity is None:
         return LevelView(
             level=level,
@@ -115,20 +118,20 @@ def _level(level: int, entity: Entity | None, limits: Limits, quota: QuotaKey, w
             why="The client has no user or no client id, which this level needs.",
         )
     limit = limits.get(entity, {}).get(quota)
-    verdict, why = _verdict(level, limit, winner)
+    verdict, why = _verdict(level, limit, applied_level)
     return LevelView(level=level, name=LEVEL_NAMES[level], limit=limit, verdict=verdict, why=why)
 
 
-def _verdict(level: int, limit: float | None, winner: int | None) -> tuple[Verdict, str]:
+def _verdict(level: int, limit: float | None, applied_level: int | None) -> tuple[Verdict, str]:
     if limit is None:
         return "not_set", "No limit of this kind is set here."
-    if level == winner:
+    if level == applied_level:
         return "applies", "The first level, from 1 on, that sets this limit."
-    return "weaker", f"Level {winner} comes first; limits do not add up."
+    return "weaker", f"Level {applied_level} comes first; limits do not add up."
 
 
-def keyed(
+def limits_by_entity(
     entries: Iterable[tuple[Entity, Mapping[str, float]]],
 ) -> dict[tuple[bool, str | None, bool, str | None], Mapping[str, float]]:
-    """Returns limits by entity for `precedence.resolve`."""
+    """Returns the limits in the form that `precedence.resolve` takes."""
     return {tuple(entity): limits for entity, limits in entries}  # type: ignore[misc]

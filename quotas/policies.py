@@ -1,10 +1,10 @@
 """Distribution of an instance's bandwidth over its brokers by policy. Pure.
 
-    share_out("adaptive", bought_bps, demands, before)  ->  one integer per broker, in the order given
-    share_out_among("adaptive", bought_bps, demands, before, reserved)  ->  the same, with silent brokers
+    share_out("adaptive", bought_bps, demands, previous_shares)  ->  one integer per broker, in the given order
+    share_out_among("adaptive", bought_bps, demands, previous_shares, reserved)  ->  likewise if brokers do not report
 
 `static`, `literal`, `normalised` and `weighted` are CKafka's policies (`quotas.allocation`, CKA-27…33), `adaptive` is
-ours (`quotas.adaptive`).
+Penstock's own (`quotas.adaptive`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ DEFAULT_POLICY: Final[Policy] = "adaptive"
 
 
 def share_out(policy: Policy, bought_bps: int, demands: Sequence[Demand], previous_shares: Sequence[int]) -> list[int]:
-    """Returns shares of `bought_bps` (bytes/s). `previous_shares` are those of the last interval, all 0 without one.
+    """Returns the share of each broker of `bought_bps` (bytes/s).
+
+    `previous_shares` are the shares of the last interval, or all 0 in the first interval.
 
     Order the brokers by id, because it breaks ties.
 
@@ -51,9 +53,9 @@ def share_out_among(
         ValueError: as for `share_out`, or a reserved share is negative.
     """
     if len(reserved) != len(demands) or len(previous_shares) != len(demands):
-        raise ValueError("demands, shares and what is reserved describe different numbers of brokers")
+        raise ValueError("demands, previous shares and reserved shares describe different numbers of brokers")
     if any(share is not None and share < 0 for share in reserved):
-        raise ValueError("what is reserved is not negative")
+        raise ValueError("reserved shares must not be negative")
     reporting = [broker for broker, share in enumerate(reserved) if share is None]
     remaining_bps = max(0, bought_bps - sum(share for share in reserved if share is not None))
     reporting_shares = share_out(

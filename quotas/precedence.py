@@ -45,21 +45,21 @@ def candidates(user: str, client_id: str) -> tuple[tuple[int, Entity], ...]:
 
     Levels 1, 2, 4, 5 need both parts, 7 and 8 a client id; with an empty client id (QUO-5) only 3 and 6 remain.
     """
-    of_user = ((3, Entity(True, user, False, None)),) if user else ()
-    of_any_user = ((6, Entity(True, None, False, None)),) if user else ()
+    user_level = ((3, Entity(True, user, False, None)),) if user else ()
+    default_user_level = ((6, Entity(True, None, False, None)),) if user else ()
     if not client_id:
-        return of_user + of_any_user
-    of_client = ((7, Entity(False, None, True, client_id)), (8, Entity(False, None, True, None)))
+        return user_level + default_user_level
+    client_levels = ((7, Entity(False, None, True, client_id)), (8, Entity(False, None, True, None)))
     if not user:
-        return of_client
+        return client_levels
     return (
         (1, Entity(True, user, True, client_id)),
         (2, Entity(True, user, True, None)),
-        *of_user,
+        *user_level,
         (4, Entity(True, None, True, client_id)),
         (5, Entity(True, None, True, None)),
-        *of_any_user,
-        *of_client,
+        *default_user_level,
+        *client_levels,
     )
 
 
@@ -73,9 +73,9 @@ def resolve(
     if not limits:
         return None
     for level, entity in candidates(user, client_id):
-        of_entity = limits.get(entity)
-        if of_entity is not None:
-            limit = of_entity.get(quota)
+        entity_limits = limits.get(entity)
+        if entity_limits is not None:
+            limit = entity_limits.get(quota)
             if limit is not None:
                 return Match(limit, level, entity)
     return None

@@ -1,7 +1,8 @@
 """Rate of a byte stream over a sliding window, as Kafka measures it (QUO-9…13). Pure; the caller provides the clock.
 
-A ring of `count` + 1 samples of `width_ms` each. Sum and oldest start are kept up to date, so that recording and
-measuring take constant time; the samples are only iterated when one is old enough to be purged (QUO-11).
+The window is a ring of `count` + 1 samples of `width_ms` each. The sum of all samples and the oldest start are stored,
+so that recording and measuring take constant time. The samples are iterated only when one is old enough to be purged
+(QUO-11).
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ class Rate:
     """
 
     __slots__ = (
-        "_current",
-        "_current_start",
-        "_lasts",
-        "_minimum_ms",
-        "_oldest",
-        "_purge_at",
+        "_current_index",
+        "_current_start_ms",
+        "_last_record_ms",
+        "_oldest_start_ms",
+        "_purge_at_ms",
         "_span_ms",
-        "_starts",
+        "_starts_ms",
         "_sums",
+        "_window_ms_min",
         "count",
         "total",
         "width_ms",
@@ -53,33 +54,33 @@ class Rate:
         self.total = 0
         self.window_ms = 0
         self._span_ms = count * width_ms
-        self._minimum_ms = (count - 1) * width_ms
-        # For each sample of the ring: when it began, when a value was last recorded in it, and the sum of its values.
-        self._starts: list[int] = []
-        self._lasts: list[int] = []
+        self._window_ms_min = (count - 1) * width_ms
+        # Each of these lists has one entry per sample: its start, the time of its last record, and its sum in bytes.
+        self._starts_ms: list[int] = []
+        self._last_record_ms: list[int] = []
         self._sums: list[int] = []
-        self._current = 0
-        self._current_start = 0
-        self._oldest = 0
-        self._purge_at = 0
+        self._current_index = 0
+        self._current_start_ms = 0
+        self._oldest_start_ms = 0
+        self._purge_at_ms = 0
 
     def record(self, value: int, now_ms: int) -> None:
-        """Records a value in the current sample, or in the next one if that is complete (QUO-10)."""
-        if not self._starts or now_ms - self._current_start >= self.width_ms:
+        """Records a value in the current sample, or in a new one if the current sample is complete (QUO-10)."""
+        if not self._starts_ms or now_ms - self._current_start_ms >= self.width_ms:
             self._advance(now_ms)
-        current = self._current
-        self._sums[current] += value
-        self._lasts[current] = now_ms
+        index = self._current_index
+        self._sums[index] += value
+        self._last_record_ms[index] = now_ms
         self.total += value
 
     def measure(self, now_ms: int) -> None:
         """Drops samples that are too old, then sets `total` and `window_ms` (QUO-11, QUO-12)."""
-        if now_ms >= self._purge_at:
+        if now_ms >= self._purge_at_ms:
             self._purge(now_ms)
-        elapsed_ms = now_ms - self._oldest
-        if elapsed_ms < self._minimum_ms:
-            # Fewer than `count` - 1 full samples have passed: the missing ones count as idle time.
-            elapsed_ms = self._minimum_ms + elapsed_ms % self.width_ms
+        elapsed_ms = now_ms - self._oldest_start_ms
+        if elapsed_ms < self._window_ms_min:
+            # Fewer than `count` - 1 full samples have passed; the missing samples count as idle time.
+            elapsed_ms = self._window_ms_min + elapsed_ms % self.width_ms
         self.window_ms = elapsed_ms or 1
 
     def per_second(self, now_ms: int) -> float:
@@ -103,32 +104,32 @@ class Rate:
             self.total += sums[index]
 
     def _advance(self, now_ms: int) -> None:
-        starts = self._starts
-        if len(starts) <= self.count:
-            starts.append(now_ms)
-            self._lasts.append(now_ms)
+        starts_ms = self._starts_ms
+        if len(starts_ms) <= self.count:
+            starts_ms.append(now_ms)
+            self._last_record_ms.append(now_ms)
             self._sums.append(0)
-            self._current = len(starts) - 1
+            self._current_index = len(starts_ms) - 1
         else:
-            # The newest is followed by the oldest, which is overwritten and whose bytes are removed.
-            self._current = (self._current + 1) % (self.count + 1)
-            self.total -= self._sums[self._current]
-            starts[self._current] = self._lasts[self._current] = now_ms
-            self._sums[self._current] = 0
-        self._current_start = now_ms
-        self._oldest = min(starts)
-        self._purge_at = min(self._lasts) + self._span_ms
+            # The sample after the newest is the oldest. It is overwritten, and its bytes are subtracted from `total`.
+            self._current_index = (self._current_index + 1) % (self.count + 1)
+            self.total -= self._sums[self._current_index]
+            starts_ms[self._current_index] = self._last_record_ms[self._current_index] = now_ms
+            self._sums[self._current_index] = 0
+        self._current_start_ms = now_ms
+        self._oldest_start_ms = min(starts_ms)
+        self._purge_at_ms = min(self._last_record_ms) + self._span_ms
 
     def _purge(self, now_ms: int) -> None:
-        starts, lasts, sums = self._starts, self._lasts, self._sums
-        if not starts:
+        starts_ms, last_record_ms, sums = self._starts_ms, self._last_record_ms, self._sums
+        if not starts_ms:
             self._advance(now_ms)
             return
-        for index, last in enumerate(lasts):
-            if now_ms - last >= self._span_ms:
+        for index, last_ms in enumerate(last_record_ms):
+            if now_ms - last_ms >= self._span_ms:
                 self.total -= sums[index]
-                starts[index] = lasts[index] = now_ms
+                starts_ms[index] = last_record_ms[index] = now_ms
                 sums[index] = 0
-        self._current_start = starts[self._current]
-        self._oldest = min(starts)
-        self._purge_at = min(lasts) + self._span_ms
+        self._current_start_ms = starts_ms[self._current_index]
+        self._oldest_start_ms = min(starts_ms)
+        self._purge_at_ms = min(last_record_ms) + self._span_ms

@@ -1,11 +1,11 @@
-"""Reads: client quotas in the data plane, and the quota that applies to a client."""
+"""Read access to an instance's client quotas in the data plane, and to the quotas that apply to one client."""
 
 from __future__ import annotations
 
 from math import ceil
 
 from quotas import explain, interfaces
-from quotas.explain import Effective
+from quotas.explain import EffectiveLimit
 from quotas.interfaces import AddressQuota, ClientQuota, EntityPart, InstanceLike
 from quotas.precedence import Entity
 
@@ -17,7 +17,7 @@ BYTE_RATES = ("producer_byte_rate", "consumer_byte_rate")
 
 def quota_list(instance: InstanceLike) -> list[ClientQuota]:
     """Returns all client quotas of an instance by level, then by name."""
-    return sorted(interfaces.client_quotas.implementation.describe(instance.pk), key=_order)
+    return sorted(interfaces.client_quotas.implementation.describe(instance.pk), key=_sort_key)
 
 
 def quota_of(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> ClientQuota | None:
@@ -25,7 +25,7 @@ def quota_of(instance: InstanceLike, user: EntityPart | None, client_id: EntityP
     return next((quota for quota in quota_list(instance) if (quota.user, quota.client_id) == (user, client_id)), None)
 
 
-def seconds_of_one_batch(quota: ClientQuota) -> int:
+def batch_delay_s(quota: ClientQuota) -> int:
     """Returns the delay in seconds after one batch of 1 MiB under the lower of the byte rates.
 
     It is 0 if no byte rate is below one batch a second. A rate of 0 blocks intentionally and is ignored here.
@@ -42,9 +42,9 @@ def address_quota_list(instance: InstanceLike) -> list[AddressQuota]:
     )
 
 
-def effective_quota(instance: InstanceLike, *, user: str, client_id: str) -> tuple[Effective, ...]:
+def effective_quota(instance: InstanceLike, *, user: str, client_id: str) -> tuple[EffectiveLimit, ...]:
     """Returns the quotas of a client by quota key, with an explanation of every level."""
-    limits = explain.keyed((entity_of(quota), quota.limits) for quota in quota_list(instance))
+    limits = explain.limits_by_entity((entity_of(quota), quota.limits) for quota in quota_list(instance))
     return explain.explain(limits, user=user, client_id=client_id)
 
 
@@ -94,5 +94,5 @@ def _parts(quota: ClientQuota) -> tuple[EntityPart | None, EntityPart | None]:
     return quota.user, quota.client_id
 
 
-def _order(quota: ClientQuota) -> tuple[int, str]:
+def _sort_key(quota: ClientQuota) -> tuple[int, str]:
     return level_of(quota), entity_name(quota.user, quota.client_id)

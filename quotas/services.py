@@ -1,5 +1,6 @@
-"""Writes: client quotas, through the admin client of the data plane. They are stored in ZooKeeper; PostgreSQL only
-stores the audit row.
+"""Changes of client quotas through the admin client of the data plane.
+
+Quotas are stored in ZooKeeper; PostgreSQL stores only the audit row of each change.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid, Message, NotFound, QuotaExceeded
 
-WHOLE_KEYS = frozenset({"producer_byte_rate", "consumer_byte_rate"})
+INTEGER_KEYS = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 LIMITS_MAX: dict[str, float] = {
     "producer_byte_rate": float(BYTE_RATE_MAX),
     "consumer_byte_rate": float(BYTE_RATE_MAX),
@@ -44,20 +45,23 @@ def set_quota(
     limits: Mapping[str, float | None],
     dry_run: bool = False,
 ) -> None:
-    """Sets the limits of one entity to exactly these: a key that is None or absent is removed (PUT).
+    """Replaces the limits of one entity; a key that is None or absent is removed (PUT).
 
-    They are in force on every broker within a second, also for open connections (QUO-7). Raises `Invalid` for an entity
-    without parts, an unknown key, or a value out of range, and `QuotaExceeded` if the instance has too many quotas.
+    The limits are in force on every broker within a second, also for open connections (QUO-7). Raises `Invalid` for an
+    entity without parts, an unknown key, or a value out of range, and `QuotaExceeded` if the instance has too many
+    quotas.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.implementation(instance)
     _require_entity(user, client_id)
     _require_short_names(user=user, client_id=client_id)
     _require_limits(limits)
-    existing = selectors.quota_list(instance)
-    existing_quota = next((quota for quota in existing if (quota.user, quota.client_id) == (user, client_id)), None)
+    existing_quotas = selectors.quota_list(instance)
+    existing_quota = next(
+        (quota for quota in existing_quotas if (quota.user, quota.client_id) == (user, client_id)), None
+    )
     if existing_quota is None:
-        _require_free_quota(len(existing) + len(selectors.address_quota_list(instance)))
+        _require_below_maximum(len(existing_quotas) + len(selectors.address_quota_list(instance)))
     before = dict(existing_quota.limits) if existing_quota else {}
     changes = {key: limits.get(key) for key in LIMITS_MAX if key in before or limits.get(key) is not None}
     after = {key: value for key, value in changes.items() if value is not None}
@@ -79,8 +83,9 @@ def delete_quota(
     client_id: EntityPart | None,
     dry_run: bool = False,
 ) -> None:
-    """Removes all limits of one entity; its clients fall back to the next level. Raises `NotFound` if there
-    are none.
+    """Removes all limits of one entity; the next level then applies to its clients.
+
+    Raises `NotFound` if the entity has no limits.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.implementation(instance)
@@ -117,12 +122,12 @@ def set_address_quota(
         detail = Message(gettext_noop("Use 0 to %(most)s."), most=str(CONNECTION_CREATION_RATE_MAX))
         pointer = f"/limits/{CONNECTION_CREATION_RATE}"
         raise Invalid(detail, errors=[FieldError(pointer=pointer, detail=detail, code="out_of_range")])
-    existing = selectors.address_quota_list(instance)
-    before = next((quota.connections_per_s for quota in existing if quota.address == address), None)
+    existing_quotas = selectors.address_quota_list(instance)
+    before = next((quota.connections_per_s for quota in existing_quotas if quota.address == address), None)
     if before == connections_per_s:
         return
     if before is None:
-        _require_free_quota(len(existing) + len(selectors.quota_list(instance)))
+        _require_below_maximum(len(existing_quotas) + len(selectors.quota_list(instance)))
     _alter_address(acting, instance, address, before, connections_per_s, dry_run)
 
 
@@ -132,8 +137,8 @@ def delete_address_quota(*, acting: Actor, instance: InstanceLike, address: str 
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.implementation(instance)
     address = _require_address(address)
-    existing = selectors.address_quota_list(instance)
-    before = next((quota.connections_per_s for quota in existing if quota.address == address), None)
+    existing_quotas = selectors.address_quota_list(instance)
+    before = next((quota.connections_per_s for quota in existing_quotas if quota.address == address), None)
     if before is None:
         raise NotFound
     _alter_address(acting, instance, address, before, None, dry_run)
@@ -146,7 +151,7 @@ def _alter_address(
         {CONNECTION_CREATION_RATE: value} if value is not None else None for value in (before, after)
     )
     action = "quota.removed" if after is None else "quota.set"
-    ref = _ref(instance, selectors.address_name(address))
+    ref = _audit_target(instance, selectors.address_name(address))
     entry = audit.record(acting, action, ref, audited_before, audited_after, tenant=instance.tenant)
     with audit.in_doubt(entry):
         interfaces.client_quotas.implementation.alter_address(instance.pk, address, after, validate_only=dry_run)
@@ -154,14 +159,14 @@ def _alter_address(
 
 def quota_ref(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> tuple[str, str]:
     """Returns the name of a quota in the audit log: `ins-…/users/alice/clients/<default>`."""
-    return _ref(instance, selectors.entity_name(user, client_id))
+    return _audit_target(instance, selectors.entity_name(user, client_id))
 
 
-def _ref(instance: InstanceLike, name: str) -> tuple[str, str]:
+def _audit_target(instance: InstanceLike, name: str) -> tuple[str, str]:
     return "quota", f"{instance.pk}/{name}"[:300]
 
 
-def _require_free_quota(count: int) -> None:
+def _require_below_maximum(count: int) -> None:
     if count >= QUOTAS_PER_INSTANCE_MAX:
         raise QuotaExceeded(
             Message(gettext_noop("An instance has at most %(n)s client quotas."), n=QUOTAS_PER_INSTANCE_MAX)
@@ -202,7 +207,7 @@ def _require_limits(limits: Mapping[str, Any]) -> None:
                     code="out_of_range",
                 )
             )
-        elif value is not None and key in WHOLE_KEYS and value != int(value):
+        elif value is not None and key in INTEGER_KEYS and value != int(value):
             errors.append(FieldError(pointer=pointer, detail="Use whole bytes per second.", code="not_whole"))
     if errors:
         raise Invalid(errors[0].detail, errors=errors)

@@ -10,10 +10,10 @@ DELAY_MS_MAX = 2**31 - 1
 
 
 def delay_ms(rate: Rate, limit_per_s: float, now_ms: int) -> int:
-    """Returns the delay in ms (QUO-14, QUO-15): 0 within the limit, else the X with O·W/(W+X) = T, rounded half up.
+    """Returns the delay in ms after which the rate is within the limit (QUO-14, QUO-15); 0 if it is already.
 
-    O is the observed rate, W the window and T the limit. A limit of 0 blocks: any positive amount waits for the whole
-    window.
+    The delay X solves O·W/(W+X) = T, rounded half up: O is the observed rate, W the window and T the limit. A limit of
+    0 delays any positive amount by the whole window.
     """
     rate.measure(now_ms)
     window_ms = rate.window_ms
@@ -22,12 +22,12 @@ def delay_ms(rate: Rate, limit_per_s: float, now_ms: int) -> int:
         return 0
     if limit_per_s <= 0:
         return min(rate.count * rate.width_ms, DELAY_MS_MAX)
-    wanted_ms = total / limit_per_s - window_ms
-    return DELAY_MS_MAX if wanted_ms >= DELAY_MS_MAX else floor(wanted_ms + 0.5)
+    unbounded_ms = total / limit_per_s - window_ms
+    return DELAY_MS_MAX if unbounded_ms >= DELAY_MS_MAX else floor(unbounded_ms + 0.5)
 
 
 def charge(rate: Rate, amount: int, limit_per_s: float, now_ms: int) -> int:
-    """Records `amount` and returns the resulting delay in ms (the limit is tested after recording, QUO-14)."""
+    """Records `amount`, in bytes, and returns the resulting delay in ms (QUO-14)."""
     rate.record(amount, now_ms)
     return delay_ms(rate, limit_per_s, now_ms)
 

@@ -1,7 +1,7 @@
 """Token bucket with which Kafka measures the rate of changes by the controller (QUO-40…42). Pure.
 
-The caller provides the clock. An operation that begins while tokens are left is executed completely, so that the number
-of tokens may become negative; the next operation waits until it is zero again.
+The caller provides the clock. An operation that begins while tokens are left is executed completely, so the number of
+tokens may become negative. The next operation is refused or delayed until the number is zero again.
 """
 
 from __future__ import annotations

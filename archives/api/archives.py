@@ -83,29 +83,29 @@ class ArchiveFileOut(serializers.ModelSerializer[ArchiveFile]):
         fields = ("path", "partition", "first_offset", "last_offset", "rows", "bytes", "content_sum", "created_at")
 
 
-def _interval(**options: Any) -> Integer:
+def _interval_field(**options: Any) -> Integer:
     return Integer(min_value=1, max_value=INTERVAL_MINUTES_MAX, required=False, **options)
 
 
-def _after() -> Integer:
+def _run_after_field() -> Integer:
     return Integer(
         min_value=RUN_AFTER_BYTES_MIN, max_value=RUN_AFTER_BYTES_MAX, required=False, allow_null=True,
         help_text="Also as soon as the topic has taken so many bytes since the last run; null: by time alone.",
     )  # fmt: skip
 
 
-def _pace() -> Integer:
+def _rate_field() -> Integer:
     return Integer(
         min_value=BYTES_PER_S_MIN, max_value=BYTES_PER_S_MAX, required=False, allow_null=True,
         help_text="At most so many bytes of records a second, all partitions together; null: what the instance gives.",
     )  # fmt: skip
 
 
-def _policy(**options: Any) -> Choice:
+def _policy_field(**options: Any) -> Choice:
     return Choice(choices=OnTrouble.choices, required=False, **options)
 
 
-def _name(help_text: str, chars_max: int = NAME_CHARS_MAX) -> Text:
+def _text_field(help_text: str, chars_max: int = NAME_CHARS_MAX) -> Text:
     return Text(max_length=chars_max, required=False, allow_blank=True, help_text=help_text)
 
 
@@ -127,32 +127,32 @@ class ArchiveIn(StrictSerializer):
         help_text='For `json` a list of `{"name", "type"}` (string, integer, number, boolean, timestamp, json); for'
         " Avro the schema of a record without nested types.",
     )  # fmt: skip
-    interval_minutes = _interval(default=INTERVAL_MINUTES)
-    run_after_bytes = _after()
-    bytes_per_s_max = _pace()
-    on_gap = _policy(default=OnTrouble.FAIL, help_text="What if records were deleted before they were archived.")
-    on_bad_record = _policy(default=OnTrouble.SKIP, help_text="What of batches that are damaged.")
-    username = _name("The user of the instance it reads as, where a route asks for one.")
-    password = _name("It is not shown again.", SECRET_CHARS_MAX)
-    access_key_id = _name("For `s3:`.")
-    secret_access_key = _name("For `s3:`. It is not shown again.", SECRET_CHARS_MAX)
-    database_user = _name("For `postgresql:`.")
-    database_password = _name("For `postgresql:`. It is not shown again.", SECRET_CHARS_MAX)
+    interval_minutes = _interval_field(default=INTERVAL_MINUTES)
+    run_after_bytes = _run_after_field()
+    bytes_per_s_max = _rate_field()
+    on_gap = _policy_field(default=OnTrouble.FAIL, help_text="What if records were deleted before they were archived.")
+    on_bad_record = _policy_field(default=OnTrouble.SKIP, help_text="What of batches that are damaged.")
+    username = _text_field("The user of the instance it reads as, where a route asks for one.")
+    password = _text_field("It is not shown again.", SECRET_CHARS_MAX)
+    access_key_id = _text_field("For `s3:`.")
+    secret_access_key = _text_field("For `s3:`. It is not shown again.", SECRET_CHARS_MAX)
+    database_user = _text_field("For `postgresql:`.")
+    database_password = _text_field("For `postgresql:`. It is not shown again.", SECRET_CHARS_MAX)
 
 
 class ArchiveChange(StrictSerializer):
     is_paused = Flag(required=False)
-    interval_minutes = _interval()
-    run_after_bytes = _after()
-    bytes_per_s_max = _pace()
-    on_gap = _policy()
-    on_bad_record = _policy()
-    username = _name("The user of the instance it reads as.")
-    password = _name("It is not shown again.", SECRET_CHARS_MAX)
-    access_key_id = _name("For `s3:`.")
-    secret_access_key = _name("For `s3:`. It is not shown again.", SECRET_CHARS_MAX)
-    database_user = _name("For `postgresql:`.")
-    database_password = _name("For `postgresql:`. It is not shown again.", SECRET_CHARS_MAX)
+    interval_minutes = _interval_field()
+    run_after_bytes = _run_after_field()
+    bytes_per_s_max = _rate_field()
+    on_gap = _policy_field()
+    on_bad_record = _policy_field()
+    username = _text_field("The user of the instance it reads as.")
+    password = _text_field("It is not shown again.", SECRET_CHARS_MAX)
+    access_key_id = _text_field("For `s3:`.")
+    secret_access_key = _text_field("For `s3:`. It is not shown again.", SECRET_CHARS_MAX)
+    database_user = _text_field("For `postgresql:`.")
+    database_password = _text_field("For `postgresql:`. It is not shown again.", SECRET_CHARS_MAX)
 
 
 class ArchiveCollection(ApiView):

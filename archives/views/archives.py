@@ -45,7 +45,7 @@ def archives_page(request: HttpRequest) -> HttpResponse:
             return redirect("page-archive", archive.pk)
         except DomainError as error:
             add_errors(form, error)
-    context = {"rows": selectors.with_progress(tenant), "form": form}
+    context = {"rows": selectors.list_with_progress(tenant), "form": form}
     return render_page(
         request, "archives/archives.html", context, section="archives", crumbs=[(_("Archives"), None)],
         status=422 if form.is_bound else 200,

@@ -32,7 +32,10 @@ Key = tuple[str, str, str, Decimal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustment:
-    """Difference between due and charged amount for one meter and tax rate of an earlier invoice, and its new line."""
+    """Difference between the due and the `charged` amount of one meter and tax rate of an earlier invoice.
+
+    `line` is the line of the next invoice that charges the difference; `corrects` is the earlier invoice.
+    """
 
     corrects: Invoice
     charged: Decimal
@@ -65,24 +68,24 @@ def late_usage(tenant: Tenant) -> LateUsage:
     rated again.
     """
     earlier = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE).order_by("-period_start")
-    rows = list(earlier.defer("inputs", "seller", "buyer").select_related("usage_check"))
+    invoices = list(earlier.defer("inputs", "seller", "buyer").select_related("usage_check"))
     # Read before the usage, so that usage arriving meanwhile is compared again.
-    states = usage_states(tenant, [Period(start=row.period_start, end=row.period_end) for row in rows])
+    states = usage_states(tenant, [Period(start=invoice.period_start, end=invoice.period_end) for invoice in invoices])
     adjustments: list[Adjustment] = []
     compared_states: dict[str, str] = {}
     failed_numbers: list[str] = []
-    for row in rows:
-        check = getattr(row, "usage_check", None)
-        state = states[row.period_start]
-        if (check is not None and check.digest == state) or not row.inputs:
+    for invoice in invoices:
+        check = getattr(invoice, "usage_check", None)
+        state = states[invoice.period_start]
+        if (check is not None and check.digest == state) or not invoice.inputs:
             continue
         try:
-            adjustments += adjustments_due(row, with_current_usage(row, from_json(row.inputs)))
+            adjustments += adjustments_due(invoice, with_current_usage(invoice, from_json(invoice.inputs)))
         except (NoPrice, ValueError) as error:
-            log.warning("late_usage_not_rated", invoice=row.pk, reason=str(error))
-            failed_numbers.append(row.number)
+            log.warning("late_usage_not_rated", invoice=invoice.pk, reason=str(error))
+            failed_numbers.append(invoice.number)
         else:
-            compared_states[row.pk] = state
+            compared_states[invoice.pk] = state
     return LateUsage(adjustments=adjustments, compared_states=compared_states, failed_numbers=failed_numbers)
 
 
@@ -112,7 +115,7 @@ def usage_states(tenant: Tenant, periods: Sequence[Period]) -> dict[datetime, st
         .values_list("month", "sum")
     )
     effective = Q(state=OperationState.SUCCEEDED) | Q(type=OperationType.DELETE)
-    by_month = list(
+    operations_by_month = list(
         operations.filter(effective)
         .order_by()
         .annotate(month=TruncMonth("created_at", tzinfo=UTC))
@@ -122,35 +125,40 @@ def usage_states(tenant: Tenant, periods: Sequence[Period]) -> dict[datetime, st
     )
     states = {}
     for period in periods:
-        effective_operations = [(count, last) for month, count, last in by_month if month < period.end]
-        last = max((last for _, last in effective_operations if last is not None), default=None)
+        effective_operations = [(count, last) for month, count, last in operations_by_month if month < period.end]
+        last_finished_at = max((last for _, last in effective_operations if last is not None), default=None)
         count = sum(count for count, _ in effective_operations)
-        states[period.start] = f"{revisions.get(period.start, 0)} {count} {last.timestamp() if last else 0:.6f}"
+        finished_s = last_finished_at.timestamp() if last_finished_at else 0
+        states[period.start] = f"{revisions.get(period.start, 0)} {count} {finished_s:.6f}"
     return states
 
 
 def with_current_usage(invoice: Invoice, inputs: Inputs) -> Inputs:
-    """Returns the inputs of an invoice with the usage known now."""
+    """Returns the inputs of an invoice with the currently stored usage instead of the usage when it was issued."""
     components = (component for prices in inputs.prices for component in prices.components)
     has_rates = any(component.meter is Meter.BANDWIDTH_P95 for component in components)
     return replace(inputs, usage=consumption.of_tenant(invoice.tenant, inputs.period, with_rates=has_rates))
 
 
 def adjustments_due(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
-    """Yields the amounts due for these inputs beyond what the invoice and its later corrections charge.
+    """Yields the differences between the amounts due for `inputs` and the amounts that the invoice charges.
+
+    The invoice's later corrections count as charged.
 
     Amounts are compared by the tax rate in force at the time of use.
     """
-    charged: dict[Key, Decimal] = defaultdict(Decimal)
-    for line in _charged_lines(invoice):
+    charged_by_key: dict[Key, Decimal] = defaultdict(Decimal)
+    for charged_line in _charged_lines(invoice):
         # Old lines have no rate of their own; they have the rate of the invoice that they belong to.
-        tax_percent = invoice.tax_percent if line.tax_percent is None else line.tax_percent
-        charged[line.instance_id, line.plan, line.meter, tax_percent or Decimal(0)] += line.amount
-    due: dict[Key, Decimal] = defaultdict(Decimal)
-    for rated in inputs.compute_bill().lines:
-        due[rated.instance_id, rated.plan, rated.meter, rated.tax_percent] += rated.amount
-    for key in sorted({*due, *charged}):
-        amount = due[key] - charged[key]
+        tax_percent = invoice.tax_percent if charged_line.tax_percent is None else charged_line.tax_percent
+        key = charged_line.instance_id, charged_line.plan, charged_line.meter, tax_percent or Decimal(0)
+        charged_by_key[key] += charged_line.amount
+    due_by_key: dict[Key, Decimal] = defaultdict(Decimal)
+    for rated_line in inputs.compute_bill().lines:
+        key = rated_line.instance_id, rated_line.plan, rated_line.meter, rated_line.tax_percent
+        due_by_key[key] += rated_line.amount
+    for key in sorted({*due_by_key, *charged_by_key}):
+        amount = due_by_key[key] - charged_by_key[key]
         if amount:
             instance_id, plan, meter, tax_percent = key
             correction = RatedLine(
@@ -158,7 +166,7 @@ def adjustments_due(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
                 end=inputs.period.end, quantity=Decimal(1), unit="", unit_price=amount, amount=amount,
                 tax_percent=tax_percent,
             )  # fmt: skip
-            yield Adjustment(corrects=invoice, charged=charged[key], line=correction)
+            yield Adjustment(corrects=invoice, charged=charged_by_key[key], line=correction)
 
 
 def _charged_lines(invoice: Invoice) -> list[InvoiceLine]:

@@ -1,7 +1,7 @@
-"""Choice of a font for each word of an invoice, and the order of words.
+"""Choice of fonts for the texts of an invoice, line breaking, and visual order of right-to-left words.
 
-Words are ordered by as much of Unicode's bidirectional algorithm as names need: right-to-left words are reordered, with
-numbers and Latin words between them. The glyphs used are embedded in the file and shaped by HarfBuzz.
+Words are ordered by the part of Unicode's bidirectional algorithm that names need: right-to-left words are reordered,
+with numbers and Latin words between them. The used glyphs are embedded in the PDF and shaped by HarfBuzz.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REPLACEMENT: Final = "\ufffd"
 RIGHT_TO_LEFT: Final = ("R", "AL")
 # Joiners control how Arabic and Indic letters connect; all other formatting characters are removed.
 JOINERS: Final = "\u200c\u200d"
-# They select one of several forms of a symbol; the fonts have only one form.
+# Characters that select one of several forms of a symbol. They are removed, because the fonts have only one form.
 VARIATION_SELECTORS: Final = range(0xFE00, 0xFE10)
 
 # Vowels of Thai and Lao that belong to the letter before them, though Unicode calls them letters.
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 def cleaned(text: str) -> str:
-    """Returns the text composed (NFC), without characters that only control how others are written."""
+    """Returns the text in Unicode's composed form (NFC), without control and formatting characters except joiners."""
     return "".join(letter for letter in normalize("NFC", text) if not _is_control(letter))
 
 
@@ -171,18 +171,22 @@ def _parts_by_direction(word: str) -> Iterator[str]:
 
 def _in_visual_order(line: list[list[Run]], words: list[list[Run]]) -> Iterable[list[Run]]:
     """Yields the words of a line in visual order; words without a direction take that of their neighbours."""
-    is_rtl = [_is_rtl(word) for word in line]
-    base = next((rtl for rtl in map(_is_rtl, words) if rtl is not None), False)
-    resolved = [base if rtl is None else rtl for rtl in is_rtl]
-    for number, rtl in enumerate(is_rtl):
+    word_directions = [_is_rtl(word) for word in line]
+    is_text_rtl = next((is_word_rtl for is_word_rtl in map(_is_rtl, words) if is_word_rtl is not None), False)
+    resolved_directions = [is_text_rtl if is_word_rtl is None else is_word_rtl for is_word_rtl in word_directions]
+    for number, is_word_rtl in enumerate(word_directions):
         # A neutral word between two words of the same direction takes that direction.
-        if rtl is None:
-            before = next((other for other in reversed(is_rtl[:number]) if other is not None), base)
-            after = next((other for other in is_rtl[number + 1 :] if other is not None), base)
-            resolved[number] = before if before == after else base
-    same_direction = groupby(zip(resolved, line, strict=True), lambda pair: pair[0])
+        if is_word_rtl is None:
+            previous_direction = next(
+                (direction for direction in reversed(word_directions[:number]) if direction is not None), is_text_rtl
+            )
+            next_direction = next(
+                (direction for direction in word_directions[number + 1 :] if direction is not None), is_text_rtl
+            )
+            resolved_directions[number] = previous_direction if previous_direction == next_direction else is_text_rtl
+    same_direction = groupby(zip(resolved_directions, line, strict=True), lambda entry: entry[0])
     groups = [(rtl_group, [word for _, word in group]) for rtl_group, group in same_direction]
-    if base:
+    if is_text_rtl:
         groups.reverse()
     for rtl_group, group in groups:
         yield from (([*reversed(word)] for word in reversed(group)) if rtl_group else group)

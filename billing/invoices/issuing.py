@@ -1,4 +1,4 @@
-"""Writes: issues invoices, closes them and corrects them by credit notes; only for operators and the system."""
+"""Issues invoices, closes them as paid or written off, and issues credit notes; for operators and the system only."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
     open amount becomes credit.
 
     Raises:
-        Invalid: not an amount, or more than is left of the invoice.
+        Invalid: the amount is not positive, or larger than the amount of the invoice without earlier credit notes.
     """
     access.require(acting, Scope.OPERATOR)
     posting.lock(invoice.tenant)
@@ -244,7 +244,7 @@ def _create(
     corrects: Invoice | None = None,
     note: str = "",
 ) -> Invoice:
-    """Creates an invoice or a credit note with its lines. `adjustments` are those among the lines."""
+    """Creates an invoice or a credit note with its lines. `lines` includes the lines of `adjustments`."""
     seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
     profile = prices.profile_of(tenant)
     subtotal = sum((line.amount for line in lines), Decimal(0))

@@ -1,7 +1,7 @@
-"""Runs that operators start on the page that closes a month: issuing invoices, and searching for late usage.
+"""Background runs for closing a month, started by operators: issuing its invoices, and computing its late usage.
 
-They run in the worker, one of each kind and month at a time. Their state is stored in the cache for the page only; if
-it is lost, another run may be started, because issuing is idempotent.
+The worker executes one run of each kind and month at a time. The state of a run is stored in the cache, only for the
+operators' page. If it is lost, another run may be started, because issuing is idempotent.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class RunState(StrEnum):
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthRun:
-    """State of a run: `done` of `total` tenants are processed.
+    """State of a run: `done` of `total` tenants are processed; `by` is the operator who started it.
 
-    `named` are the first tenants whose invoice could not be issued, with the reason, or that have late usage, with the
-    amount; `named_in_all` is the number of all of them.
+    `named` has (tenant slug, reason) of the first tenants whose invoice could not be issued, or (tenant slug, amount)
+    of the first tenants with late usage. `named_in_all` is the number of all these tenants.
     """
 
     kind: RunKind
@@ -95,7 +95,10 @@ class MonthRun:
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastClosing:
-    """Result of the last attempt, by an operator or the task, to issue the remaining invoices of a month."""
+    """Result of the last attempt, by an operator or the scheduled task, to issue the remaining invoices of a month.
+
+    `waiting` has (tenant slug, reason) of the first tenants without an invoice, `waiting_in_all` the number of all.
+    """
 
     at: datetime
     issued: int
@@ -165,7 +168,7 @@ def run(kind: RunKind, month: str, operator_id: str) -> None:
     try:
         with exclusive_lock(_key(kind, month)):
             store(run_)
-            ended = (
+            finished_run = (
                 _issue(run_, period, operator_actor(user))
                 if kind is RunKind.ISSUE
                 else _compute_late_usage(run_, period)
@@ -175,7 +178,7 @@ def run(kind: RunKind, month: str, operator_id: str) -> None:
     except Exception:
         mark_failed(kind, month, timezone.now())
         raise
-    store(replace(ended, state=RunState.DONE, noted_at=timezone.now()))
+    store(replace(finished_run, state=RunState.DONE, noted_at=timezone.now()))
 
 
 def _issue(run_: MonthRun, period: Period, acting: Actor) -> MonthRun:
@@ -249,11 +252,11 @@ def last_run(kind: RunKind, month: str) -> MonthRun | None:
 
 def store_closing(result: ClosingResult, now: datetime) -> None:
     """Stores the result of issuing for the page."""
-    last = LastClosing(
+    last_closing_result = LastClosing(
         at=now, issued=result.issued, nothing_to_charge=result.nothing_to_charge,
         waiting=_first_entries(result.waiting), waiting_in_all=len(result.waiting),
     )  # fmt: skip
-    shared_cache.set(_closing_key(f"{result.period.start:%Y-%m}"), last, CACHE_TTL_S)
+    shared_cache.set(_closing_key(f"{result.period.start:%Y-%m}"), last_closing_result, CACHE_TTL_S)
 
 
 def last_closing(month: str) -> LastClosing | None:

@@ -93,7 +93,8 @@ def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomput
         differences += _compare_with_inputs(inputs, invoice_lines)
         differences += _compare_taxes(invoice, invoice_lines)
         differences += [
-            _difference("usage", late) for late in adjustments_due(invoice, with_current_usage(invoice, inputs))
+            _difference("usage", adjustment)
+            for adjustment in adjustments_due(invoice, with_current_usage(invoice, inputs))
         ]
         if lake_covers(inputs):
             outcome = ReplayOutcome.DONE
@@ -139,16 +140,16 @@ def _instance_ids(inputs: Inputs) -> list[str]:
 
 def _compare_with_inputs(inputs: Inputs, invoice_lines: list[InvoiceLine]) -> list[Difference]:
     """Compares the stored lines with the lines rated from the inputs, by position."""
-    rated = [(line.instance_id, line.plan, line.meter, line.amount) for line in inputs.compute_bill().lines]
-    invoiced = [
+    rated_amounts = [(line.instance_id, line.plan, line.meter, line.amount) for line in inputs.compute_bill().lines]
+    invoiced_amounts = [
         (line.instance_id, line.plan, line.meter, line.amount) for line in invoice_lines if line.kind != "adjustment"
     ]
     result = []
-    for number in range(max(len(rated), len(invoiced))):
-        expected = rated[number] if number < len(rated) else ("", "", "", ZERO)
-        stored = invoiced[number] if number < len(invoiced) else ("", "", "", ZERO)
+    for number in range(max(len(rated_amounts), len(invoiced_amounts))):
+        expected = rated_amounts[number] if number < len(rated_amounts) else ("", "", "", ZERO)
+        stored = invoiced_amounts[number] if number < len(invoiced_amounts) else ("", "", "", ZERO)
         if expected != stored:
-            labels = expected if number < len(rated) else stored
+            labels = expected if number < len(rated_amounts) else stored
             result.append(
                 Difference(
                     source="inputs", instance_id=labels[0], plan=labels[1], meter=labels[2], invoiced=stored[3],
@@ -162,11 +163,11 @@ def _compare_taxes(invoice: Invoice, invoice_lines: list[InvoiceLine]) -> list[D
     """Compares the tax of each rate with the tax of the lines of that rate. Old lines without a rate are skipped."""
     if any(line.tax_percent is None for line in invoice_lines):
         return []
-    rounded_sums = {tax_sum.percent: tax_sum for tax_sum in tax_sums(invoice_lines, invoice.currency)}
-    invoiced = {tax_sum.percent: tax_sum for tax_sum in invoice.tax_sums()}
+    recomputed_sums = {tax_sum.percent: tax_sum for tax_sum in tax_sums(invoice_lines, invoice.currency)}
+    invoiced_sums = {tax_sum.percent: tax_sum for tax_sum in invoice.tax_sums()}
     result = []
-    for percent in sorted({*rounded_sums, *invoiced}, reverse=True):
-        expected, stored = rounded_sums.get(percent), invoiced.get(percent)
+    for percent in sorted({*recomputed_sums, *invoiced_sums}, reverse=True):
+        expected, stored = recomputed_sums.get(percent), invoiced_sums.get(percent)
         if expected != stored:
             result.append(
                 Difference(
@@ -189,18 +190,18 @@ def _with_lake_usage(inputs: Inputs, progress: Callable[[int], object]) -> Input
     """Returns the inputs with hours and five-minute sums of the lake."""
     period, lake = inputs.period, open_lake(settings.LAKE_URL)
     step = POINT_DURATION if inputs.has_percentiles else HOUR
-    by_hour: CounterSums = defaultdict(lambda: defaultdict(int))
-    by_step: CounterSums = defaultdict(lambda: defaultdict(int))
+    sums_by_hour: CounterSums = defaultdict(lambda: defaultdict(int))
+    sums_by_step: CounterSums = defaultdict(lambda: defaultdict(int))
     rows = replay.sums_by_step(lake, _instance_ids(inputs), period.start, period.end, step // MILLISECOND, progress)
     for instance_id, instant, direction, count in rows:
-        by_hour[instance_id, floor_hour(instant)][direction] += count
-        by_step[instance_id, instant][direction] += count
+        sums_by_hour[instance_id, floor_hour(instant)][direction] += count
+        sums_by_step[instance_id, instant][direction] += count
     hours: dict[str, list[HourUsage]] = defaultdict(list)
-    for (instance_id, hour), total in sorted(by_hour.items()):
-        hours[instance_id].append(hour_usage(hour, total))
+    for (instance_id, hour), counts in sorted(sums_by_hour.items()):
+        hours[instance_id].append(hour_usage(hour, counts))
     usage = [replace(instance_usage, hours=hours[instance_usage.instance_id]) for instance_usage in inputs.usage]
     if inputs.has_percentiles:
-        points = _points_of(by_step)
+        points = _points_of(sums_by_step)
         usage = [replace(instance_usage, rate_points=points[instance_usage.instance_id]) for instance_usage in usage]
     return replace(inputs, usage=usage)
 
@@ -208,8 +209,8 @@ def _with_lake_usage(inputs: Inputs, progress: Callable[[int], object]) -> Input
 def _points_of(counter_sums: CounterSums) -> dict[str, list[RatePoint]]:
     """Returns the points by instance, oldest first, without those that have no bytes."""
     result: dict[str, list[RatePoint]] = defaultdict(list)
-    for (instance_id, point), total in sorted(counter_sums.items()):
-        bytes_in, bytes_out = total.get(Direction.PRODUCE, 0), total.get(Direction.CONSUME, 0)
+    for (instance_id, point), counts in sorted(counter_sums.items()):
+        bytes_in, bytes_out = counts.get(Direction.PRODUCE, 0), counts.get(Direction.CONSUME, 0)
         if bytes_in or bytes_out:
             result[instance_id].append(RatePoint(start=point, bytes_in=bytes_in, bytes_out=bytes_out))
     return result

@@ -1,6 +1,7 @@
-"""Replays of the lake that take too long for a request: the worker reads the lake for one invoice after the other.
+"""Comparison of an invoice with the lake in the worker, because reading the lake takes too long for a request.
 
-State and result are stored in the cache. If they are lost, the replay can be started again; no invoice depends on them.
+The installation replays one invoice at a time. State and result of a replay are stored in the cache only. If they are
+lost, the replay can be started again; no invoice depends on them.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ class ReplayState(StrEnum):
 @cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvoiceReplay:
-    """State of the replay of one invoice: `rows` of `total` rows are read.
+    """State of the replay of one invoice: `rows` of `total` rows of the lake are read.
 
-    `differences` are the first of `differences_in_all`: instance id, plan, meter, invoiced and recomputed amount.
-    `error` is shown to the tenant.
+    `differences` has at most `DIFFERENCES_KEPT_MAX` entries: instance id, plan, meter, invoiced and recomputed amount.
+    `differences_in_all` is the number of all differences. `error` is shown to the tenant.
     """
 
     invoice_id: str
@@ -110,7 +111,7 @@ def last_replay(invoice: Invoice) -> InvoiceReplay | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayStatus:
-    """State of the lake in a recomputation, as pages and REST show it.
+    """State of the replay that belongs to a recomputation, for pages and REST.
 
     `differences_omitted` counts the differences beyond the first `DIFFERENCES_KEPT_MAX`, which are not stored.
     """
@@ -132,29 +133,29 @@ NOT_STARTED: Final = "not_started"
 def merge_replay(invoice: Invoice, result: Recomputation, now: datetime) -> tuple[Recomputation, ReplayStatus]:
     """Returns the recomputation and the state of its replay.
 
-    A recomputation that skipped the lake gets the differences that the worker found, if it has replayed the invoice.
+    If the recomputation skipped the lake and the worker has replayed the invoice, the worker's differences are added.
     """
     if result.replay is not ReplayOutcome.TOO_LARGE:
         percent = 100.0 if result.replay is ReplayOutcome.DONE else 0.0
         return result, ReplayStatus(state=result.replay, percent=percent)
-    last = last_replay(invoice)
-    if last is not None and last.state == ReplayState.DONE:
+    replay = last_replay(invoice)
+    if replay is not None and replay.state == ReplayState.DONE:
         result = replace(
-            result, replay=ReplayOutcome.DONE, differences=[*result.differences, *last.stored_differences()]
+            result, replay=ReplayOutcome.DONE, differences=[*result.differences, *replay.stored_differences()]
         )
     return result, replay_status(invoice, now)
 
 
 def replay_status(invoice: Invoice, now: datetime) -> ReplayStatus:
     """Returns the state of the last replay of an invoice in the worker."""
-    last = last_replay(invoice)
-    if last is None:
+    replay = last_replay(invoice)
+    if replay is None:
         return ReplayStatus(state=NOT_STARTED)
-    if last.state in (ReplayState.QUEUED, ReplayState.RUNNING) and not last.is_under_way(now):
-        last = replace(last, state=ReplayState.FAILED, error=_NO_PROGRESS)
+    if replay.state in (ReplayState.QUEUED, ReplayState.RUNNING) and not replay.is_under_way(now):
+        replay = replace(replay, state=ReplayState.FAILED, error=_NO_PROGRESS)
     return ReplayStatus(
-        state=last.state, percent=last.percent, noted_at=last.noted_at, error=localized(last.error),
-        differences_omitted=last.differences_in_all - len(last.differences),
+        state=replay.state, percent=replay.percent, noted_at=replay.noted_at, error=localized(replay.error),
+        differences_omitted=replay.differences_in_all - len(replay.differences),
     )  # fmt: skip
 
 
@@ -171,8 +172,8 @@ def start(*, acting: Actor, invoice: Invoice, now: datetime) -> InvoiceReplay:
     previous = last_replay(invoice)
     if previous is not None and previous.state == ReplayState.DONE and now - previous.noted_at < REPEAT_INTERVAL_MIN:
         raise Conflict(gettext_noop("It was replayed a few minutes ago."), code="replayed_lately")
-    other = shared_cache.get(_tenant_key(invoice))
-    if isinstance(other, InvoiceReplay) and other.is_under_way(now):
+    tenant_replay = shared_cache.get(_tenant_key(invoice))
+    if isinstance(tenant_replay, InvoiceReplay) and tenant_replay.is_under_way(now):
         raise Conflict(gettext_noop("An invoice is being replayed. Wait until it has ended."), code="already_running")
     queued = InvoiceReplay(invoice_id=invoice.pk, state=ReplayState.QUEUED, started_at=now, noted_at=now)
     audit.record(acting, "invoice.replayed", invoice)
@@ -211,18 +212,18 @@ def run(invoice_id: str) -> None:
     )
     try:
         with exclusive_lock(LOCK):
-            ended = _execute(invoice, replace(replay, state=ReplayState.RUNNING, noted_at=now))
+            finished_replay = _execute(invoice, replace(replay, state=ReplayState.RUNNING, noted_at=now))
     except Busy:
         _store(invoice, replace(replay, noted_at=now))
         raise
     except (NoPrice, LakeBroken, OSError) as error:
         log.error("invoice_not_replayed", invoice=invoice.pk, reason=str(error))
         text = str(error) if isinstance(error, NoPrice) else gettext_noop("The lake cannot be read.")
-        ended = replace(replay, state=ReplayState.FAILED, noted_at=timezone.now(), error=text)
+        finished_replay = replace(replay, state=ReplayState.FAILED, noted_at=timezone.now(), error=text)
     except Exception:
         _store(invoice, replace(replay, state=ReplayState.FAILED, noted_at=timezone.now()))
         raise
-    _store(invoice, ended)
+    _store(invoice, finished_replay)
 
 
 def _execute(invoice: Invoice, replay: InvoiceReplay) -> InvoiceReplay:
@@ -230,7 +231,7 @@ def _execute(invoice: Invoice, replay: InvoiceReplay) -> InvoiceReplay:
     inputs = from_json(invoice.inputs or {})
     recorder = _ProgressRecorder(invoice, replace(replay, total=rows_to_read(inputs)))
     differences = compare_with_lake(invoice, inputs, recorder.record)
-    stored = tuple(
+    stored_differences = tuple(
         (
             difference.instance_id,
             difference.plan,
@@ -241,7 +242,7 @@ def _execute(invoice: Invoice, replay: InvoiceReplay) -> InvoiceReplay:
         for difference in differences[:DIFFERENCES_KEPT_MAX]
     )
     return replace(
-        recorder.replay, state=ReplayState.DONE, noted_at=timezone.now(), differences=stored,
+        recorder.replay, state=ReplayState.DONE, noted_at=timezone.now(), differences=stored_differences,
         differences_in_all=len(differences),
     )  # fmt: skip
 

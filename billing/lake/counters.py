@@ -26,10 +26,10 @@ class CounterBroken(Exception):
 
 
 class Counters:
-    """Last report of each counter: the one with the highest sequence and, among these, the most bytes."""
+    """Last verified report of each counter: the highest sequence and, among equal sequences, the most bytes."""
 
     def __init__(self) -> None:
-        self._last: pa.Table | None = None
+        self._last_reports: pa.Table | None = None
 
     def verify(self, reports: pa.Table) -> None:
         """Verifies the reports of one file, with the columns of `files.COLUMNS`, in any order.
@@ -48,9 +48,9 @@ class Counters:
             return
         known = reports.select(KEPT_COLUMNS)
         known_count = 0
-        if self._last is not None:
-            known_count = self._last.num_rows
-            known = pa.concat_tables([self._last, known], promote_options="permissive")
+        if self._last_reports is not None:
+            known_count = self._last_reports.num_rows
+            known = pa.concat_tables([self._last_reports, known], promote_options="permissive")
         added = pa.concat_arrays([pa.nulls(known_count, pa.int64()), array_of(reports, "added_bytes").cast(pa.int64())])
         rows = _sorted_rows(known, added, known_count)
         rows = rows.filter(_is_verified(rows))
@@ -63,20 +63,20 @@ class Counters:
         if broken.num_rows:
             raise CounterBroken(broken["grown"][0].as_py(), broken["added_bytes"][0].as_py())
         is_last = pa.concat_arrays([is_first.slice(1), pa.array([True])])
-        self._last = known.take(rows["row"].filter(is_last)).combine_chunks()
+        self._last_reports = known.take(rows["row"].filter(is_last)).combine_chunks()
 
 
-def _sorted_rows(known: pa.Table, added: pa.Array, known_count: int) -> pa.Table:
+def _sorted_rows(reports: pa.Table, added: pa.Array, known_count: int) -> pa.Table:
     """Returns the numeric columns sorted by counter: first the `known_count` known rows, then new ones by sequence."""
     import pyarrow as pa
 
-    size = known.num_rows
+    size = reports.num_rows
     rows = pa.table(
         {
-            "counter": counter_numbers(known),
+            "counter": counter_numbers(reports),
             "is_new": pa.concat_arrays([pa.repeat(False, known_count), pa.repeat(True, size - known_count)]),
-            "sequence": array_of(known, "sequence"),
-            "bytes": array_of(known, "bytes"),
+            "sequence": array_of(reports, "sequence"),
+            "bytes": array_of(reports, "bytes"),
             "added_bytes": added,
             "row": pa.array(range(size), pa.int64()),
         }
@@ -106,7 +106,7 @@ def counter_numbers(known: pa.Table) -> pa.Array:
 
 
 def _dense(numbers: pa.Array) -> tuple[pa.Array, int]:
-    """Returns equal numbers for equal ones, from 0 in order of appearance, and the number of distinct ones."""
+    """Renumbers distinct values from 0 in order of appearance. Returns the new numbers and their distinct count."""
     import pyarrow as pa
 
     encoded = numbers.dictionary_encode()
@@ -114,12 +114,12 @@ def _dense(numbers: pa.Array) -> tuple[pa.Array, int]:
 
 
 def _is_verified(rows: pa.Table) -> pa.Array:
-    """True for known rows, and for reports that are newer than the known one; of equal reports, for the first."""
+    """Returns a mask of the rows to verify: known rows, and the first of equal reports newer than the known row."""
     import pyarrow.compute as pc
 
     is_first, is_new = _is_first(rows), array_of(rows, "is_new")
     sequence, count = array_of(rows, "sequence"), array_of(rows, "bytes")
-    known_sequence, known_count = _known(is_first, is_new, sequence), _known(is_first, is_new, count)
+    known_sequence, known_count = _known_values(is_first, is_new, sequence), _known_values(is_first, is_new, count)
     is_newer = pc.or_(
         pc.greater(sequence, known_sequence),
         pc.and_(pc.equal(sequence, known_sequence), pc.greater(count, known_count)),
@@ -129,8 +129,8 @@ def _is_verified(rows: pa.Table) -> pa.Array:
     return pc.or_(pc.invert(is_new), pc.and_(is_newer, pc.invert(is_duplicate)))
 
 
-def _known(is_first: pa.Array, is_new: pa.Array, values: pa.Array) -> pa.Array:
-    """Returns for each row the value of its counter that was known before; `NO_VALUE` for an unknown counter."""
+def _known_values(is_first: pa.Array, is_new: pa.Array, values: pa.Array) -> pa.Array:
+    """Returns for each row the known value of its counter; `NO_VALUE` for a counter without a known row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

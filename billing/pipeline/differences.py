@@ -35,11 +35,10 @@ def well_formed(events: pa.Table) -> pa.Table:
 
 
 def distinct(events: pa.Table) -> pa.Table:
-    """Returns one row for each counter and sequence, in that order; of repeated reports the largest, which are the
-    latest.
+    """Returns one row for each counter and sequence, sorted by both; repeated reports are replaced by the largest.
 
-    The columns are those of `REPORTS`, and `counter`: a number from 0 for each counter. Names are dictionaries, so that
-    rows are moved without them.
+    The columns are those of `REPORTS`, and `counter`: a number from 0 for each counter. Names are dictionary-encoded,
+    so that sorting rows does not copy them.
     """
     reports = pa.table({name: _encoded(events.column(name)) for name in REPORTS.names})
     counter = counter_numbers(reports)
@@ -103,17 +102,17 @@ def increments(reports: pa.Table, stored: pa.Table) -> pa.Table:
     incarnation; if it did, the increment would be zero.
     """
     counter = array_of(reports, "counter")
-    before = {name: array_of(stored, name).take(counter) for name in LAST.names}
+    stored_values = {name: array_of(stored, name).take(counter) for name in LAST.names}
     sequence = array_of(reports, "sequence")
-    is_larger = pc.or_(*(pc.greater(array_of(reports, name), before[name]) for name in COUNTED))
-    is_repeated = pc.and_(pc.equal(sequence, before["sequence"]), is_larger)
-    is_unseen = pc.fill_null(pc.or_(pc.greater(sequence, before["sequence"]), is_repeated), True)
+    is_larger = pc.or_(*(pc.greater(array_of(reports, name), stored_values[name]) for name in COUNTED))
+    is_repeated = pc.and_(pc.equal(sequence, stored_values["sequence"]), is_larger)
+    is_unseen = pc.fill_null(pc.or_(pc.greater(sequence, stored_values["sequence"]), is_repeated), True)
     rows = reports if is_unseen.true_count == reports.num_rows else reports.filter(is_unseen).combine_chunks()
     is_first = is_run_start(array_of(rows, "counter"))
     for name, added in zip(COUNTED, ADDED_COLUMNS, strict=True):
-        first_before = pc.fill_null(before[name].filter(is_unseen), 0)
+        first_stored = pc.fill_null(stored_values[name].filter(is_unseen), 0)
         values = array_of(rows, name)
-        grown = pc.if_else(is_first, pc.subtract(values, first_before), pc.pairwise_diff(values))
+        grown = pc.if_else(is_first, pc.subtract(values, first_stored), pc.pairwise_diff(values))
         rows = rows.append_column(added, pc.max_element_wise(grown, 0))
     return rows.select([*COLUMNS, "counter"])
 
@@ -126,22 +125,22 @@ def minutes(rows: pa.Table) -> pa.Table:
     """
     minute = pc.multiply(pc.divide(pc.subtract(rows.column("at_ms"), 1), MS_PER_MINUTE), MS_PER_MINUTE)
     increments_ = {name: rows.column(added) for name, added in zip(COUNTED, ADDED_COLUMNS, strict=True)}
-    of_counters = pa.table({"counter": rows.column("counter"), "minute_ms": minute, **increments_})
-    sums = _summed(of_counters, ("counter", "minute_ms"))
+    rows_by_counter = pa.table({"counter": rows.column("counter"), "minute_ms": minute, **increments_})
+    sums = _summed(rows_by_counter, ("counter", "minute_ms"))
     first = rows.filter(is_run_start(array_of(rows, "counter")))
     indexes = pc.index_in(array_of(sums, "counter"), value_set=array_of(first, "counter"))
     names = [name for name in MINUTE_KEY if name != "minute_ms"]
-    of_minute = plain(first.select(names)).take(indexes)
+    rows_by_minute = plain(first.select(names)).take(indexes)
     for name in ("minute_ms", *COUNTED):
-        of_minute = of_minute.append_column(name, sums.column(name))
-    return summed(of_minute)
+        rows_by_minute = rows_by_minute.append_column(name, sums.column(name))
+    return summed(rows_by_minute)
 
 
 def summed(of_minutes: pa.Table) -> pa.Table:
     """Sums rows of the same minute and names, and omits those without any count."""
     sums = _summed(of_minutes, MINUTE_KEY)
-    counted = pc.or_(*(pc.greater(sums.column(name), 0) for name in COUNTED))
-    return sums.filter(counted).select(list(MINUTE_NAMES)).cast(pa.schema(schema.arrow(schema.columns(MINUTE_NAMES))))
+    has_count = pc.or_(*(pc.greater(sums.column(name), 0) for name in COUNTED))
+    return sums.filter(has_count).select(list(MINUTE_NAMES)).cast(pa.schema(schema.arrow(schema.columns(MINUTE_NAMES))))
 
 
 def _summed(rows: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -1,6 +1,6 @@
-"""Detection of implausible usage reports: a wrong clock, or a reused epoch. Pure.
+"""Detection of implausible usage reports: a wrong clock, or a reused broker epoch. Pure.
 
-Records that were appended since a partition was last read to its end were reported between that time and now.
+Records that were appended after a partition was last read to its end must have been reported between then and now.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from brokers.contract.usage import OF_INCARNATION, ReportHead
 _HEAD: Final = ReportHead._fields
 # Stands for the broker of a record that cannot be parsed.
 NO_BROKER: Final = -1
-# Clocks of brokers and of this machine differ by less; a counter that a killed broker left behind is reported with the
-# time of its last report.
+# Maximum differences between the clocks of brokers and of this machine. Reports may be further behind than ahead,
+# because the counter of a killed broker is reported with the time of its last report.
 AHEAD_MAX_MS: Final = 600_000
 BEHIND_MAX_MS: Final = 3_600_000
 # Limit for a partition that was never read to its end: the retention of `__usage`.
@@ -63,7 +63,7 @@ def with_bounded_clock(batch: pa.RecordBatch, bounds: ClockBounds) -> pa.RecordB
         return batch
     earliest_ms = bounds.until_ms if bounds.since_ms is None else bounds.since_ms
     bounded = pc.if_else(is_ahead, bounds.until_ms, pc.if_else(is_behind, earliest_ms, at_ms))
-    return _replaced(
+    return _replace_columns(
         batch,
         at_ms=bounded,
         problem=pc.if_else(is_wrong, CLOCK, batch.column("problem")),
@@ -121,33 +121,35 @@ class Incarnations:
         for process in processes.to_pylist():
             key = process["broker_id"], process["broker_epoch"]
             if None not in key:
-                is_of_it = pc.and_(pc.equal(reports["broker_id"], key[0]), pc.equal(reports["broker_epoch"], key[1]))
-                is_of_it = is_of_it.combine_chunks().fill_null(False)
-                mask = self._refused_of(key, reports.filter(is_of_it).combine_chunks())
-                refused = pc.replace_with_mask(refused, is_of_it, mask)
+                is_of_process = pc.and_(
+                    pc.equal(reports["broker_id"], key[0]), pc.equal(reports["broker_epoch"], key[1])
+                )
+                is_of_process = is_of_process.combine_chunks().fill_null(False)
+                mask = self._refused_mask(key, reports.filter(is_of_process).combine_chunks())
+                refused = pc.replace_with_mask(refused, is_of_process, mask)
         if not refused.true_count:
             return batch
         refused = refused.take(pc.subtract(pc.cumulative_sum(is_first.cast(pa.int64())), 1))
-        return _replaced(batch, problem=pc.if_else(refused, EPOCH_REUSED, batch.column("problem")))
+        return _replace_columns(batch, problem=pc.if_else(refused, EPOCH_REUSED, batch.column("problem")))
 
-    def _refused_of(self, key: tuple[int, int], reports: pa.Table) -> pa.Array:
+    def _refused_mask(self, key: tuple[int, int], reports: pa.Table) -> pa.Array:
         """Returns a mask of the refused reports of one process, in order, and stores its latest state."""
         sequence, at_ms = array_of(reports, "sequence"), array_of(reports, "at_ms")
-        known = self._known.get(key, Incarnation(*key, sequence[0].as_py(), at_ms[0].as_py()))
-        # Maxima up to and including the report before each.
-        latest_sequence = pc.cumulative_max(pa.concat_arrays([pa.array([known.sequence], pa.int64()), sequence]))
-        latest_ms = pc.cumulative_max(pa.concat_arrays([pa.array([known.at_ms], pa.int64()), at_ms]))
-        began_anew = pc.and_(
+        previous = self._known.get(key, Incarnation(*key, sequence[0].as_py(), at_ms[0].as_py()))
+        # Entry n is the maximum of the known value and of the n reports before report n.
+        latest_sequence = pc.cumulative_max(pa.concat_arrays([pa.array([previous.sequence], pa.int64()), sequence]))
+        latest_ms = pc.cumulative_max(pa.concat_arrays([pa.array([previous.at_ms], pa.int64()), at_ms]))
+        is_restarted_counter = pc.and_(
             pc.less(sequence, latest_sequence.slice(0, len(sequence))),
             pc.greater(at_ms, latest_ms.slice(0, len(at_ms))),
         )
-        reused = pa.concat_arrays([pa.array([known.is_refused]), began_anew]).cast(pa.int8())
+        reused = pa.concat_arrays([pa.array([previous.is_refused]), is_restarted_counter]).cast(pa.int8())
         refused = pc.cumulative_max(reused).cast(pa.bool_())
         self._known[key] = Incarnation(*key, latest_sequence[-1].as_py(), latest_ms[-1].as_py(), refused[-1].as_py())
         return refused.slice(1)
 
 
-def _replaced(batch: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
+def _replace_columns(batch: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
     for name, column in columns.items():
         batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), column)
     return batch

@@ -43,7 +43,7 @@ POINTS = ("planned", "aggregated", "kept", "written", "committed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """Result of one run. `caught_up` is False if a range was cut at the limits of a run.
+    """Result of one run. `is_caught_up` is False if a range was cut at the limits of a run.
 
     `values` is the number of values of counters in the `records`; those `left_out` are not billed.
     """
@@ -52,7 +52,7 @@ class RunReport:
     values: int
     minute_rows: int
     left_out: int
-    caught_up: bool
+    is_caught_up: bool
 
 
 def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
@@ -172,7 +172,7 @@ class Runs:
         planned = _planned(connection, cluster, offsets, read_at)
         if not planned:
             sink.record_read_times(connection, cluster.cluster_id, ends, read_at)
-            return RunReport(records=0, values=0, minute_rows=0, left_out=0, caught_up=True)
+            return RunReport(records=0, values=0, minute_rows=0, left_out=0, is_caught_up=True)
         self._reached("planned")
         backlog = sum(ends[range_.partition] - range_.start for range_ in planned)
         session = self._make_session() if backlog >= spark_from_records else None
@@ -190,7 +190,7 @@ class Runs:
             values=result.values,
             minute_rows=result.minutes.num_rows,
             left_out=result.left_out,
-            caught_up=applied == ends,
+            is_caught_up=applied == ends,
         )
 
     def _read(self, session: SparkSession | None, planned: Sequence[PlannedRange]) -> Round:

@@ -1,7 +1,7 @@
-"""Large rounds: each range is a Spark task. Sums are returned to the driver; reports are written by the tasks.
+"""Reading of usage reports in a large round by Spark, one task for each range of a partition.
 
-A task does not know stored counters. Therefore only the driver computes the increment of the first report of each
-counter; all others follow a report of the same task.
+Tasks write the reports to the lake and return sums to the driver. A task does not know the stored counters, so the
+driver computes the increment of the first report of each counter. The other increments are computed in the task.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LAKE_PREFIX = "AWS_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTask:
-    """Range with everything its task needs to read, validate and store it."""
+    """Arguments of the task that reads, validates and stores one range."""
 
     cluster: UsageSource
     planned: PlannedRange
@@ -131,11 +131,11 @@ def combine_results(
     keys = differences.keys(first)
     if keys.num_rows < sum(result.first.num_rows for result in results):
         return None
-    before = stored(keys)
-    was_read = pc.less_equal(array_of(first, "sequence"), array_of(before, "sequence"))
+    stored_rows = stored(keys)
+    was_read = pc.less_equal(array_of(first, "sequence"), array_of(stored_rows, "sequence"))
     if pc.any(was_read).as_py():
         return None
-    rows = differences.increments(first, before)
+    rows = differences.increments(first, stored_rows)
     minutes = [differences.minutes(rows), *(result.minutes for result in results)]
     result = build_round(
         planned,
@@ -153,12 +153,12 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
     A Spark worker runs one task at a time, and the next one may be an archive's, which belongs to a tenant.
     """
-    before: dict[str, Any] = {name: os.environ.get(name) for name in variables}
+    previous_values: dict[str, Any] = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous_values.items():
             if value is None:
                 os.environ.pop(name, None)
             else:

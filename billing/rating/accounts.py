@@ -1,4 +1,4 @@
-"""Month-wide terms of one meter under one plan: pure, exact in Decimal.
+"""Charges of one meter of an instance under one plan by terms that span a month. Pure; amounts are exact decimals.
 
 Included volumes, commitments, tiers and their fees belong to a plan and a billing period. They are prorated by the
 hours in which the instance was on the plan. A new price list or tax rate splits amounts, but not terms

@@ -1,4 +1,4 @@
-"""Expected usage of the remaining hours of a running month: pure."""
+"""Forecast of an instance's usage in the remaining hours of the current month. Pure."""
 
 from __future__ import annotations
 

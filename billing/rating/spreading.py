@@ -1,7 +1,8 @@
-"""Distribution of a bill's amounts over hours: pure. The parts of adjacent spans sum to the part of their union.
+"""Distribution of the amounts of a bill over the hours of its period. Pure.
 
-Booked meters are distributed by size and time, measured ones by the units of each hour, and missing commitment by the
-hours on the plan. A discount follows the lines it reduces, a minimum the hours of the period.
+Amounts of booked meters are distributed by size and time, of measured meters by the units of each hour, and of units
+missing from a commitment by the hours on the plan. A discount is distributed like the lines that it reduces, a minimum
+evenly over the period. The amounts of adjacent time spans sum exactly to the amount of their union.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Key = tuple[str, str, str, Decimal]
 
 
 class Spread:
-    """Weights over time: constant in each run of hours, plus weights of single hours."""
+    """Distribution over time by weights: one weight per hour in each run of hours, plus weights of single hours."""
 
     def __init__(self, runs: Iterable[Run], hours: Sequence[tuple[datetime, Decimal]] = ()) -> None:
         self._runs = [(start, end, (end - start) // HOUR * weight) for start, end, weight in runs if start < end]
@@ -36,7 +37,7 @@ class Spread:
         self.total = sum((weight for *_, weight in self._runs), self._sums[-1])
 
     def before(self, instant: datetime) -> Decimal:
-        """Returns the share of the weight before a full hour."""
+        """Returns the fraction (0 to 1) of the total weight that belongs to the time before `instant`, a full hour."""
         weight = self._sums[bisect_left(self._hours, instant)]
         for start, end, run_weight in self._runs:
             if instant >= end:
@@ -67,7 +68,7 @@ class SpreadBill:
         self._amounts_before: dict[datetime, list[Decimal]] = {}
 
     def between(self, start: datetime, end: datetime) -> list[Decimal]:
-        """Returns the part of each line, in the order of the lines, that belongs to `[start, end)`."""
+        """Returns the amount of each line, in the order of the lines, that belongs to `[start, end)`."""
         return [after - before for before, after in zip(self._before(start), self._before(end), strict=True)]
 
     def hours(self, instance_id: str, start: datetime, end: datetime) -> int:

@@ -1,4 +1,4 @@
-"""Tiers of prices: division of a quantity into its tiers, and parsing of tiers."""
+"""Division of a quantity into the tiers of a price, and parsing of tiers."""
 
 from __future__ import annotations
 

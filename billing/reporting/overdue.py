@@ -1,4 +1,4 @@
-"""Reads: overdue invoices, i.e. open invoices past their due date with an open amount."""
+"""Queries of overdue invoices, i.e. open invoices past their due date with an open amount, and their sums by age."""
 
 from __future__ import annotations
 
@@ -67,30 +67,35 @@ class Receivables(NamedTuple):
 def age_of(due_at: datetime, now: datetime) -> Age:
     """Returns the age of an invoice that was due before `now`. Pure."""
     days = (now - due_at).days
-    return next((age for age, last in LAST_DAYS if days <= last), Age.OVER_90)
+    return next((age for age, last_day in LAST_DAYS if days <= last_day), Age.OVER_90)
 
 
 def due_between(age: Age, now: datetime) -> tuple[datetime | None, datetime]:
     """Returns the range of due dates of an age: after the first instant (None: unbounded), up to the second. Pure."""
-    last = dict(LAST_DAYS).get(age)
-    earlier = [days for other, days in LAST_DAYS if last is None or days < last]
+    last_day = dict(LAST_DAYS).get(age)
+    earlier = [days for _other_age, days in LAST_DAYS if last_day is None or days < last_day]
     youngest = timedelta(days=max(earlier) + 1) if earlier else timedelta()
-    return None if last is None else now - timedelta(days=last + 1), now - youngest
+    return None if last_day is None else now - timedelta(days=last_day + 1), now - youngest
 
 
 def overdue(
     now: datetime, *, search_text: str = "", age: Age | None = None
 ) -> QuerySet[WithAnnotations[Invoice, OverdueAnnotations]]:
-    """Returns overdue invoices, earliest due date first; with `search_text`, those of tenants or numbers with it."""
-    sent = InvoiceReminder.objects.filter(invoice=OuterRef("pk")).order_by().values("invoice")
-    invoices = _open(now, search_text, age).select_related("tenant").defer("inputs")
+    """Returns overdue invoices, earliest due date first; only invoices of `age` if it is given.
+
+    With `search_text`, only invoices whose number or whose tenant's name or slug contains it.
+    """
+    reminders = InvoiceReminder.objects.filter(invoice=OuterRef("pk")).order_by().values("invoice")
+    invoices = _overdue_invoices(now, search_text, age).select_related("tenant").defer("inputs")
     return invoices.annotate(
-        last_reminder=Subquery(sent.annotate(last=Max("number")).values("last")),
-        reminded_at=Subquery(sent.annotate(last=Max("sent_at")).values("last")),
+        last_reminder=Subquery(reminders.annotate(last=Max("number")).values("last")),
+        reminded_at=Subquery(reminders.annotate(last=Max("sent_at")).values("last")),
     ).order_by("due_at", "pk")
 
 
-def _open(now: datetime, search_text: str, age: Age | None) -> QuerySet[WithAnnotations[Invoice, OpenAmount]]:
+def _overdue_invoices(
+    now: datetime, search_text: str, age: Age | None
+) -> QuerySet[WithAnnotations[Invoice, OpenAmount]]:
     invoices = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now)
     if age is not None:
         invoices = invoices.filter(_has_age(age, now))
@@ -105,8 +110,8 @@ def _open(now: datetime, search_text: str, age: Age | None) -> QuerySet[WithAnno
 
 def _has_age(age: Age, now: datetime) -> Q:
     later_than, latest = due_between(age, now)
-    within = Q(due_at__lte=latest)
-    return within if later_than is None else within & Q(due_at__gt=later_than)
+    due_in_time = Q(due_at__lte=latest)
+    return due_in_time if later_than is None else due_in_time & Q(due_at__gt=later_than)
 
 
 def open_invoices() -> QuerySet[Invoice]:
@@ -119,7 +124,7 @@ def sums_by_age(now: datetime, search_text: str = "") -> list[AgeSum]:
     """Returns the open amounts by currency and age, without empty ones."""
     age_case = Case(*(When(_has_age(age, now), then=Value(age.value)) for age in Age), output_field=CharField())
     rows = (
-        _open(now, search_text, None)
+        _overdue_invoices(now, search_text, None)
         .order_by()
         .annotate(age=age_case)
         .values_list("currency", "age")
@@ -130,9 +135,9 @@ def sums_by_age(now: datetime, search_text: str = "") -> list[AgeSum]:
 
 def receivables(age_sums: Iterable[AgeSum]) -> list[Receivables]:
     """Groups the sums by currency in alphabetical order, with an entry for each age. Pure."""
-    by_key = {(age_sum.currency, age_sum.age): age_sum for age_sum in age_sums}
-    currencies = sorted({currency for currency, _ in by_key})
+    sums_by_key = {(age_sum.currency, age_sum.age): age_sum for age_sum in age_sums}
+    currencies = sorted({currency for currency, _ in sums_by_key})
     return [
-        Receivables(currency, tuple(by_key.get((currency, age), AgeSum(currency, age, 0, ZERO)) for age in Age))
+        Receivables(currency, tuple(sums_by_key.get((currency, age), AgeSum(currency, age, 0, ZERO)) for age in Age))
         for currency in currencies
     ]

@@ -19,7 +19,7 @@ from instances.views.common import instance_page, render_instance
 from instances.views.throttle_texts import ANONYMOUS, entity_text, level_text
 from quotas import selectors, services
 from quotas.addresses import CONNECTION_CREATION_RATE
-from quotas.explain import Effective
+from quotas.explain import EffectiveLimit
 from quotas.interfaces import ClientQuota, EntityPart
 from tenants import access
 from tenants.choices import Scope
@@ -84,7 +84,7 @@ def _without_unset(limits: dict[str, float | None]) -> dict[str, float]:
 
 def _warn_if_below_one_batch(request: HttpRequest, quota: ClientQuota) -> None:
     """Shows a warning if one batch may exceed a limit."""
-    wait_s = selectors.seconds_of_one_batch(quota)
+    wait_s = selectors.batch_delay_s(quota)
     if wait_s:
         text = _("One batch of 1 MiB passes whole under it, and what follows waits up to %(span)s.")
         messages.warning(request, text % {"span": span(wait_s)})
@@ -228,7 +228,7 @@ def _explanations(instance: Instance, explain_form: ExplainForm) -> list[dict[st
     return [_explanation(effective) for effective in effective_quotas]
 
 
-def _explanation(effective: Effective) -> dict[str, object]:
+def _explanation(effective: EffectiveLimit) -> dict[str, object]:
     rows = []
     for level in effective.levels:
         text = {

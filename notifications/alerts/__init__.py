@@ -1,1 +1,1 @@
-"""Alert rules: notifications when a figure of an instance or of a cluster stays too high."""
+"""Alert rules, which notify tenants and operators when a figure of an instance or a cluster stays too high."""

@@ -1,8 +1,8 @@
-"""Evaluation of all enabled rules in batches by instance.
+"""Evaluation of all enabled alert rules in batches by instance.
 
-Figures are read first; then the rules of the batch are locked, decided and written in one transaction together with
-their notifications. Running it twice or concurrently changes nothing more: locked rules are skipped, and the next
-evaluation continues from the stored state.
+The figures of a batch are read first. Then its rules are locked, evaluated and written in one transaction together with
+their notifications. Concurrent evaluations are safe, because locked rules are skipped; the next evaluation continues
+from the stored state.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ def _run(summary: EvaluationSummary, now: datetime) -> None:
 def _evaluate(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -> None:
     read_figures = figures.read(list(AlertRule.objects.filter(pk__in=batch)), now)
     with transaction.atomic():
-        _decide(batch, read_figures, summary, now)
+        _evaluate_rules(batch, read_figures, summary, now)
 
 
 def _evaluate_by_instance(batch: Sequence[str], summary: EvaluationSummary, now: datetime) -> None:
-    """Evaluates the rules of a failed batch instance by instance, so that a value of one cannot block the others."""
+    """Evaluates the rules of a failed batch by instance, so that an error of one instance does not block the others."""
     rows = AlertRule.objects.filter(pk__in=batch).order_by("instance_id", "cluster_id", "pk")
     for _subject, rules in groupby(rows.values_list("pk", "instance_id", "cluster_id"), key=lambda row: row[1:]):
         ids = [row[0] for row in rules]
@@ -107,10 +107,10 @@ def _batches() -> Iterator[list[str]]:
 
     Rules of one instance that were last evaluated together are in one batch, so that its figures are read once.
     """
-    due = AlertRule.objects.filter(is_enabled=True).order_by(
+    enabled_rules = AlertRule.objects.filter(is_enabled=True).order_by(
         F("evaluated_at").asc(nulls_first=True), "instance_id", "cluster_id", "pk"
     )
-    rows = due.values_list("pk", "instance_id", "cluster_id")[:RULES_PER_EVALUATION_MAX]
+    rows = enabled_rules.values_list("pk", "instance_id", "cluster_id")[:RULES_PER_EVALUATION_MAX]
     batch: list[str] = []
     for _subject, rules in groupby(rows, key=lambda row: row[1:]):
         batch += [row[0] for row in rules]
@@ -121,51 +121,51 @@ def _batches() -> Iterator[list[str]]:
         yield batch
 
 
-def _decide(batch: Sequence[str], read_figures: Figures, summary: EvaluationSummary, now: datetime) -> None:
+def _evaluate_rules(batch: Sequence[str], read_figures: Figures, summary: EvaluationSummary, now: datetime) -> None:
     rules = (
         AlertRule.objects.filter(pk__in=batch, is_enabled=True)
         .select_for_update(skip_locked=True, no_key=True, of=("self",))
         .select_related("tenant", "instance", "cluster")
         .order_by("pk")
     )
-    changed: list[tuple[AlertRule, AlertStatus]] = []
+    evaluated_rules: list[tuple[AlertRule, AlertStatus]] = []
     fired: list[Fired] = []
     resolved: list[Resolved] = []
     for rule in rules:
-        before = rule.status
-        after = advance(before, rule.terms, read_figures.sample_of(rule), now)
-        if after == before:
+        previous_status = rule.status
+        status = advance(previous_status, rule.terms, read_figures.sample_of(rule), now)
+        if status == previous_status:
             continue
-        changed.append((rule, after))
+        evaluated_rules.append((rule, status))
         summary.evaluated += 1
-        summary.unknown += after.is_unknown
-        change = transition(before, after)
-        if change is Transition.FIRED:
-            assert after.value is not None
-            fired.append(Fired(rule, after.value, before.since or now))
-        elif change is Transition.RESOLVED:
-            resolved.append(Resolved(rule, FiringEnd.RESOLVED, after.value))
+        summary.unknown += status.is_unknown
+        change_kind = transition(previous_status, status)
+        if change_kind is Transition.FIRED:
+            assert status.value is not None
+            fired.append(Fired(rule, status.value, previous_status.since or now))
+        elif change_kind is Transition.RESOLVED:
+            resolved.append(Resolved(rule, FiringEnd.RESOLVED, status.value))
     firings.begin(fired, now)
     firings.end(resolved, now)
     summary.fired += len(fired)
     summary.resolved += len(resolved)
-    _write(changed)
+    _write_states(evaluated_rules)
 
 
-def _write(changed: Sequence[tuple[AlertRule, AlertStatus]]) -> None:
+def _write_states(evaluated_rules: Sequence[tuple[AlertRule, AlertStatus]]) -> None:
     """Writes the evaluated states without a new version, since no setting of the tenant changed."""
-    if not changed:
+    if not evaluated_rules:
         return
-    states = [after for _rule, after in changed]
+    states = [status for _rule, status in evaluated_rules]
     columns = (
-        [rule.pk for rule, _after in changed],
-        [str(after.state) for after in states],
-        [after.since for after in states],
-        [int(after.observed_for.total_seconds() * 1_000) for after in states],
-        [after.value for after in states],
-        [after.is_unknown for after in states],
-        [after.evaluated_at for after in states],
-        [after.fired_at for after in states],
+        [rule.pk for rule, _status in evaluated_rules],
+        [str(status.state) for status in states],
+        [status.since for status in states],
+        [int(status.observed_for.total_seconds() * 1_000) for status in states],
+        [status.value for status in states],
+        [status.is_unknown for status in states],
+        [status.evaluated_at for status in states],
+        [status.fired_at for status in states],
     )
     with connection.cursor() as cursor:
         cursor.execute(_WRITE, columns)

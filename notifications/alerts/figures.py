@@ -1,7 +1,7 @@
-"""Figures that rules evaluate, read for many instances at once, without requests to brokers.
+"""Reading of the figures that alert rules evaluate, for many instances at once and without requests to brokers.
 
-Storage, lags and answering brokers come from samples that other tasks wrote to the cache, delayed minutes from a table.
-A figure that is missing or too old is unknown.
+Used storage, consumer lags and silent brokers come from samples that other tasks wrote to the cache; minutes in which
+clients were delayed come from a table. A figure that is missing or too old is unknown.
 """
 
 from __future__ import annotations
@@ -71,33 +71,33 @@ class Figures:
             return UNKNOWN
         match rule.kind:
             case AlertKind.STORAGE_USED:
-                return self._storage(instance)
+                return self._used_storage(instance)
             case AlertKind.CONSUMER_LAG:
-                return self._lag(instance, rule.group_id, rule.topic)
+                return self._consumer_lag(instance, rule.group_id, rule.topic)
             case AlertKind.THROTTLED_SHARE:
-                return self._throttled(instance, rule.window_minutes or WINDOW_MINUTES)
+                return self._throttled_share(instance, rule.window_minutes or WINDOW_MINUTES)
             case _:
-                return self._silent(instance)
+                return self._silent_brokers(instance)
 
-    def _storage(self, instance: Instance) -> Sample:
+    def _used_storage(self, instance: Instance) -> Sample:
         used = self.used_bytes.get(instance.pk)
         return UNKNOWN if used is None else Sample(value=used_percent(used, instance.storage_bytes))
 
-    def _lag(self, instance: Instance, group: str, topic: str) -> Sample:
+    def _consumer_lag(self, instance: Instance, group: str, topic: str) -> Sample:
         lags = self.lags.get(instance.pk, {}).get(group)
         if lags is None or (topic and topic not in lags[1]):
             return UNKNOWN
         return Sample(value=lags[1][topic] if topic else sum(lags[1].values()))
 
-    def _throttled(self, instance: Instance, minutes: int) -> Sample:
-        """Returns the share of delayed minutes, as a lower bound if not all brokers have reported."""
+    def _throttled_share(self, instance: Instance, minutes: int) -> Sample:
+        """Returns the percentage of minutes with delayed clients; a lower bound if not all brokers have reported."""
         cluster_id = self.cluster_of.get(instance.pk, "")
-        share = self.delayed_minutes.get((instance.pk, minutes))
-        if share is None:
+        minute_count = self.delayed_minutes.get((instance.pk, minutes))
+        if minute_count is None:
             return UNKNOWN
-        return Sample(value=share * PERCENT // minutes, is_lower_bound=cluster_id not in self.delays_known)
+        return Sample(value=minute_count * PERCENT // minutes, is_lower_bound=cluster_id not in self.delays_known)
 
-    def _silent(self, instance: Instance) -> Sample:
+    def _silent_brokers(self, instance: Instance) -> Sample:
         cluster = self.clusters.get(self.cluster_of.get(instance.pk, ""))
         if cluster is None:
             return UNKNOWN
@@ -115,7 +115,7 @@ def read(rules: Sequence[AlertRule], now: datetime) -> Figures:
         Placement.objects.filter(instance_id__in=placed_instances).values_list("instance_id", "cluster_id")
     )
     throttled = instance_ids_by_kind[AlertKind.THROTTLED_SHARE] & cluster_of.keys()
-    delays_known = _delays_known({cluster_of[instance_id] for instance_id in throttled}, now)
+    delays_known = _read_delays_known({cluster_of[instance_id] for instance_id in throttled}, now)
     windows = {
         (rule.instance_id or "", rule.window_minutes or WINDOW_MINUTES)
         for rule in rules
@@ -147,30 +147,36 @@ def _lags(instance_ids: set[str], now_ms: int) -> dict[str, dict[str, LatestLags
     return lag_history.latest_lags_by_instance(instance_ids, now_ms) if instance_ids else {}
 
 
-def _delays_known(cluster_ids: set[str], now: datetime) -> dict[str, datetime]:
-    known = delays.complete_until_by_cluster(cluster_ids) if cluster_ids else {}
-    return {cluster_id: at for cluster_id, at in known.items() if now - at <= DELAYS_KNOWN_FOR}
+def _read_delays_known(cluster_ids: set[str], now: datetime) -> dict[str, datetime]:
+    known_until_by_cluster = delays.complete_until_by_cluster(cluster_ids) if cluster_ids else {}
+    return {
+        cluster_id: sampled_at
+        for cluster_id, sampled_at in known_until_by_cluster.items()
+        if now - sampled_at <= DELAYS_KNOWN_FOR
+    }
 
 
 def _count_delayed_minutes(windows: set[tuple[str, int]], ends: Mapping[str, datetime]) -> dict[tuple[str, int], int]:
     """Returns the number of delayed minutes in each window of whole minutes."""
     if not windows:
         return {}
-    ordered = sorted(windows)
-    instance_ids = [instance_id for instance_id, _minutes in ordered]
-    until = [ends[instance_id].replace(second=0, microsecond=0) for instance_id in instance_ids]
+    sorted_windows = sorted(windows)
+    instance_ids = [instance_id for instance_id, _minutes in sorted_windows]
+    window_ends = [ends[instance_id].replace(second=0, microsecond=0) for instance_id in instance_ids]
     with connection.cursor() as cursor:
-        cursor.execute(_DELAYED, (instance_ids, [minutes for _id, minutes in ordered], until))
+        cursor.execute(_DELAYED, (instance_ids, [minutes for _id, minutes in sorted_windows], window_ends))
         counts = {(instance_id, minutes): count for instance_id, minutes, count in cursor.fetchall()}
-    return {window: counts.get(window, 0) for window in ordered}
+    return {window: counts.get(window, 0) for window in sorted_windows}
 
 
 def _clusters(cluster_ids: set[str], now: datetime) -> dict[str, ClusterMap]:
     """Returns the clusters with a recent sample."""
     clusters = Cluster.objects.in_bulk(cluster_ids) if cluster_ids else {}
     result = {}
-    for cluster_id, (at, answers) in cluster_overview.cached_images(clusters.values()).items() if clusters else ():
-        if now - at <= CLUSTER_KNOWN_FOR:
+    for cluster_id, (sampled_at, answers) in (
+        cluster_overview.cached_images(clusters.values()).items() if clusters else ()
+    ):
+        if now - sampled_at <= CLUSTER_KNOWN_FOR:
             rows = list(Broker.objects.filter(cluster_id=cluster_id, removed_at=None).select_related("host"))
             result[cluster_id] = cluster_overview.build_map(clusters[cluster_id], rows, answers)
     return result

@@ -1,6 +1,6 @@
-"""Start and end of firings: rows, webhooks and mails are written in the caller's transaction.
+"""Start and end of firings of alert rules. Rows, webhooks and mails are written in the caller's transaction.
 
-A rule has at most one open firing, and each start and end is notified once; unique rows ensure this.
+A rule has at most one open firing, and each start and end is notified once; unique constraints ensure this.
 """
 
 from __future__ import annotations
@@ -36,27 +36,29 @@ class Resolved:
 
 def begin(fired: Sequence[Fired], now: datetime) -> list[AlertFiring]:
     """Creates firings for rules without an open one, with a constant number of queries."""
-    rules = [start.rule.pk for start in fired]
+    rules = [new_firing.rule.pk for new_firing in fired]
     rules_with_open_firing = set(
         AlertFiring.objects.filter(rule_id__in=rules, resolved_at=None).values_list("rule_id", flat=True)
     )
-    started = [_firing(start, now) for start in fired if start.rule.pk not in rules_with_open_firing]
-    AlertFiring.objects.bulk_create(started)
-    _notify(started, WebhookEvent.ALERT_FIRING, NoticeKind.FIRING, now)
-    return started
+    started_firings = [
+        _firing(new_firing, now) for new_firing in fired if new_firing.rule.pk not in rules_with_open_firing
+    ]
+    AlertFiring.objects.bulk_create(started_firings)
+    _notify(started_firings, WebhookEvent.ALERT_FIRING, NoticeKind.FIRING, now)
+    return started_firings
 
 
 def end(resolved: Sequence[Resolved], now: datetime) -> list[AlertFiring]:
     """Ends the open firings of the rules; rules without one are ignored."""
-    by_rule = {resolution.rule.pk: resolution for resolution in resolved}
+    resolutions_by_rule = {resolution.rule.pk: resolution for resolution in resolved}
     open_firings = AlertFiring.objects.select_for_update(of=("self",)).select_related("tenant")
-    ended = list(open_firings.filter(rule_id__in=by_rule, resolved_at=None).order_by("pk"))
-    for firing in ended:
-        resolution = by_rule[firing.rule_id]
+    ended_firings = list(open_firings.filter(rule_id__in=resolutions_by_rule, resolved_at=None).order_by("pk"))
+    for firing in ended_firings:
+        resolution = resolutions_by_rule[firing.rule_id]
         firing.resolved_at, firing.resolved_value, firing.ended_by = now, resolution.value, resolution.reason
-    AlertFiring.objects.bulk_update(ended, ["resolved_at", "resolved_value", "ended_by"])
-    _notify(ended, WebhookEvent.ALERT_RESOLVED, NoticeKind.RESOLVED, now)
-    return ended
+    AlertFiring.objects.bulk_update(ended_firings, ["resolved_at", "resolved_value", "ended_by"])
+    _notify(ended_firings, WebhookEvent.ALERT_RESOLVED, NoticeKind.RESOLVED, now)
+    return ended_firings
 
 
 def delete(firings: Iterable[str]) -> int:
@@ -84,13 +86,13 @@ def _notify(firings: Sequence[AlertFiring], event: WebhookEvent, kind: NoticeKin
     notify(list(alerts), now)
 
 
-def _firing(start: Fired, now: datetime) -> AlertFiring:
-    rule = start.rule
+def _firing(new_firing: Fired, now: datetime) -> AlertFiring:
+    rule = new_firing.rule
     return AlertFiring(
         tenant=rule.tenant, rule_id=rule.pk, rule_name=rule.name, kind=rule.kind, instance_id=rule.instance_id or "",
         cluster_id=rule.cluster_id or "", of_name=_subject_name(rule), group_id=rule.group_id, topic=rule.topic,
         threshold=rule.threshold, for_minutes=rule.for_minutes, window_minutes=rule.window_minutes,
-        value=start.value, pending_at=start.pending_at, fired_at=now,
+        value=new_firing.value, pending_at=new_firing.pending_at, fired_at=now,
     )  # fmt: skip
 
 

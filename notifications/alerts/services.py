@@ -1,4 +1,4 @@
-"""Writes: alert rules of tenants and operators. Their state is written by `evaluating`."""
+"""Changes of the settings of alert rules; `notifications.alerts.evaluating` writes the state of rules."""
 
 from __future__ import annotations
 

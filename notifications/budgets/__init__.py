@@ -1,1 +1,1 @@
-"""Alerts of budgets: notifications when the costs of a month reach a part of an amount."""
+"""Budget alerts, which notify a tenant when the costs of a month reach a percentage of its budget."""

@@ -1,4 +1,4 @@
-"""Writes: alerts of budgets, with the webhooks and mails about them, in one transaction."""
+"""Creates alerts of budgets together with their webhooks and mails in one transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAILED_ROLES = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetCosts:
-    """A budget and the costs that it is compared with: those of `month` so far, and those forecast for all of it."""
+    """Budget with the costs that it is compared with: `spent` in `month` so far, and `forecast` for the whole month."""
 
     budget_id: str
     budget_name: str

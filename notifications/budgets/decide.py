@@ -35,16 +35,18 @@ def marks_to_report(budget: Decimal, spent: Decimal, forecast: Decimal, reported
 
     A forecast is reported only before the budget is spent.
     """
-    before = _status(max(reported, default=NO_LEVEL))
-    after = advance(before, MARK_TERMS, Sample(value=int(spent * PERCENT // budget)), now)
-    result = [mark for mark in MARKS if before.level < mark <= after.level]
+    previous_status = _status(max(reported, default=NO_LEVEL))
+    status = advance(previous_status, MARK_TERMS, Sample(value=int(spent * PERCENT // budget)), now)
+    result = [mark for mark in MARKS if previous_status.level < mark <= status.level]
     will_exceed = forecast > budget and spent < budget
-    forecast_before = _status(int(FORECAST in reported))
-    is_new = (
-        transition(forecast_before, advance(forecast_before, FACT_TERMS, Sample(value=int(will_exceed)), now))
+    previous_forecast_status = _status(int(FORECAST in reported))
+    is_forecast_new = (
+        transition(
+            previous_forecast_status, advance(previous_forecast_status, FACT_TERMS, Sample(value=int(will_exceed)), now)
+        )
         is Transition.FIRED
     )
-    return [*result, FORECAST] if is_new else result
+    return [*result, FORECAST] if is_forecast_new else result
 
 
 def _status(level: int) -> AlertStatus:

@@ -1,1 +1,1 @@
-"""Webhooks: events about a tenant's money, sent to an address of the tenant."""
+"""Webhooks: events about a tenant's alerts and bills, sent by HTTP to an address of the tenant."""

@@ -74,11 +74,11 @@ class DeliverySlots:
 
 def round_robin(endpoints: Iterable[WebhookEndpoint], tenants: Iterable[str]) -> Iterator[WebhookEndpoint]:
     """Yields the first endpoint of each tenant in the given order, then the second of each, and so on. Pure."""
-    waiting: dict[str, list[WebhookEndpoint]] = {tenant_id: [] for tenant_id in tenants}
+    endpoints_by_tenant: dict[str, list[WebhookEndpoint]] = {tenant_id: [] for tenant_id in tenants}
     for endpoint in endpoints:
-        waiting[endpoint.tenant_id].append(endpoint)
-    for number in range(max(map(len, waiting.values()), default=0)):
-        for tenant_endpoints in waiting.values():
+        endpoints_by_tenant[endpoint.tenant_id].append(endpoint)
+    for number in range(max(map(len, endpoints_by_tenant.values()), default=0)):
+        for tenant_endpoints in endpoints_by_tenant.values():
             if number < len(tenant_endpoints):
                 yield tenant_endpoints[number]
 
@@ -93,29 +93,33 @@ def lease_due(
     slots = DeliverySlots(in_flight)
     if slots.is_full:
         return []
-    due = WebhookDelivery.objects.filter(endpoint=OuterRef("pk"), state=DeliveryState.PENDING, next_at__lte=now)
-    rows = WebhookEndpoint.objects.filter(Exists(due), is_enabled=True)
+    due_deliveries = WebhookDelivery.objects.filter(
+        endpoint=OuterRef("pk"), state=DeliveryState.PENDING, next_at__lte=now
+    )
+    rows = WebhookEndpoint.objects.filter(Exists(due_deliveries), is_enabled=True)
     if not include_slow:
         rows = rows.filter(is_slow=False, tried_at__isnull=False)
-    waiting = list(rows.order_by(F("tried_at").asc(nulls_first=True), "pk")[:CANDIDATES_MAX])
-    tenants = queues.in_service_order(Queue.WEBHOOKS, {endpoint.tenant_id for endpoint in waiting})
-    chosen = [endpoint for endpoint in round_robin(waiting, tenants) if slots.take(endpoint)]
-    return _lease(chosen, now, lease_until) if chosen else []
+    waiting_endpoints = list(rows.order_by(F("tried_at").asc(nulls_first=True), "pk")[:CANDIDATES_MAX])
+    tenants = queues.in_service_order(Queue.WEBHOOKS, {endpoint.tenant_id for endpoint in waiting_endpoints})
+    chosen_endpoints = [endpoint for endpoint in round_robin(waiting_endpoints, tenants) if slots.take(endpoint)]
+    return _lease(chosen_endpoints, now, lease_until) if chosen_endpoints else []
 
 
 @transaction.atomic
 def _lease(endpoints: Iterable[WebhookEndpoint], now: datetime, lease_until: datetime) -> list[WebhookDelivery]:
     leased: list[WebhookDelivery] = []
     for endpoint in endpoints:
-        due = WebhookDelivery.objects.filter(endpoint=endpoint, state=DeliveryState.PENDING, next_at__lte=now)
-        delivery = due.order_by("next_at", "pk").select_for_update(skip_locked=True, of=("self",)).first()
+        due_deliveries = WebhookDelivery.objects.filter(
+            endpoint=endpoint, state=DeliveryState.PENDING, next_at__lte=now
+        )
+        delivery = due_deliveries.order_by("next_at", "pk").select_for_update(skip_locked=True, of=("self",)).first()
         if delivery is not None:
             delivery.endpoint = endpoint
             delivery.attempts += 1
             leased.append(delivery)
     ids = [delivery.pk for delivery in leased]
     WebhookDelivery.objects.filter(pk__in=ids).update(next_at=lease_until, attempts=F("attempts") + 1)
-    tried = [delivery.endpoint_id for delivery in leased]
-    WebhookEndpoint.objects.filter(pk__in=tried).update(tried_at=timezone.now())
+    tried_ids = [delivery.endpoint_id for delivery in leased]
+    WebhookEndpoint.objects.filter(pk__in=tried_ids).update(tried_at=timezone.now())
     queues.record_served(Queue.WEBHOOKS, [delivery.endpoint.tenant_id for delivery in leased])
     return leased

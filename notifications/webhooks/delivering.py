@@ -66,8 +66,8 @@ def _run(now: datetime) -> int:
                     attempts += 1
             if not in_flight:
                 return attempts
-            done, _ = wait(in_flight, timeout=POLL_INTERVAL_S, return_when=FIRST_COMPLETED)
-            for future in done:
+            completed_futures, _ = wait(in_flight, timeout=POLL_INTERVAL_S, return_when=FIRST_COMPLETED)
+            for future in completed_futures:
                 endpoint = in_flight.pop(future)
                 with contained("webhook_failed", webhook=endpoint.pk):
                     future.result()
@@ -76,46 +76,46 @@ def _run(now: datetime) -> int:
 def _attempt(delivery: WebhookDelivery, clock: Callable[[], datetime]) -> None:
     try:
         body = json.dumps(delivery.payload, separators=(",", ":")).encode()
-        status, answer = None, ""
+        status, response_text = None, ""
         started_s = time.monotonic()
         try:
             headers = signing.headers(_secrets(delivery.endpoint), delivery.pk, int(time.time()), body)
             response = outbound.post(delivery.endpoint.url, body, headers, bytes_max=ANSWER_CHARS_MAX)
-            status, answer = response.status, response.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
+            status, response_text = response.status, response.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
         except outbound.OutboundFailed as failure:
-            answer = str(failure)
+            response_text = str(failure)
         except InvalidToken:
-            answer = "Its secret cannot be read any more. Rotate it."
+            response_text = "Its secret cannot be read any more. Rotate it."
         _record_pace(delivery.endpoint, time.monotonic() - started_s)
-        _record_result(delivery, status, answer[:ANSWER_CHARS_MAX], clock())
+        _record_result(delivery, status, response_text[:ANSWER_CHARS_MAX], clock())
     finally:
         connections.close_all()
 
 
-def _record_pace(endpoint: WebhookEndpoint, took_s: float) -> None:
-    WebhookEndpoint.objects.filter(pk=endpoint.pk).exclude(is_slow=took_s > SLOW_RESPONSE_S).update(
-        is_slow=took_s > SLOW_RESPONSE_S
+def _record_pace(endpoint: WebhookEndpoint, duration_s: float) -> None:
+    WebhookEndpoint.objects.filter(pk=endpoint.pk).exclude(is_slow=duration_s > SLOW_RESPONSE_S).update(
+        is_slow=duration_s > SLOW_RESPONSE_S
     )
 
 
 @transaction.atomic
-def _record_result(delivery: WebhookDelivery, status: int | None, answer: str, now: datetime) -> None:
+def _record_result(delivery: WebhookDelivery, status: int | None, response_text: str, now: datetime) -> None:
     """Records the result; nothing is recorded if the endpoint was deleted meanwhile."""
     endpoint = WebhookEndpoint.objects.select_for_update().filter(pk=delivery.endpoint_id).first()
     if endpoint is None:
         return
-    changed: dict[str, object] = {"status": status, "answer": answer}
+    new_values: dict[str, object] = {"status": status, "answer": response_text}
     failed_in_a_row, is_enabled = endpoint.failed_in_a_row, endpoint.is_enabled
     if status is not None and pacing.is_success(status):
-        changed |= {"state": DeliveryState.DELIVERED, "finished_at": now}
+        new_values |= {"state": DeliveryState.DELIVERED, "finished_at": now}
         failed_in_a_row = 0
-    elif (pause := pacing.retry_delay(delivery.attempts)) is not None:
-        changed["next_at"] = now + pause
+    elif (delay := pacing.retry_delay(delivery.attempts)) is not None:
+        new_values["next_at"] = now + delay
     else:
-        changed |= {"state": DeliveryState.FAILED, "finished_at": now}
+        new_values |= {"state": DeliveryState.FAILED, "finished_at": now}
         failed_in_a_row += 1
         is_enabled = is_enabled and failed_in_a_row < pacing.FAILED_IN_A_ROW_MAX
-    WebhookDelivery.objects.filter(pk=delivery.pk).update(**changed)
+    WebhookDelivery.objects.filter(pk=delivery.pk).update(**new_values)
     if (failed_in_a_row, is_enabled) != (endpoint.failed_in_a_row, endpoint.is_enabled):
         if not is_enabled:
             log.warning("webhook_turned_off", webhook=endpoint.pk)

@@ -1,4 +1,4 @@
-"""Writes: webhook endpoints of tenants, and deliveries to them."""
+"""Changes webhook endpoints of tenants, and queues deliveries to them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mappin
 
 @transaction.atomic
 def rotate_secret(*, acting: Actor, endpoint: WebhookEndpoint) -> str:
-    """Creates a new secret of a locked endpoint; the former one also signs for another day."""
+    """Creates a new secret of a locked endpoint. Deliveries are also signed with the former secret for another day."""
     access.require(acting, Scope.BILLING_WRITE)
     secret = signing.new_secret()
     endpoint.former_secret, endpoint.former_until = endpoint.secret, timezone.now() + FORMER_SECRET_DURATION

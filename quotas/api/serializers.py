@@ -1,7 +1,7 @@
 """Serializers of client quotas.
 
-Bytes/s and partitions/s apply to all brokers together (or to each, by the instance's `quota_scope`), percent of a
-broker's time to each broker.
+Limits in bytes/s and partitions/s apply to all brokers together or to each broker, as the instance's `quota_scope`
+says. Limits in percent of a broker's time apply to each broker.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class QuotaQuery(StrictSerializer):
     ip_default = serializers.ChoiceField(required=False, choices=("true", "false"))
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        kinds = ("user", "client_id", "ip")
-        for name in kinds:
+        part_names = ("user", "client_id", "ip")
+        for name in part_names:
             if name in attrs and attrs.get(f"{name}_default") == "true":
                 raise serializers.ValidationError({name: "A name and the default at the same time."})
-        given_parts = [name for name in kinds if part_from_query(attrs, name) is not None]
-        if "ip" in given_parts and len(given_parts) > 1:
+        present_parts = [name for name in part_names if part_from_query(attrs, name) is not None]
+        if "ip" in present_parts and len(present_parts) > 1:
             raise serializers.ValidationError({"ip": "An address stands alone."})
         return attrs
 
@@ -147,18 +147,18 @@ class QuotaOut(serializers.Serializer):
 
     def to_representation(self, quota: ClientQuota | AddressQuota) -> dict[str, Any]:
         if isinstance(quota, AddressQuota):
-            return self._of_address(quota.address, quota.connections_per_s)
+            return self._represent_address(quota.address, quota.connections_per_s)
         entity = {
             name: part.name for name, part in (("user", quota.user), ("client_id", quota.client_id)) if part is not None
         }
         limits = {key: quota.limits.get(key) for key in QuotaLimitsOut().fields}
-        seconds = selectors.seconds_of_one_batch(quota)
-        detail = f"One batch of 1 MiB passes whole, and what follows it waits up to {seconds} s."
-        warnings = [{"code": "limit_below_one_batch", "detail": detail}] if seconds else []
+        delay_s = selectors.batch_delay_s(quota)
+        detail = f"One batch of 1 MiB passes whole, and what follows it waits up to {delay_s} s."
+        warnings = [{"code": "limit_below_one_batch", "detail": detail}] if delay_s else []
         return {"entity": entity, "level": selectors.level_of(quota), "limits": limits, "warnings": warnings}
 
     @staticmethod
-    def _of_address(address: str | None, connections_per_s: int | None) -> dict[str, Any]:
+    def _represent_address(address: str | None, connections_per_s: int | None) -> dict[str, Any]:
         limits = dict.fromkeys(QuotaLimitsOut().fields) | {CONNECTION_CREATION_RATE: connections_per_s}
         return {"entity": {"ip": address}, "level": None, "limits": limits, "warnings": []}
 

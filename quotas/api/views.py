@@ -28,7 +28,7 @@ class Quotas(ApiView):
         instance = interfaces.instance_access.implementation(self.actor, instance_id)
         interfaces.require_reachable.implementation(instance)
         quotas = [*selectors.quota_list(instance), *selectors.address_quota_list(instance)]
-        return self.page_items(quotas, s.QuotaOut, key=_key)
+        return self.page_items(quotas, s.QuotaOut, key=_sort_key)
 
     @endpoint("set_quota", Scope.QUOTAS_WRITE, body=s.QuotaIn, returns=s.QuotaOut, errors=DATA_PLANE_ERRORS)
     def put(self, request: Request, instance_id: str) -> Response:
@@ -101,7 +101,7 @@ class EffectiveQuota(ApiView):
         return self.one({"user": user, "client_id": client_id, "quotas": result}, s.EffectiveListOut)
 
 
-def _key(quota: ClientQuota | AddressQuota) -> str:
+def _sort_key(quota: ClientQuota | AddressQuota) -> str:
     """Returns the sort key: level, then name; addresses after the levels.
 
     It becomes part of page tokens, so long names are cut and made unique by a hash.

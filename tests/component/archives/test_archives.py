@@ -185,12 +185,12 @@ def test_an_archive_is_due_as_soon_as_its_topic_has_taken_enough(owner: Member) 
         ("orders", 3, 2_500_000, "produce"), ("orders", 2, 2_499_999, "produce"),
     ):  # fmt: skip
         count(topic, minutes_ago, size, direction)
-    assert running.bring_forward(now) == 0
+    assert running.advance_by_received_bytes(now) == 0
     count("orders", 4, 1)
-    assert running.bring_forward(now) == 1
+    assert running.advance_by_received_bytes(now) == 1
     archive.refresh_from_db()
     assert archive.next_run_at == now
-    assert running.bring_forward(now) == 0, "it is due"
+    assert running.advance_by_received_bytes(now) == 0, "it is due"
 
 
 def test_passwords_and_keys_are_sealed_and_shown_to_nobody(owner: Member) -> None:
@@ -331,16 +331,16 @@ def test_a_run_that_was_asked_for_while_another_is_under_way_is_due_after_it(own
     made = make_archive(owner)
     taken = Archive.objects.get(pk=made.pk)
     asked = Api.of(owner).post(f"/archives/{made.pk}/run").json()["next_run_at"]
-    caught_up = job.ArchiveRunReport(records=0, files=0, caught_up=True, error="")
+    finished_report = job.ArchiveRunReport(records=0, files=0, is_caught_up=True, error="")
     for note in (
-        lambda: job.note(taken, timezone.now(), caught_up),
-        lambda: job.note_failure(taken, timezone.now(), "The password is wrong."),
+        lambda: job.store_report(taken, timezone.now(), finished_report),
+        lambda: job.store_failure(taken, timezone.now(), "The password is wrong."),
     ):
         note()
         made.refresh_from_db()
         assert made.next_run_at == datetime.fromisoformat(asked) and made.last_run_at is not None
     assert made.error == "The password is wrong."
-    job.note(made, timezone.now(), caught_up)
+    job.store_report(made, timezone.now(), finished_report)
     made.refresh_from_db()
     assert made.next_run_at > timezone.now() and made.error == ""
 
@@ -349,7 +349,7 @@ def test_an_archive_that_is_deleted_while_it_runs_is_deleted_at_once(owner: Memb
     made = make_archive(owner)
     taken = Archive.objects.get(pk=made.pk)
     services.delete(acting=member_actor(owner), archive=made)
-    job.note_failure(taken, timezone.now(), "The bucket is gone.")
+    job.store_failure(taken, timezone.now(), "The bucket is gone.")
     running.run_due(no_session, timezone.now())
     assert not Archive.objects.exists()
 

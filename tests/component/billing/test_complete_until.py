@@ -76,7 +76,7 @@ def test_a_look_that_finds_nothing_further_makes_an_idle_cluster_complete(monkey
         raise AssertionError("nothing is to be read")
 
     before = datetime.now(UTC)
-    assert job.run(no_session, source, dsn.conninfo()).caught_up
+    assert job.run(no_session, source, dsn.conninfo()).is_caught_up
     rows = UsageOffset.objects.order_by("partition")
     assert list(rows.values_list("partition", "next_offset")) == [(0, 5), (1, 0)]
     assert all(before <= row.updated_at <= datetime.now(UTC) for row in rows)

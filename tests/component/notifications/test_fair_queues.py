@@ -182,7 +182,7 @@ def test_archives_of_a_neighbour_run_between_those_of_a_backlog(
     def run_one(_session: object, archive: Archive, _now: datetime) -> job.ArchiveRunReport:
         """Pretends that there is more to read, so that the archive is due again at once."""
         order.append(archive.tenant_id)
-        return job.ArchiveRunReport(records=1, files=1, caught_up=False, error="")
+        return job.ArchiveRunReport(records=1, files=1, is_caught_up=False, error="")
 
     monkeypatch.setattr(running, "run_one", run_one)
     assert running.run_due(_no_session, NOW) == 41

@@ -45,7 +45,7 @@ def main() -> None:
         threading.Thread(target=tell_reading, args=(context,), daemon=True).start()
     lake, cluster = open_lake(given["lake"]), UsageSource(**given["cluster"])
     with job.Runs(session, cluster, given["dsn"], lake=lake, at_point=at_point) as runs:
-        while not runs.run(sys.maxsize if in_process else 0).caught_up:
+        while not runs.run(sys.maxsize if in_process else 0).is_caught_up:
             pass
     if context is None:
         return

@@ -75,7 +75,7 @@ def test_json_values_have_columns_that_spark_and_pyarrow_read(
     unfit = [b"\xff", b"[]", b'{"id": "seven"}', b"[" * 100_000]
     produce(bootstrap, topic, [*(json.dumps(order).encode() for order in orders), *unfit, None])
     report = run(archive, spark)
-    assert (report.records, report.caught_up, report.error) == (205, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (205, True, "")
     rows = sorted(table_of(archive, root).to_pylist(), key=lambda row: row["offset"])
     assert [row["record"]["price"] for row in rows[:200]] == [order["price"] for order in orders]
     assert json.loads(rows[7]["record"]["lines"]) == [{"sku": 7}]
@@ -97,7 +97,7 @@ def test_avro_values_have_columns(instance: Instance, bootstrap: str, topic: str
     frame = struct.pack(">bI", 0, 41) if framed else b""
     orders = [{"id": n, "price": None if n % 3 else n / 4, "at": BEFORE_ELEVEN_MS + n} for n in range(100)]
     produce(bootstrap, topic, [*(frame + avro(order) for order in orders), b"neither"])
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     rows = sorted(table_of(archive, root).to_pylist(), key=lambda row: row["offset"])
     assert [row["record"]["price"] for row in rows[:100]] == [order["price"] for order in orders]
     assert [int(row["record"]["at"].timestamp() * 1_000) for row in rows[:100]] == [order["at"] for order in orders]
@@ -112,7 +112,7 @@ def test_an_archive_keeps_its_own_pace(instance: Instance, sender: Sender, root:
     assert size > 700_000
     archive = make_archive(instance, sender.topic, bytes_per_s_max=size // 4)
     began_s = time.monotonic()
-    while not (report := run_here(archive)).caught_up:
+    while not (report := run_here(archive)).is_caught_up:
         assert not report.error
     assert time.monotonic() - began_s > 3
     assert_holds(archive, root, sender.records)
@@ -182,11 +182,11 @@ def test_a_damaged_batch_is_skipped_and_counted_or_stops_its_partition(
         log.write(b"D")
     strict = make_archive(instance, topic, on_bad_record="fail")
     report = run_here(strict)
-    assert "damaged" in report.error and not report.caught_up
+    assert "damaged" in report.error and not report.is_caught_up
     Archive.objects.filter(pk=strict.pk).update(state=ArchiveState.DELETING)
     archive = make_archive(instance, topic)
     report = run_here(archive)
-    assert (report.records, report.caught_up, report.error) == (2, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (2, True, "")
     assert {row["value"] for row in table_of(archive, root).to_pylist()} == {b"whole-one", b"whole-three"}
     assert ArchivePartition.objects.get(archive=archive, partition=0).skipped_records == 7
 
@@ -194,7 +194,7 @@ def test_a_damaged_batch_is_skipped_and_counted_or_stops_its_partition(
 def test_an_archive_ends_with_its_instance_and_its_files_stay(instance: Instance, sender: Sender, root: Path) -> None:
     archive = make_archive(instance, sender.topic)
     sender.send(9)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     Instance.objects.filter(pk=instance.pk).update(phase=Phase.DELETING)
     assert "deleting" in run_here(archive).error, "it may be restored"
     Instance.objects.filter(pk=instance.pk).update(phase=Phase.DELETED)
@@ -215,7 +215,7 @@ def test_an_archive_of_a_deleted_topic_waits_says_so_and_goes_on_when_it_is_rest
 
     archive = make_archive(instance, sender.topic)
     sender.send(9)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     sender.send(6)
     now = timezone.now()
     row = DeletedTopic.objects.create(
@@ -234,7 +234,7 @@ def test_an_archive_of_a_deleted_topic_waits_says_so_and_goes_on_when_it_is_rest
     row.save()
     publish(is_shown=True)
     report = run_here(archive)
-    assert (report.records, report.caught_up, report.error) == (6, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (6, True, "")
     assert_holds(archive, root, sender.records)
 
 
@@ -257,10 +257,10 @@ def test_partitions_that_had_no_turn_come_first_in_the_next_run(
         has_turn = len(read) < runs
         if has_turn:
             read.append(wanted.partition)
-        return archive_range(source, store, pace if has_turn else replace(pace, ends_s=0.0), wanted)
+        return archive_range(source, store, pace if has_turn else replace(pace, deadline_s=0.0), wanted)
 
     monkeypatch.setattr(reading, "archive_range", first_alone)
     for runs in range(1, 4):
-        assert run_here(archive).caught_up == (runs == 3)
+        assert run_here(archive).is_caught_up == (runs == 3)
     assert sorted(read) == [0, 1, 2]
     assert_holds(archive, root, sender.records)

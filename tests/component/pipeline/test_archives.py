@@ -99,13 +99,13 @@ def test_every_record_is_archived_once_with_all_it_has(
     archive = make_archive(instance, sender.topic)
     sender.send(700)
     report = run(archive, spark)
-    assert (report.records, report.caught_up, report.error) == (700, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (700, True, "")
     assert_holds(archive, root, sender.records)
     table = table_of(archive, root)
     folders = zip(table["date"].to_pylist(), table["hour"].to_pylist(), strict=True)
     assert {(str(day), int(hour)) for day, hour in folders} == {("2026-03-14", 10), ("2026-03-14", 11)}
     again = run(archive, spark)
-    assert (again.records, again.files, again.caught_up) == (0, 0, True)
+    assert (again.records, again.files, again.is_caught_up) == (0, 0, True)
     sender.send(50)
     assert run(archive, spark).records == 50
     assert_holds(archive, root, sender.records)
@@ -127,7 +127,7 @@ def test_a_driver_that_is_killed_between_files_and_commit_loses_and_repeats_noth
     driver.run_and_be_killed("counted")
     assert not ArchiveFile.objects.exists()
     assert {row.next_offset for row in ArchivePartition.objects.filter(archive=archive)} == {0}
-    assert run(archive, spark).caught_up
+    assert run(archive, spark).is_caught_up
     assert_holds(archive, root, sender.records)
     assert strays <= {Path(each.path).name for each in ArchiveFile.objects.all()}, "they are written again by name"
     assert run(archive, spark).records == 0
@@ -146,7 +146,7 @@ def test_files_of_a_killed_run_whose_records_are_deleted_since_go_before_the_nex
     with pytest.raises(KeyboardInterrupt):
         run(archive, spark, at_point=die)
     delete_before(bootstrap, sender.topic, 10)
-    assert run(archive, spark).caught_up
+    assert run(archive, spark).is_caught_up
     assert_holds(archive, root, [record for record in sender.records if record[1] >= 10])
     assert [row.missed_offsets for row in ArchivePartition.objects.filter(archive=archive)] == [10, 10, 10]
 
@@ -157,15 +157,15 @@ def test_a_gap_is_reported_and_nothing_is_skipped_unless_the_archive_is_to_skip(
     """BAT-6."""
     archive = make_archive(instance, sender.topic)
     sender.send(90)
-    assert run(archive, spark).caught_up
+    assert run(archive, spark).is_caught_up
     sender.send(60)
     delete_before(bootstrap, sender.topic, 40)
     report = run(archive, spark)
-    assert (report.records, report.caught_up) == (0, False)
+    assert (report.records, report.is_caught_up) == (0, False)
     assert "10 offsets were deleted" in report.error
     assert {row.next_offset for row in ArchivePartition.objects.filter(archive=archive)} == {30}
     services.change(acting=member_actor(owner_of(instance.tenant)), archive=archive, changes={"on_gap": "skip"})
-    assert run(archive, spark).caught_up
+    assert run(archive, spark).is_caught_up
     assert_holds(archive, root, [record for record in sender.records if not 30 <= record[1] < 40])
 
 
@@ -179,15 +179,15 @@ def test_records_of_aborted_and_open_transactions_are_not_archived(
     producer.begin_transaction()
     sender.send(60, producer, keeps=False)
     producer.abort_transaction(30)
-    assert run(archive, spark).caught_up
+    assert run(archive, spark).is_caught_up
     assert_holds(archive, root, sender.records)
     before = list(sender.records)
     producer.begin_transaction()
     sender.send(30, producer)
-    assert run(archive, spark).caught_up, "an open transaction is behind the end"
+    assert run(archive, spark).is_caught_up, "an open transaction is behind the end"
     assert_holds(archive, root, before)
     producer.commit_transaction(30)
-    assert run(archive, spark).caught_up
+    assert run(archive, spark).is_caught_up
     assert_holds(archive, root, sender.records)
 
 
@@ -201,7 +201,7 @@ def test_records_without_an_hour_are_kept_in_a_folder_of_their_own(
         sender.send(1, first_ms=at_ms)
     sender.send(3)
     report = run(archive, spark)
-    assert (report.records, report.caught_up, report.error) == (10, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (10, True, "")
     assert_holds(archive, root, sender.records)
     undated = folder_of(archive, root) / UNDATED.path
     rows = [row for file in undated.glob("*.parquet") for row in parquet.read_table(file).to_pylist()]
@@ -225,7 +225,7 @@ def test_very_many_hours_large_files_and_long_backlogs_are_cut_and_nothing_is_lo
     for hour in range(5):
         sender.send(60, first_ms=BEFORE_ELEVEN_MS + hour * MS_PER_HOUR)
     runs = 0
-    while not (report := run_here(archive)).caught_up:
+    while not (report := run_here(archive)).is_caught_up:
         assert report.records and not report.error
         runs += 1
     assert runs >= 2
@@ -244,7 +244,7 @@ def test_records_of_a_year_come_in_few_files_and_in_one_run(
     assert producer.flush(30) == 0
     began_s = time.monotonic()
     report = run_here(archive)
-    assert (report.records, report.caught_up, report.error) == (5_000, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (5_000, True, "")
     assert time.monotonic() - began_s < 60
     assert report.files <= 3 * limits.OPEN_FILES_MAX
     assert_holds(archive, root, sender.records)
@@ -261,7 +261,7 @@ def test_progress_is_of_a_topic_and_not_of_its_name(
     """
     archive = make_archive(instance, sender.topic)
     sender.send(99)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     sender.send(30, keeps=False)
     old = list(sender.records)
     make_anew(bootstrap, sender.topic, 4)
@@ -270,14 +270,14 @@ def test_progress_is_of_a_topic_and_not_of_its_name(
 
     report = run_here(archive)
 
-    assert (report.records, report.caught_up) == (0, False) and "made again" in report.error
+    assert (report.records, report.is_caught_up) == (0, False) and "made again" in report.error
     assert selectors.progress_of(archive).lag == 150
     assert [row.lag for row in archive.partitions.all()] == [50, 50, 50, 0]
     assert_holds(archive, root, old)
     acting = member_actor(owner_of(instance.tenant))
     services.change(acting=acting, archive=Archive.objects.get(pk=archive.pk), changes={"on_gap": "skip"})
     report = run_here(archive)
-    assert (report.records, report.caught_up, report.error) == (150, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (150, True, "")
     assert_holds(archive, root, [*old, *sender.records])
     assert selectors.progress_of(archive).lag == 0
     sender.send(30)
@@ -296,7 +296,7 @@ def test_unarchived_records_of_a_deleted_topic_are_counted_as_missed(
     make_anew(bootstrap, sender.topic, 3)
     sender.records.clear()
     sender.send(24)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     assert_holds(archive, root, [*old, *sender.records])
     assert [row.missed_offsets for row in archive.partitions.all()] == [10, 10, 10]
 
@@ -316,7 +316,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_no_continuation_of_the_ol
     assert "made anew" in report.error and not ArchiveFile.objects.exists()
     sender.records.clear()
     sender.send(90)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     assert_holds(archive, root, sender.records)
 
 
@@ -333,7 +333,7 @@ def test_header_names_that_are_not_utf_8_are_archived(
     ])  # fmt: skip
     sender.send(30, producer)
     report = run(archive, spark)
-    assert (report.records, report.caught_up, report.error) == (63, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (63, True, "")
     found = {row["value"]: row["headers"] for row in table_of(archive, root).to_pylist()}
     assert [(each["key"], each["value"]) for each in found[b"raw-0"]] == [
         ("\\xff\\xfename", b"one"), ("plain", b"\x00"), ("\\xed\\xa0\\x80", None),
@@ -416,14 +416,14 @@ def test_a_bucket_that_has_come_to_lie_inside_our_network_is_not_connected_to(
     archive = make_s3_archive(instance, sender.topic, s3)
     sender.send(1)
     store = replace(running.store_of(archive), private=())
-    pace = TaskPace(ends_s=time.time() + limits.TASKS_S)
+    pace = TaskPace(deadline_s=time.time() + limits.TASKS_S)
     result = reading.archive_range(running.source_of(archive), store, pace, Range(partition=0, start=0, stop=1))
     assert "cannot be written to" in result.error and not result.files
 
 
 def seconds_until_caught_up(archive: Archive, within_s: float = 120) -> float:
     began_s = time.monotonic()
-    while not (report := run_here(archive)).caught_up:
+    while not (report := run_here(archive)).is_caught_up:
         assert time.monotonic() - began_s < within_s, report
     return time.monotonic() - began_s
 

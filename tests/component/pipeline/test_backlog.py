@@ -89,7 +89,7 @@ def source_of(cluster: EngineCluster) -> UsageSource:
 def runs_until_caught_up(cluster: EngineCluster, spark: SparkSession, lake: Path) -> int:
     with job.Runs(lambda: spark, source_of(cluster), dsn.conninfo(), lake=open_lake(lake.as_uri())) as work:
         for runs in range(1, 100):
-            if work.run(Runs.spark_from_records).caught_up:
+            if work.run(Runs.spark_from_records).is_caught_up:
                 return runs
     raise AssertionError("not caught up after 99 runs")
 
@@ -149,10 +149,10 @@ def test_records_are_read_while_those_before_them_are_committed_and_count_once_a
 
     lake, source = open_lake(tmp_path.as_uri()), source_of(cluster)
     with job.Runs(lambda: spark, source, dsn.conninfo(), lake=lake, at_point=at_point) as runs:
-        assert not runs.run(sys.maxsize).caught_up
+        assert not runs.run(sys.maxsize).is_caught_up
         with pytest.raises(ConnectionError):
             runs.run(sys.maxsize)
-        while not runs.run(sys.maxsize).caught_up:
+        while not runs.run(sys.maxsize).is_caught_up:
             pass
     assert reads[1] in reads[3:]
     assert billed("ins-backlog6") == expected

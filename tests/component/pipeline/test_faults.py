@@ -118,7 +118,7 @@ class Driver:
             return job.run(
                 lambda: session, UsageSource(**self.cluster), dsn.conninfo(), lake=place,
                 spark_from_records=self.spark_from_records,
-            ).caught_up  # fmt: skip
+            ).is_caught_up  # fmt: skip
         except PipelineBusy:
             return False  # PostgreSQL has not noticed yet that the process before was killed
 

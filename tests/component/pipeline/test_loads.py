@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from archives import database, limits, load_job, loading, running, selectors, services
-from archives.database import LoadBatch
+from archives.database import RowBatch
 from archives.database_rows import packed_row
 from archives.models import Archive, ArchivePartition
 from archives.relay import Relay
@@ -117,9 +117,9 @@ def test_every_record_is_loaded_once_with_all_it_has(
     for at_ms in (-1, -86_400_000, 253_402_300_800_000, 2**63 - 200_000, 1):
         sender.send(1, first_ms=at_ms)
     report = run(archive, spark)
-    assert (report.records, report.caught_up, report.error) == (405, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (405, True, "")
     assert_loaded(lake, archive, sender.records)
-    assert (again := run_here(archive)).caught_up and again.records == 0
+    assert (again := run_here(archive)).is_caught_up and again.records == 0
     sender.send(50)
     assert run_here(archive).records == 50
     assert_loaded(lake, archive, sender.records)
@@ -147,14 +147,14 @@ def test_all_bytes_and_times_of_a_record_are_read_back(instance: Instance, lake:
     @settings_of_hypothesis(max_examples=30, deadline=None)
     @given(RECORDS)
     def load(records: list[tuple[Any, ...]]) -> None:
-        start = database.prepare(target, "orders", "id", {0: 0}, {})[0].next_offset
+        start = database.prepare_tables(target, "orders", "id", {0: 0}, {})[0].next_offset
         rows = bytearray()
         for offset, record in enumerate(records, start):
             rows += packed_row(b"id", 0, offset, *record)
             expected.append((0, offset, *record))
         stop = start + len(records)
-        batch = LoadBatch(topic_id="id", partition=0, start=start, next_offset=stop, rows=rows, count=len(records))
-        database.load(target, batch, lambda _point: None)
+        batch = RowBatch(topic_id="id", partition=0, start=start, next_offset=stop, rows=rows, count=len(records))
+        database.load_batch(target, batch, lambda _point: None)
 
     load()
     assert loaded(lake) == expected
@@ -183,7 +183,7 @@ def test_a_process_killed_at_any_point_loses_and_repeats_nothing(
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     assert loaded(lake) == sorted(sender.records)
     sender.send(30)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     assert_loaded(lake, archive, sender.records)
 
 
@@ -200,16 +200,16 @@ def test_a_topic_loaded_by_two_archives_is_in_their_table_once(
     def at_point(point: str) -> None:
         if point == "read" and not overtaken:
             overtaken.append(point)
-            assert run_here(second).caught_up
+            assert run_here(second).is_caught_up
 
     session: Any = InThisProcess()
     report = running.run_one(lambda: session, first, timezone.now(), at_point=at_point)
     assert "was changed while" in report.error
     assert loaded(lake) == sorted(sender.records)
-    assert run_here(first).caught_up
+    assert run_here(first).is_caught_up
     sender.send(9)
     for archive in (first, second):
-        assert run_here(archive).caught_up
+        assert run_here(archive).is_caught_up
         assert_loaded(lake, archive, sender.records)
 
 
@@ -217,10 +217,10 @@ def test_progress_of_a_restored_database_is_its_own(instance: Instance, sender: 
     """A backup has the rows and the offsets of one moment."""
     archive = make_load(instance, sender.topic, lake.url("orders"))
     sender.send(30)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     lake.execute("CREATE TABLE kept AS TABLE orders", "CREATE TABLE kept_loads AS TABLE penstock_loads")
     sender.send(30)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     lake.execute(
         "TRUNCATE orders, penstock_loads",
         "INSERT INTO orders TABLE kept",
@@ -235,12 +235,12 @@ def test_gaps_and_new_topics_are_reported_and_counted_where_they_may_be_skipped(
 ) -> None:
     archive = make_load(instance, sender.topic, lake.url("orders"))
     sender.send(30)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     sender.send(60)
     delete_before(bootstrap, sender.topic, 20)
     assert "10 offsets were deleted" in run_here(archive).error
     services.change(acting=member_actor(owner_of(instance.tenant)), archive=archive, changes={"on_gap": "skip"})
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     kept = [record for record in sender.records if not 10 <= record[1] < 20]
     assert_loaded(lake, archive, kept)
     assert set(archive.partitions.values_list("missed_offsets", flat=True)) == {10}
@@ -248,7 +248,7 @@ def test_gaps_and_new_topics_are_reported_and_counted_where_they_may_be_skipped(
     make_anew(bootstrap, sender.topic, 3)
     sender.records.clear()
     sender.send(90)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     assert_loaded(lake, archive, [*kept, *sender.records])
     assert len(lake.rows("SELECT DISTINCT topic_id FROM orders")) == 2
 
@@ -270,7 +270,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_not_loaded_as_the_old_one
     assert loaded(lake) == []
     sender.records.clear()
     sender.send(15)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     assert_loaded(lake, archive, sender.records)
 
 
@@ -295,7 +295,7 @@ def test_a_table_that_does_not_fit_is_refused_and_left_as_it_is(
     for why, command in WRONG_TABLES.items():
         lake.execute(command)
         report = run_here(archive)
-        assert (report.records, report.caught_up) == (0, False) and why in report.error, report
+        assert (report.records, report.is_caught_up) == (0, False) and why in report.error, report
         assert not lake.rows("SELECT 1 FROM pg_tables WHERE tablename = 'penstock_loads'")
         lake.execute(f"DROP {command.split()[1]} orders")
     assert run_here(archive).records == 3
@@ -315,7 +315,7 @@ def test_a_table_of_the_tenants_own_may_have_more_columns_and_must_keep_every_ro
     report = run_here(archive)
     assert "A trigger on it drops rows" in report.error and loaded(lake) == []
     lake.execute("DROP TRIGGER drops ON orders")
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     assert_loaded(lake, archive, sender.records)
 
 
@@ -324,7 +324,7 @@ def test_a_table_that_vanished_is_not_made_again_as_if_nothing_had_been_loaded(
 ) -> None:
     archive = make_load(instance, sender.topic, lake.url("orders"))
     sender.send(30)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     lake.execute("DROP TABLE orders")
     sender.send(30)
     assert "is gone" in run_here(archive).error
@@ -360,7 +360,7 @@ def test_refusals_of_the_database_say_what_to_do_next_and_no_secret(
     assert 'password authentication failed for user "loader"' in error and "Check user, password" in error
     assert "not it" not in error and "127.0.0.1" not in error
     services.change(acting=acting, archive=archive, changes={"database_password": PASSWORD})
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     missing = make_load(instance, sender.topic, lake.url("orders", schema="kafka"))
     assert "CREATE SCHEMA kafka" in run_here(missing).error
     lake.execute("CREATE SCHEMA kafka", as_user=USER)
@@ -404,7 +404,7 @@ def test_a_server_that_hangs_or_talks_stops_its_archive_alone_and_soon(
     began_s = time.monotonic()
     report = run_here(hanging)
     assert time.monotonic() - began_s < 10
-    assert (report.records, report.caught_up) == (0, False) and report.error
+    assert (report.records, report.is_caught_up) == (0, False) and report.error
     hanging.refresh_from_db()
     assert hanging.next_run_at > timezone.now() and not ArchivePartition.objects.filter(archive=hanging).exists()
     assert run_here(other).records == 3
@@ -419,7 +419,7 @@ def test_a_table_that_is_locked_stops_its_archive_in_time_and_keeps_what_was_loa
     monkeypatch.setattr(limits, "BATCH_S", 2.0)
     archive = make_load(instance, sender.topic, lake.url("orders"))
     sender.send(3)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     sender.send(3)
     with lake.admin() as holder, holder.transaction():
         holder.execute("LOCK TABLE orders IN SHARE MODE")
@@ -443,7 +443,7 @@ def test_a_database_inside_our_network_is_not_connected_to(
 def test_progress_that_no_log_can_have_is_refused(instance: Instance, sender: Sender, lake: TenantDatabase) -> None:
     archive = make_load(instance, sender.topic, lake.url("orders"))
     sender.send(3)
-    assert run_here(archive).caught_up
+    assert run_here(archive).is_caught_up
     for column, number in (
         ("next_offset", -1),
         ("next_offset", 2**63 - 1),
@@ -470,11 +470,11 @@ def test_an_answer_has_a_limit_of_bytes() -> None:
         with relay, socket.create_connection(("127.0.0.1", relay.port)) as client:
             server = listener.accept()[0]
             server.sendall(bytes(90_000))
-            assert len(client.recv(90_000, socket.MSG_WAITALL)) == 90_000 and not relay.is_too_long
+            assert len(client.recv(90_000, socket.MSG_WAITALL)) == 90_000 and not relay.is_answer_too_long
             server.sendall(bytes(20_000))
             while client.recv(65_536):
                 pass
-            assert relay.is_too_long and not relay.is_late
+            assert relay.is_answer_too_long and not relay.is_late
             server.close()
 
 
@@ -490,6 +490,6 @@ def test_large_records_are_loaded_in_batches(
     committed: list[str] = []
     session: Any = InThisProcess()
     report = running.run_one(lambda: session, archive, timezone.now(), at_point=committed.append)
-    assert (report.records, report.caught_up, report.error) == (12, True, "")
+    assert (report.records, report.is_caught_up, report.error) == (12, True, "")
     assert committed.count("committed") == 6
     assert [row[4][0] for row in loaded(lake)] == list(range(12))

@@ -32,7 +32,7 @@ def test_a_call_whose_query_is_given_up_says_so_and_when_to_come_again(monkeypat
 
 
 def test_a_page_whose_query_is_given_up_says_so(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archives.selectors.with_progress", sleep_too_long)
+    monkeypatch.setattr("archives.selectors.list_with_progress", sleep_too_long)
     client.force_login(make_member().user)
     page = client.get("/archives/")
     assert (page.status_code, page["Retry-After"]) == (503, "5")

@@ -14,7 +14,7 @@ from pytest import MonkeyPatch, TempPathFactory
 
 from archives import limits
 from archives.files import FileSet, file_path, parse_name
-from archives.placing import HOURS_END, UNDATED, Folder, hour_of, placed
+from archives.placing import HOURS_END, UNDATED, Folder, choose_folders, hour_of
 from archives.records import Records
 from billing.lake.address import Lake
 
@@ -25,7 +25,7 @@ SIZES = st.dictionaries(HOURS, st.integers(1, 10**6), max_size=300)
 
 @given(SIZES, st.sets(st.integers(495_000, 495_100), max_size=limits.OPEN_FILES_MAX))
 def test_a_folder_says_nothing_that_is_not_so_of_its_records(sizes: dict[int | None, int], opened: set[int]) -> None:
-    found = placed(sizes, [Folder(hour // 24, hour) for hour in opened])
+    found = choose_folders(sizes, [Folder(hour // 24, hour) for hour in opened])
     assert found.keys() == sizes.keys()
     for hour, folder in found.items():
         if hour is None:
@@ -40,13 +40,13 @@ def test_a_folder_says_nothing_that_is_not_so_of_its_records(sizes: dict[int | N
 
 @given(st.dictionaries(st.integers(0, HOURS_END - 1), st.integers(1, 100), max_size=limits.OPEN_FILES_MAX))
 def test_few_hours_have_a_folder_each(sizes: dict[int | None, int]) -> None:
-    assert all(folder.hour == hour for hour, folder in placed(sizes, []).items())
+    assert all(folder.hour == hour for hour, folder in choose_folders(sizes, []).items())
 
 
 def test_stragglers_of_many_days_do_not_take_the_hour_of_today_along() -> None:
     today = 495_000
     sizes: dict[int | None, int] = {today: 10_000} | {today - 24 * day: 64 for day in range(1, 60)}
-    found = placed(sizes, [])
+    found = choose_folders(sizes, [])
     assert found[today] == Folder(today // 24, today)
     assert {folder for hour, folder in found.items() if hour != today} == {UNDATED}
 
@@ -60,7 +60,9 @@ def test_a_time_that_no_folder_can_be_named_after_has_no_hour(timestamp_ms: int)
         assert Folder(hour // 24, hour).path == f"date={when.year:04}-{when:%m-%d}/hour={when:%H}"
 
 
-@given(st.integers(0, 99_999), st.integers(0, 2**62), st.integers(0, 3), SIZES.map(lambda sizes: placed(sizes, [])))
+@given(
+    st.integers(0, 99_999), st.integers(0, 2**62), st.integers(0, 3), SIZES.map(lambda sizes: choose_folders(sizes, []))
+)
 def test_the_name_of_a_file_says_where_it_begins(
     partition: int, offset: int, generation: int, folders: dict[int | None, Folder]
 ) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archives.columns import COLUMNS_MAX, SchemaRefused
-from archives.json_columns import members
+from archives.json_columns import parse_members
 from archives.values import AVRO, FRAMED_AVRO, JSON, RAW, columns_of
 
 COLUMNS = [
@@ -60,7 +60,7 @@ def avro_bytes(row: dict[str, Any]) -> bytes:
 )  # fmt: skip
 def test_a_json_object_that_fits_is_read_as_it_was_written(written: dict[str, Any]) -> None:
     columns = columns_of(JSON, COLUMNS)
-    found = columns.array([columns.row(json.dumps(written).encode())])[0].to_pylist()[0]
+    found = columns.build_array([columns.decode_row(json.dumps(written).encode())])[0].to_pylist()[0]
     for name in ("id", "price", "paid", "who"):
         assert found[name] == written.get(name)
     assert found["at"] == (datetime.fromisoformat(written["at"]) if "at" in written else None)
@@ -79,15 +79,15 @@ def test_a_json_object_that_fits_is_read_as_it_was_written(written: dict[str, An
 def test_an_avro_record_that_fits_is_read_as_it_was_written(written: dict[str, Any], framed: bool) -> None:
     columns = columns_of(FRAMED_AVRO if framed else AVRO, RECORD)
     value = (b"\x00\x00\x00\x00\x07" if framed else b"") + avro_bytes(written)
-    assert columns.array([columns.row(value)])[0].to_pylist() == [written]
-    assert columns.row(value + b"\x00") is None and columns.row(value[:-1]) is None
+    assert columns.build_array([columns.decode_row(value)])[0].to_pylist() == [written]
+    assert columns.decode_row(value + b"\x00") is None and columns.decode_row(value[:-1]) is None
 
 
 @given(st.binary(max_size=200), st.sampled_from([(JSON, COLUMNS), (AVRO, RECORD), (FRAMED_AVRO, RECORD)]))
 def test_any_bytes_are_a_row_or_none_and_become_an_array(value: bytes, declared: tuple[str, Any]) -> None:
     columns = columns_of(*declared)
-    row = columns.row(value)
-    found, unfit = columns.array([row, None])
+    row = columns.decode_row(value)
+    found, unfit = columns.build_array([row, None])
     assert len(found) == 2 and not found[1].is_valid
     assert unfit == 2 - found[0].is_valid and (row is not None or unfit == 2)
 
@@ -96,8 +96,8 @@ def test_any_bytes_are_a_row_or_none_and_become_an_array(value: bytes, declared:
 def test_any_json_is_a_row_or_none_and_becomes_an_array(value: Any) -> None:
     columns = columns_of(JSON, COLUMNS)
     for each in (value, {"id": value}, {"at": value}, {"who": value, "price": value}):
-        row = columns.row(json.dumps(each).encode())
-        assert len(columns.array([row])[0]) == 1
+        row = columns.decode_row(json.dumps(each).encode())
+        assert len(columns.build_array([row])[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_any_json_is_a_row_or_none_and_becomes_an_array(value: Any) -> None:
 )  # fmt: skip
 def test_json_that_fits_no_column_has_none(value: bytes) -> None:
     columns = columns_of(JSON, COLUMNS)
-    assert columns.row(value) is None
+    assert columns.decode_row(value) is None
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_json_that_fits_no_column_has_none(value: bytes) -> None:
 )  # fmt: skip
 def test_a_json_column_has_the_text_that_was_written(text: str) -> None:
     columns = columns_of(JSON, COLUMNS)
-    row = columns.row(f' {{ "id" : 7, "lines" :{text} , "more": 1 }} '.encode())
-    assert columns.array([row])[0].to_pylist()[0]["lines"] == text
+    row = columns.decode_row(f' {{ "id" : 7, "lines" :{text} , "more": 1 }} '.encode())
+    assert columns.build_array([row])[0].to_pylist()[0]["lines"] == text
 
 
 def _no_constant(name: str) -> None:
@@ -143,9 +143,9 @@ def test_an_object_that_is_read_member_by_member_is_the_object(value: Any, data:
         expected = None
     if not isinstance(expected, dict):
         with pytest.raises(ValueError):
-            members(text)
+            parse_members(text)
         return
-    found = members(text)
+    found = parse_members(text)
     assert {name: each for name, (each, _) in found.items()} == expected
     assert {name: json.loads(written) for name, (_, written) in found.items()} == expected
 
@@ -172,17 +172,17 @@ def test_the_worst_value_of_each_type_of_avro_is_a_column_or_unfit(
     """Neighbouring values stay valid."""
     kind = ["null", field["type"]] if nullable and not isinstance(field["type"], list) else field["type"]
     columns = columns_of(AVRO, {"type": "record", "name": "R", "fields": [{"name": "f", "type": kind}]})
-    rows = [columns.row(value) for value in values]
-    found, unfit = columns.array(rows)
+    rows = [columns.decode_row(value) for value in values]
+    found, unfit = columns.build_array(rows)
     assert len(found) == len(values) and unfit == found.null_count
     for row, each in zip(rows, found, strict=True):
-        assert each.is_valid == (row is not None and columns.array([row])[1] == 0)
+        assert each.is_valid == (row is not None and columns.build_array([row])[1] == 0)
 
 
 def test_an_avro_value_beyond_its_type_is_unfit_and_no_other() -> None:
     """An `int` has 32 bits; a writer of `long` sends more."""
     columns = columns_of(AVRO, {"type": "record", "name": "R", "fields": [{"name": "f", "type": "int"}]})
-    found, unfit = columns.array([columns.row(zigzag(number)) for number in (7, 3_000_000_000, -(2**31))])
+    found, unfit = columns.build_array([columns.decode_row(zigzag(number)) for number in (7, 3_000_000_000, -(2**31))])
     assert (found.to_pylist(), unfit) == ([{"f": 7}, None, {"f": -(2**31)}], 1)
 
 
@@ -196,8 +196,8 @@ JSON_WORST = st.sampled_from(
 @given(st.sampled_from([each["type"] for each in COLUMNS]), st.lists(JSON_WORST, min_size=1, max_size=6))
 def test_the_worst_value_of_each_type_of_json_is_a_column_or_unfit(kind: str, texts: list[str]) -> None:
     columns = columns_of(JSON, [{"name": "f", "type": kind}])
-    rows = [columns.row(f'{{"f":{text}}}'.encode()) for text in texts]
-    found, unfit = columns.array(rows)
+    rows = [columns.decode_row(f'{{"f":{text}}}'.encode()) for text in texts]
+    found, unfit = columns.build_array(rows)
     assert unfit == found.null_count == sum(row is None for row in rows)
     for text, each in zip(texts, found.to_pylist(), strict=True):
         if each is None or kind not in ("number", "json") or text == "null":
@@ -251,4 +251,4 @@ def test_schema_properties_beside_the_types_change_nothing() -> None:
 
 def test_values_of_a_topic_without_columns_have_none() -> None:
     columns = columns_of(RAW, None)
-    assert columns.row(b"{}") is None and not columns.fields
+    assert columns.decode_row(b"{}") is None and not columns.fields

@@ -6,7 +6,7 @@ import pytest
 
 from instances.topics.warnings import topic_warnings
 from quotas.interfaces import ClientQuota, EntityPart
-from quotas.selectors import BATCH_BYTES, seconds_of_one_batch
+from quotas.selectors import BATCH_BYTES, batch_delay_s
 
 RATE = "penstock.consume.byte.rate"
 
@@ -55,4 +55,4 @@ def test_each_setting_has_its_warning() -> None:
 )
 def test_a_quota_says_how_long_one_batch_takes_it(limits: dict[str, float], seconds: int) -> None:
     quota = ClientQuota(user=EntityPart(name="u"), client_id=None, limits=limits)
-    assert seconds_of_one_batch(quota) == seconds
+    assert batch_delay_s(quota) == seconds
