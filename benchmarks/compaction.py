@@ -60,7 +60,7 @@ def keyed_batches(records: int, keys: int, now_ms: int) -> Iterator[bytearray]:
     placeholder = b"key-########"
     value = (b'{"order":"4711","state":"paid","amount":12.50}' * VALUE_BYTES)[:VALUE_BYTES]
     template_records = [Record(now_ms + at // 10, placeholder, value) for at in range(BATCH_RECORDS)]
-    surroundings = [
+    split_records = [
         encode_record(record, at, at // 10).split(placeholder) for at, record in enumerate(template_records)
     ]
     head = build_batch(template_records)[: layout.HEADER_BYTES]
@@ -71,7 +71,7 @@ def keyed_batches(records: int, keys: int, now_ms: int) -> Iterator[bytearray]:
         data = head + b"".join(
             [
                 piece
-                for (before, after), key in zip(surroundings, keys_drawn, strict=True)
+                for (before, after), key in zip(split_records, keys_drawn, strict=True)
                 for piece in (before, key, after)
             ]
         )

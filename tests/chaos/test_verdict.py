@@ -7,7 +7,7 @@ import pytest
 from tests.chaos.verdict import (
     PAUSE_MS_MIN,
     Acknowledged,
-    TransformVerdict,
+    TransformResult,
     first_difference,
     first_differing_offset,
     judge_records,
@@ -78,7 +78,7 @@ def test_output_that_is_not_the_function_of_the_input_once_each_is_found(
 ) -> None:
     nothing: dict[str, tuple[int, ...]] = dict.fromkeys(("missing", "repeated", "foreign", "reordered"), ())
     verdict = judge_transformed([0, 1, 2], sink, lambda number: number * 10)
-    assert verdict == TransformVerdict(len(sink), **{**nothing, **wrong})
+    assert verdict == TransformResult(len(sink), **{**nothing, **wrong})
     assert verdict.holds is not bool(wrong)
 
 

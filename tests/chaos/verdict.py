@@ -71,7 +71,7 @@ def judge_records(acknowledged: set[int], read: Iterable[int]) -> Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class TransformVerdict:
+class TransformResult:
     """Judgement of one output partition: records of the function of its input that are missing, repeated, foreign, or
     out of order.
     """
@@ -93,7 +93,7 @@ class TransformVerdict:
         )
 
 
-def judge_transformed(source: Sequence[int], sink: Sequence[int], function: Callable[[int], int]) -> TransformVerdict:
+def judge_transformed(source: Sequence[int], sink: Sequence[int], function: Callable[[int], int]) -> TransformResult:
     """Compares committed records of the sink with `function` of the source's records, both in log order."""
     expected = [function(number) for number in source]
     position_by_value = {value: position for position, value in enumerate(expected)}
@@ -105,7 +105,7 @@ def judge_transformed(source: Sequence[int], sink: Sequence[int], function: Call
         if position < latest:
             reordered.append(value)
         latest = max(latest, position)
-    return TransformVerdict(
+    return TransformResult(
         len(sink),
         tuple(value for value in expected if not counts[value]),
         tuple(value for value, count in counts.items() if count > 1),

@@ -196,11 +196,11 @@ def test_a_first_burst_is_sent_at_once_after_idle_time_and_goes_on(client: Any) 
 def test_a_stock_client_notes_waits_errors_and_nothing_that_it_gave_up_itself(client: Any) -> None:
     stock, _ = client("serial")
     for wait_s in (0.25, 0.0):
-        stock._throttled(SimpleNamespace(throttle_time=wait_s))
+        stock._on_throttle(SimpleNamespace(throttle_time=wait_s))
     for code in (*stock_client.GIVEN_UP, 7):
-        stock._delivered(SimpleNamespace(code=lambda code=code: code), None)
+        stock._on_delivery(SimpleNamespace(code=lambda code=code: code), None)
     for code in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-        stock._failed(SimpleNamespace(code=lambda code=code: code))
+        stock._on_error(SimpleNamespace(code=lambda code=code: code))
     summary = stock.tally.summary()
     assert (summary["throttled"], summary["throttle_ms_max"]) == (1, 250)
     assert (summary["errors"], summary["slots"]) == ({str(KafkaError._ALL_BROKERS_DOWN): 1, "7": 1}, [])
