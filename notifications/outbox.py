@@ -189,9 +189,7 @@ def _lease_due(now: datetime) -> list[MailNotice] | None:
         queues.record_served(Queue.MAILS, [tenant_id])
     tenant_notices = due_notices.filter(tenant=tenant_id)
     first_notice = (
-        tenant_notices.order_by("next_at", "pk")
-        .select_for_update(skip_locked=True, no_key=True, of=("self",))
-        .first()
+        tenant_notices.order_by("next_at", "pk").select_for_update(skip_locked=True, no_key=True, of=("self",)).first()
     )
     if first_notice is None:
         return []
