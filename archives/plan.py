@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Offsets `[start, stop)` of a partition to be read. The `missed` offsets before `start` were deleted unread."""
+    """Range `[start, stop)` of a partition to be read. The `missed` offsets before `start` were deleted unread."""
 
     partition: int
     start: int
