@@ -39,7 +39,7 @@ class BrokersConfig(AppConfig):
         limits.publish()
         instances_interfaces.data_plane.plug(topics.KafkaTopicAdminClient())
         instances_interfaces.delete_records.plug(record_deletion.delete_records)
-        instances_interfaces.observation.plug(observe.BrokerObservation())
+        instances_interfaces.observation.plug(observe.AdminPortObservation())
         topic_interfaces.topic_report.plug(topic_report.topic_report)
         topic_interfaces.refresh_topics.plug(tasks.enqueue_topics_refresh)
         connection_admin_client.plug(connections.BrokerConnections())

@@ -27,7 +27,7 @@ MERGED_PREFIX = "merged-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFile:
+class WrittenLakeFile:
     """Completed file with the values of the `LakeFile` row that makes it part of the lake."""
 
     path: str
@@ -39,7 +39,7 @@ class WrittenFile:
 
 def write(
     lake: Lake, cluster_id: str, ranges: Mapping[int, tuple[int, int]], reports: pa.Table, part: str = ""
-) -> list[WrittenFile]:
+) -> list[WrittenLakeFile]:
     """Writes the reports of these offset ranges, one file per UTC day; `part` names a part of a range's reports.
 
     Names depend only on cluster, ranges and part, so that files of a killed run are overwritten or have no row.
@@ -78,7 +78,7 @@ def delete(lake: Lake, path: str) -> None:
         return
 
 
-def _write(lake: Lake, path: str, cluster_id: str, day: date, table: pa.Table) -> WrittenFile:
+def _write(lake: Lake, path: str, cluster_id: str, day: date, table: pa.Table) -> WrittenLakeFile:
     from pyarrow import parquet
 
     target = lake.path(path)
@@ -89,7 +89,9 @@ def _write(lake: Lake, path: str, cluster_id: str, day: date, table: pa.Table) -
         # Without pyarrow's own schema every reader has names as strings, also where they were dictionaries.
         parquet.write_table(table, stream, compression="zstd", store_schema=False)
     lake.files.move(temporary, target)
-    return WrittenFile(path=path, cluster_id=cluster_id, day=day, rows=table.num_rows, added_bytes=added_bytes(table))
+    return WrittenLakeFile(
+        path=path, cluster_id=cluster_id, day=day, rows=table.num_rows, added_bytes=added_bytes(table)
+    )
 
 
 def added_bytes(table: pa.Table) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from billing.lake.address import Lake
-from billing.lake.files import COLUMNS, WrittenFile, added_bytes, merged_path
+from billing.lake.files import COLUMNS, WrittenLakeFile, added_bytes, merged_path
 from brokers.contract.usage import COUNTER_KEY
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def plan_buckets(row_counts: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) 
 
 def merge(
     lake: Lake, cluster_id: str, day: date, source_files: Sequence[LakeFile], bucket_rows: int = BUCKET_ROWS
-) -> WrittenFile:
+) -> WrittenLakeFile:
     """Merges several files of a cluster and day into one. The caller replaces their rows and deletes the old files.
 
     Raises:
@@ -107,7 +107,7 @@ def merge(
                 writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
                 rows, added = rows + table.num_rows, added + added_bytes(table)
     lake.files.move(temporary, target)
-    return WrittenFile(path=path, cluster_id=cluster_id, day=day, rows=rows, added_bytes=added)
+    return WrittenLakeFile(path=path, cluster_id=cluster_id, day=day, rows=rows, added_bytes=added)
 
 
 def batches_of(

@@ -15,7 +15,7 @@ from billing.pipeline.checking import Checked, check
 from billing.pipeline.doubts import ClockBounds, Incarnation, Problem
 
 if TYPE_CHECKING:
-    from billing.lake.files import WrittenFile
+    from billing.lake.files import WrittenLakeFile
 
 # Looks up counters by key, like `sink.stored_counters`.
 StoredCounters = Callable[[pa.Table], pa.Table]
@@ -56,7 +56,7 @@ class Round:
     minutes: pa.Table
     counters: pa.Table
     reports: pa.Table
-    written_files: list[WrittenFile] = field(default_factory=list)
+    written_files: list[WrittenLakeFile] = field(default_factory=list)
 
 
 def aggregate_in_process(

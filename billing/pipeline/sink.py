@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from billing.lake.files import SCHEMA_VERSION, WrittenFile
+from billing.lake.files import SCHEMA_VERSION, WrittenLakeFile
 from billing.pipeline import schema
 from billing.pipeline.copying import as_text
 from billing.pipeline.doubts import Incarnation, Problem
@@ -135,7 +135,7 @@ def commit(
     stop: Mapping[int, int],
     minutes: pa.Table,
     counters: pa.Table,
-    lake_files: Sequence[WrittenFile] = (),
+    lake_files: Sequence[WrittenLakeFile] = (),
     problems: Sequence[Problem] = (),
     incarnations: Sequence[Incarnation] = (),
     before_commit: Any = None,
@@ -307,7 +307,7 @@ def _put_incarnations(cursor: psycopg.Cursor[Any], cluster_id: str, incarnations
     )
 
 
-def add_lake_files(cursor: psycopg.Cursor[Any], written: Sequence[WrittenFile]) -> None:
+def add_lake_files(cursor: psycopg.Cursor[Any], written: Sequence[WrittenLakeFile]) -> None:
     """Inserts rows of lake files; they become part of the lake when the transaction commits."""
     cursor.executemany(
         "INSERT INTO billing_lakefile (path, cluster_id, day, rows, added_bytes, schema_version, created_at)"

@@ -58,7 +58,7 @@ class RangeResult:
     first: pa.Table
     minutes: pa.Table
     counters: pa.Table
-    written_files: list[files.WrittenFile] = field(default_factory=list)
+    written_files: list[files.WrittenLakeFile] = field(default_factory=list)
 
 
 def run(task: RangeTask) -> RangeResult:

@@ -273,7 +273,7 @@ def _query_from_ms(spans: Spans, oldest_ms: int) -> int:
     return max(0, spans[-1][1] - STEP_MS) if spans and spans[0][0] <= oldest_ms else 0
 
 
-class BrokerObservation:
+class AdminPortObservation:
     """Implements `instances.interfaces.observation`."""
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:

@@ -48,7 +48,7 @@ class TenantTurns(TenantAccount):
         self.decayed_at_s = 0.0
         # True if the tenant may have to queue; `InstanceTurns.must_queue` decides.
         self.may_have_to_queue = False
-        # Number of instances that `FairTurns.enter` was called for.
+        # Number of instances that `FairTurns.register_instance` was called for.
         self.instance_count = 0
 
     def reset(self, now_s: float) -> None:

@@ -15,7 +15,7 @@ from kafka.protocol.consumer.fetch import FetchRequest
 from brokers.dataplane import admin_client
 from brokers.dataplane.admin_client import send_as_instance
 from brokers.dataplane.topics import KafkaTopicAdminClient
-from brokers.monitoring.observe import BrokerObservation
+from brokers.monitoring.observe import AdminPortObservation
 from brokers.provisioning import topic_documents
 from brokers.provisioning.publisher import Publisher
 from instances import naming, services
@@ -122,8 +122,8 @@ def test_a_deleted_topic_is_hidden_from_clients_and_comes_back_with_records_offs
     producer.flush(20)
     assert refused
     assert refused[0] is not None
-    assert BrokerObservation().topic_sizes(INSTANCE_ID).hidden[undo.name] > 0
-    assert undo.name not in BrokerObservation().topic_sizes(INSTANCE_ID).topics
+    assert AdminPortObservation().topic_sizes(INSTANCE_ID).hidden[undo.name] > 0
+    assert undo.name not in AdminPortObservation().topic_sizes(INSTANCE_ID).topics
 
     undo.restore()
     assert not DeletedTopic.objects.exists()
@@ -175,7 +175,7 @@ def test_a_topic_deleted_for_good_is_gone_and_one_made_again_under_its_name_is_s
     internal = naming.internal_topic(INSTANCE_ID, undo.name)
     eventually(lambda: not undo.publisher.topic_exists(internal), "the topic is gone")
     assert not DeletedTopic.objects.exists()
-    eventually(lambda: undo.name not in BrokerObservation().topic_sizes(INSTANCE_ID).hidden, "it takes no storage")
+    eventually(lambda: undo.name not in AdminPortObservation().topic_sizes(INSTANCE_ID).hidden, "it takes no storage")
     undo.make()
     eventually(lambda: undo.name in undo.listed(), "the new topic is shown")
     topic_documents.publish(undo.instance, undo.publisher)

@@ -15,7 +15,7 @@ from django.core.cache import cache
 from brokers.limits import SAMPLE_SPAN_MS
 from brokers.models import Broker, Cluster, PortLease
 from brokers.monitoring import observe, second_samples, traffic_samples
-from brokers.monitoring.observe import AdminTarget, BrokerAnswers, BrokerObservation
+from brokers.monitoring.observe import AdminPortObservation, AdminTarget, BrokerAnswers
 from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance, ThrottledMinute
 from tests.testkit.api_cases import make_member
@@ -84,7 +84,7 @@ class Fleet:
 
     def traffic(self) -> Any:
         cache.delete(f"observe:{self.instance.pk}:latest")
-        return BrokerObservation().traffic(self.instance.pk, 0)
+        return AdminPortObservation().traffic(self.instance.pk, 0)
 
 
 @pytest.fixture

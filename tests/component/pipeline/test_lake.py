@@ -75,7 +75,7 @@ def reports(*rows: tuple[int, datetime, int, int], instance_id: str = INSTANCE) 
     )
 
 
-def keep(place: Lake, table: pa.Table, start: int, stop: int) -> list[files.WrittenFile]:
+def keep(place: Lake, table: pa.Table, start: int, stop: int) -> list[files.WrittenLakeFile]:
     """Writes a table into the lake in the way of a run of the pipeline."""
     written = files.write(place, CLUSTER, {0: (start, stop)}, table)
     with sink.exclusive(dsn.conninfo(), CLUSTER) as connection, connection.transaction(), connection.cursor() as cursor:

@@ -93,7 +93,7 @@ def end(
         if code == ErrorCode.NONE:
             return _confirm_end(metadata)
         return fatal_refusal(int(code)) if code == ErrorCode.INVALID_TXN_STATE else CoordinatorResult(int(code))
-    prepared = metadata.with_outcome(committed, now.wall_ms)
+    prepared = metadata.with_decision(committed, now.wall_ms)
     return CoordinatorResult(
         int(ErrorCode.NONE),
         [record_of(prepared)],

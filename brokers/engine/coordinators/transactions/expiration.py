@@ -38,7 +38,7 @@ def abort_overdue(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
     """Fences the producers whose transactions are overdue."""
     fenced = (
         metadata.with_fencing_epoch(now.wall_ms)
-        for metadata in _settled_metadata(registry)
+        for metadata in _resolved_metadata(registry)
         if metadata.is_overdue(now.wall_ms)
     )
     records: list[StateRecord] = []
@@ -61,7 +61,7 @@ def expire_ids(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
     """Deletes ids that were at rest for too long, and ids of deleted instances."""
     interval_ms = registry.settings.id_expiration_check_interval_ms
     records: list[StateRecord] = []
-    for metadata in _settled_metadata(registry):
+    for metadata in _resolved_metadata(registry):
         if metadata.state not in AT_REST or not _is_expired(registry, metadata, now):
             continue
         if not _fits_into_round(len(records), 0):
@@ -80,7 +80,7 @@ def _is_expired(registry: TransactionRegistry, metadata: TransactionMetadata, no
     return not registry.instance_exists(instance_id) or (is_old and not registry.may_add_transactional_id(instance_id))
 
 
-def _settled_metadata(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:
+def _resolved_metadata(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:
     """Yields the metadata of ids without a pending record."""
     for _, entry in registry.entries():
         if entry.visible is not None and not entry.pending:

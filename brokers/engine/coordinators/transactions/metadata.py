@@ -52,7 +52,7 @@ class TransactionMetadata(NamedTuple):
             TransactionState.ONGOING, now_ms, partitions=self.partitions.union(added), start_ms=start_ms
         )
 
-    def with_outcome(self, committed: bool, now_ms: int) -> TransactionMetadata:
+    def with_decision(self, committed: bool, now_ms: int) -> TransactionMetadata:
         """Returns the metadata in the state that decides to commit or abort; it is final once durable (TXN-11)."""
         return self._transition_to(
             TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT, now_ms
