@@ -103,13 +103,13 @@ class FakeCluster:
         able = [
             key
             for key, reassignment in self.moving.items()
-            if self.leaders[key] != -1 and {*reassignment.target} <= self.brokers
+            if self.leaders[key] != -1 and {*reassignment.target_replicas} <= self.brokers
         ]
         for key in able[:most]:
             reassignment = self.moving.pop(key)
-            self.replicas[key] = self.isr[key] = reassignment.target
-            if self.leaders[key] not in reassignment.target:
-                self.leaders[key] = reassignment.target[0]
+            self.replicas[key] = self.isr[key] = reassignment.target_replicas
+            if self.leaders[key] not in reassignment.target_replicas:
+                self.leaders[key] = reassignment.target_replicas[0]
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
         self._require_up()
