@@ -390,7 +390,7 @@ class TestWithRealTransactions:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(evaluating, "_write", die)
+            patched.setattr(evaluating, "_write_states", die)
             evaluating.evaluate(now + MINUTE)
         assert not AlertFiring.objects.exists() and not WebhookDelivery.objects.exists()
         assert not MailNotice.objects.exists() and said(rule)[0] == "pending"
