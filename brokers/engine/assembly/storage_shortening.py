@@ -141,6 +141,7 @@ class StorageShortening:
         room = self._storage.credits.rooms.get(instance_id)
         is_near = grant is not None and grant.used_bytes * 100 >= bought_bytes * NEAR_PERCENT
         if room is not None and not is_near:
+            # If it fills at once, producers try again until the next rounds have deleted records.
             room.is_shortened = True
             state.retriable_until_ms = self._services.clock.monotonic_ms() + RETRIABLE_MS
         if not is_near and self._rounds % IDLE_ROUNDS:

@@ -227,7 +227,7 @@ class Prechecked:
     ) -> CheckedBatch:
         """Returns the result, or the result of a new `check_batch` if the rules have changed."""
         if rules is not self._rules:
-            return check_batch(records, size, rules, now_ms)
+            return check_batch(records, size, rules, now_ms, budget)
         if isinstance(self._result, BatchRejected):
             raise self._result
         return self._result

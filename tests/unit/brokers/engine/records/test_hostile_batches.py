@@ -32,6 +32,7 @@ from brokers.engine.records.validation import (
     RECORDS_PER_BATCH_MAX,
     BatchRules,
     DecompressionBudget,
+    Prechecked,
     check_batch,
     check_shape,
 )
@@ -229,6 +230,18 @@ def test_a_snappy_block_counts_as_a_kilobyte_of_output() -> None:
     assert budget.remaining_bytes == 1_024
     assert code_of(batch(whole, attributes=SNAPPY), budget=budget) == error_codes.NONE
     assert budget.remaining_bytes == 0
+
+
+def test_a_check_that_is_repeated_with_changed_rules_is_charged_again_and_has_the_same_limit() -> None:
+    """REC-4: a tenant may change its topic while a produce waits."""
+    records = memoryview(bytearray(batch(compress(GZIP, record(value=bytes(100_000))), attributes=GZIP)))
+    prechecked = Prechecked(records, 9, BatchRules(), NOW_MS, DecompressionBudget())
+    budget = DecompressionBudget(1_000_000)
+    prechecked.check(records, len(records), BatchRules(), NOW_MS, budget)
+    assert budget.remaining_bytes < 900_000
+    with pytest.raises(BatchRejected) as refusal:
+        prechecked.check(records, len(records), BatchRules(), NOW_MS, DecompressionBudget(batch_bytes_max=50_000))
+    assert refusal.value.code == error_codes.MESSAGE_TOO_LARGE
 
 
 def test_a_wrapper_of_very_many_messages_is_too_large() -> None:
