@@ -1,7 +1,8 @@
-"""The operator's billing pages with a year of invoices of many tenants: response time of each page, and of each file.
+"""The operator's billing pages with a year of invoices of many tenants: response time of each page, and of each CSV
+export.
 
-Rows are inserted by SQL as services write them: each tenant has twelve invoices of eight lines, every sixth of them
-unpaid, and an instance with traffic in each hour of the last thirty days.
+Rows are inserted in bulk, with the values that services write: each tenant has twelve invoices of eight lines, every sixth of them
+unpaid, and an instance with traffic in each hour since thirty days before this month.
 """
 
 from __future__ import annotations

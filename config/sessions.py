@@ -44,8 +44,8 @@ class SessionStore(DatabaseSessions):
         return row
 
     def save(self, must_create: bool = False) -> None:
-        """Inserts or updates the session; never restores a row that was deleted meanwhile, and never
-        extends its end.
+        """Inserts or updates the session; never restores a row that was deleted meanwhile. Only a sign-in sets a new
+        start and end.
         """
         if self.session_key is None:
             self.create()
@@ -75,7 +75,7 @@ class SessionStore(DatabaseSessions):
 
 
 def _session_times(*, is_signed_in: bool) -> dict[str, Any]:
-    """Returns the start and the absolute end of a session."""
+    """Returns the start, the last use and the absolute end of a session that starts now."""
     now = timezone.now()
     hours = settings.SESSION_DAYS_MAX * 24 if is_signed_in else ANONYMOUS_SESSION_HOURS_MAX
     return {"created_at": now, "last_seen_at": now, "expire_date": now + timedelta(hours=hours)}

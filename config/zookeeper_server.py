@@ -1,4 +1,4 @@
-"""Connection check of one server of a ZooKeeper ensemble, with TLS if configured."""
+"""Addresses of the servers of a ZooKeeper ensemble, and connections to one of them, with TLS if configured."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class ClusterAdminClient:
         }
 
     def replica_sizes(self, broker: int, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, ReplicaSize]:
-        """Returns the sizes of some replicas of one broker, or of all."""
+        """Returns the sizes of the replicas on one broker: those of `keys`, or all if it is None."""
         topic_class = DescribeLogDirsRequest.DescribableLogDirTopic
         topics = (
             None

@@ -21,7 +21,7 @@ LZ4_HEADER_BYTES: Final = 7  # without the length of the content
 LZ4_CONTENT_LENGTH_FLAG: Final = 0x08
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES: Final = 16
-# Writers use blocks of at least a kilobyte.
+# Bounds the number of blocks: writers use blocks of at least a kilobyte.
 SNAPPY_BLOCK_BYTES_MIN: Final = 1_024
 _LENGTH = struct.Struct(">i")
 
@@ -31,7 +31,7 @@ class DamagedBatch(ValueError):
 
 
 class TooLarge(ValueError):
-    """The decompressed data exceeds the limit."""
+    """The decompressed data exceeds the limit, or has more gzip members or snappy blocks than a writer makes."""
 
 
 def inflate(codec: int, data: memoryview, bytes_max: int) -> bytes:

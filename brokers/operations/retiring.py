@@ -141,10 +141,10 @@ def _remove_brokers(operation: FleetOperation, brokers: list[Broker]) -> bool:
     fleet_operations.mark_done(operation, FleetStep.BROKERS_REMOVED, "Their logs stay on the hosts' disks.")
     cluster = operation.cluster
     deletion = delete_tree(zookeeper.session(cluster), cluster.chroot)
-    if deletion.undeletable:
-        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=deletion.undeletable)
+    if deletion.kept:
+        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=deletion.kept)
     fact = f"{deletion.deleted:,} documents"
-    fleet_operations.mark_done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=deletion.undeletable)
+    fleet_operations.mark_done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=deletion.kept)
     return _finish(operation)
 
 

@@ -15,10 +15,10 @@ from brokers.infra.zookeeper import kazoo_acl
 
 
 class DeletionCount(NamedTuple):
-    """Number of deleted nodes, and of nodes that only their creator may delete."""
+    """Number of deleted nodes, and of nodes that stay: those that only their creator may delete, and their parents."""
 
     deleted: int
-    undeletable: int
+    kept: int
 
 
 def delete_tree(client: KazooClient, root: str) -> DeletionCount:
@@ -37,15 +37,15 @@ def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> 
         children = client.get_children(path)
     except (NoNodeError, NoAuthError):  # an ephemeral node whose session has ended, or a node of another owner
         return DeletionCount(0, 0)
-    deleted = undeletable = 0
+    deleted = kept = 0
     for name in children:
         subtree = _delete_below(client, f"{path}/{name}", acl)
-        deleted, undeletable = deleted + subtree.deleted, undeletable + subtree.undeletable
+        deleted, kept = deleted + subtree.deleted, kept + subtree.kept
         try:
             client.delete(f"{path}/{name}")
             deleted += 1
         except NoNodeError:
             continue
         except (NoAuthError, NotEmptyError):
-            undeletable += 1
-    return DeletionCount(deleted, undeletable)
+            kept += 1
+    return DeletionCount(deleted, kept)

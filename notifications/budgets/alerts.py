@@ -1,4 +1,4 @@
-"""Creates alerts of budgets together with their webhooks and mails in one transaction."""
+"""Alerts of budgets: each is created in one transaction with its queued webhook event and mail."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class BudgetCosts:
 
 
 def report(tenant: Tenant, costs: BudgetCosts, now: datetime) -> int:
-    """Creates the alerts of marks that were reached and not yet reported, and returns their number.
+    """Creates an alert for each mark (a percentage of the budget, or `FORECAST`) that was reached and not yet reported.
+    Returns their number.
 
     Safe to run concurrently.
     """

@@ -43,7 +43,7 @@ def _filtered(request: HttpRequest) -> tuple[QuerySet[AuditEntry], str, str]:
 
 
 def _from_address(word: str) -> Q:
-    """Returns a filter by client address, if the word is one."""
+    """Returns a filter by client address; for another word an empty one, which adds nothing to an OR."""
     try:
         return Q(ip=str(ip_address(word)))
     except ValueError:
@@ -74,7 +74,7 @@ def _changes(entry: AuditEntry) -> list[tuple[str, Any, Any]]:
 
 
 def _shown(value: Any) -> str | None:
-    """Returns JSON except for plain text, like the API."""
+    """Returns a string as it is, and any other value as JSON, like the API; None stays None."""
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -118,7 +118,7 @@ async def _plan(
     after = dict(before)
     for quota, value in limits.items():
         if quota not in settable:
-            continue  # a removal; other keys of the node are kept
+            continue  # `validate` permits only its removal: it cannot be set, so there is nothing to remove
         if value is None:
             after.pop(quota, None)
         else:

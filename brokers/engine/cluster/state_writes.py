@@ -1,7 +1,7 @@
 """Writes of partition states by brokers that are not the controller: ISRs by leaders, and requested elections; and
 reads of the stored states that they replace.
 
-Each is a compare-and-set on the version of the state node that was decided on (REP-24). A lost race means that the
+Each write is a compare-and-set on the version of the state node from which the decision was made (REP-24). A lost race means that the
 decision is outdated: the state must be read again before the next one (REP-25).
 """
 
@@ -61,8 +61,8 @@ async def _try_commit(tree: Tree, writes: Sequence[StateWrite]) -> bool:
 
 
 async def read_states(tree: Tree, partitions: Sequence[tuple[str, PartitionImage]]) -> list[PartitionImage]:
-    """Returns the given partitions, each with its internal topic name, with their stored states. A partition without a
-    stored state has the version None.
+    """Returns the partitions with their stored states; one without a stored state has the version None. `partitions` are
+    pairs of internal topic name and partition.
     """
     nodes = await tree.get_many([paths.partition_state(name, partition.index) for name, partition in partitions])
     return [as_stored(partition, node) for (_, partition), node in zip(partitions, nodes, strict=True)]

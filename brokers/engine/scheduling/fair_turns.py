@@ -31,7 +31,7 @@ SLICE_S: Final = 0.0005
 
 
 class Waiter(Protocol):
-    """A socket whose instance has used up its share."""
+    """A socket, or a piece of work, that waits for the turn of its instance."""
 
     def on_turn(self) -> None:
         """Serves the socket, which may have been closed meanwhile."""
@@ -102,7 +102,7 @@ class InstanceTurns:
         return False
 
     def enqueue(self, waiter: Waiter) -> None:
-        assert self._fair_turns is not None, "a protected instance never queues"
+        assert self._fair_turns is not None, "an instance without fair turns never queues"
         self._fair_turns.enqueue(self.loop_queue, waiter)
 
     def leave(self, waiter: Waiter) -> None:
@@ -112,7 +112,7 @@ class InstanceTurns:
 
     def move_to(self, tenant: TenantTurns) -> None:
         """Moves the instance with its queue to another tenant."""
-        assert self._fair_turns is not None, "it has no tenant"
+        assert self._fair_turns is not None, "an instance without fair turns has no queue"
         self._fair_turns.queue.move(self.loop_queue, tenant)
         self.tenant = tenant
 
@@ -179,7 +179,7 @@ class FairTurns:
     """Fair queue of one broker's event loop. `call_soon` schedules a callback for the next iteration of the loop."""
 
     __slots__ = (
-        "_call_soon", "_charged_s", "_is_scheduled", "_recent", "_shared_until_s", "_tenants", "clock_s", "queue",
+        "_call_soon", "_charged_until_s", "_is_scheduled", "_recent", "_shared_until_s", "_tenants", "clock_s", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -188,7 +188,7 @@ class FairTurns:
         self._call_soon = call_soon
         self.clock_s = clock_s
         # Loop time before this instant is already charged: work that runs in a turn reports parts of its time itself.
-        self._charged_s = 0.0
+        self._charged_until_s = 0.0
         # The tenant that used the loop last, and the time until which the loop counts as shared.
         self._recent: TenantTurns | None = None
         self._shared_until_s = 0.0
@@ -231,12 +231,12 @@ class FairTurns:
 
     def charge(self, loop_queue: InstanceLoopQueue, tenant: TenantTurns, began_s: float, now_s: float) -> None:
         """Charges loop time to an instance. Debt counts only while others queue: one tenant alone may use it all."""
-        if began_s < self._charged_s:
-            began_s = self._charged_s
+        if began_s < self._charged_until_s:
+            began_s = self._charged_until_s
         loop_time_s = now_s - began_s
         if loop_time_s <= 0.0:
             return
-        self._charged_s = now_s
+        self._charged_until_s = now_s
         loop_queue.used_s += loop_time_s
         if tenant is not self._recent:
             if self._recent is not None:

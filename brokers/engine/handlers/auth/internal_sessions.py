@@ -33,7 +33,7 @@ StartSession = Callable[["AuthenticatedChannel", InternalIdentity], Any]
 
 # Kafka's setting `connection.failed.authentication.delay.ms`.
 FAILED_AUTHENTICATION_DELAY_MS: Final = 100
-# Version of SaslHandshake after which a token and its response are sent without a header, with only a size in front.
+# A SaslHandshake of this version is followed by tokens without a header, each with only its size in front.
 RAW_TOKENS_VERSION: Final = 0
 SIZE: Final = Struct(">i")
 
@@ -45,7 +45,9 @@ class AuthenticatedChannel(Channel, Protocol):
 
 
 class UnauthenticatedSession:
-    """Session of a peer that has not authenticated yet. A rejection comes after a delay, and closes the connection."""
+    """Session of a peer that has not authenticated yet. A rejected token is answered after a delay; then
+    the connection is closed.
+    """
 
     frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
 

@@ -1,5 +1,5 @@
-"""The asynchronous path of a Produce that has to wait or carries many batches: one coroutine for all versions
-(decision 110, I.6).
+"""The asynchronous path of a Produce that waits for debt, verification or recompression, or that carries many batches.
+One coroutine, `run`, serves all versions.
 
 Requests with many batches are decoded and appended in parts, and other requests are served between the parts.
 """

@@ -35,9 +35,9 @@ RESPONSE_RECORD_ERRORS_MAX: Final = RECORD_ERRORS_MAX
 # First versions whose responses can name invalid records, and the current leader.
 _RECORD_ERRORS_FROM: Final = 8
 _LEADERS_FROM: Final = 10
-# Maximum number of results in a response with error details, which take about 3 us for each result, without a pause for
-# other requests: longer responses have error codes only. Producers send one batch for each partition that a broker
-# leads.
+# Maximum number of results in a response with error details; longer ones have error codes only. Details take about 3 us
+# for each result, and no other request is served meanwhile. Few requests are that long: a producer sends one batch for
+# each partition that the broker leads.
 DETAILED_RESULTS_MAX: Final = 2_000
 
 
