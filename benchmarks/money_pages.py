@@ -1,8 +1,8 @@
 """The operator's billing pages with a year of invoices of many tenants: response time of each page, and of each CSV
 export.
 
-Rows are inserted in bulk, with the values that services write: each tenant has twelve invoices of eight lines, every sixth of them
-unpaid, and an instance with traffic in each hour since thirty days before this month.
+Rows are inserted in bulk, with the values that services write: each tenant has twelve invoices of eight lines, every
+sixth of them unpaid, and an instance with traffic in each hour since thirty days before this month.
 """
 
 from __future__ import annotations

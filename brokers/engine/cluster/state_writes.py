@@ -1,8 +1,8 @@
 """Writes of partition states by brokers that are not the controller: ISRs by leaders, and requested elections; and
 reads of the stored states that they replace.
 
-Each write is a compare-and-set on the version of the state node from which the decision was made (REP-24). A lost race means that the
-decision is outdated: the state must be read again before the next one (REP-25).
+Each write is a compare-and-set on the version of the state node from which the decision was made (REP-24). A lost race
+means that the decision is outdated: the state must be read again before the next one (REP-25).
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ async def _try_commit(tree: Tree, writes: Sequence[StateWrite]) -> bool:
 
 
 async def read_states(tree: Tree, partitions: Sequence[tuple[str, PartitionImage]]) -> list[PartitionImage]:
-    """Returns the partitions with their stored states; one without a stored state has the version None. `partitions` are
-    pairs of internal topic name and partition.
+    """Returns the partitions with their stored states; one without a stored state has the version None.
+
+    `partitions` are pairs of internal topic name and partition.
     """
     nodes = await tree.get_many([paths.partition_state(name, partition.index) for name, partition in partitions])
     return [as_stored(partition, node) for (_, partition), node in zip(partitions, nodes, strict=True)]

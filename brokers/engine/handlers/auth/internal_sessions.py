@@ -45,8 +45,8 @@ class AuthenticatedChannel(Channel, Protocol):
 
 
 class UnauthenticatedSession:
-    """Session of a peer that has not authenticated yet. A rejected token is answered after a delay; then
-    the connection is closed.
+    """Session of a peer that has not authenticated yet. A rejected token is answered after a delay; then the
+    connection is closed.
     """
 
     frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
