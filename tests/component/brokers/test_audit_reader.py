@@ -220,8 +220,12 @@ def test_events_of_answered_requests_survive_a_kill_of_the_broker(
     assert reader.read_all_clusters() == 0
     broker.start()
     broker.wait_until_ready()
-    eventually(lambda: reader.read_all_clusters() or rows(owner), within_s=30)
-    assert sorted(row["target"]["id"].partition("/")[2] for row in rows(owner)) == names
+
+    def recorded_names() -> list[str]:
+        reader.read_all_clusters()
+        return sorted(row["target"]["id"].partition("/")[2] for row in rows(owner))
+
+    eventually(lambda: recorded_names() == names, within_s=30)
 
 
 def test_another_tenant_sees_nothing_of_it(
