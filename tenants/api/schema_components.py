@@ -52,21 +52,21 @@ class WholeAnswers(OpenApiSerializerExtension):
         return schema
 
 
-def share_components(document: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+def share_components(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """Moves problem responses and response headers to `components` (a hook of drf-spectacular).
 
     Also names the security scheme and the server, and gives each body an example.
     """
-    components = document.setdefault("components", {})
+    components = result.setdefault("components", {})
     components["securitySchemes"] = {
         SECURITY_SCHEME: dict(SECURITY_DEFINITION),
         AGENT_SIGNATURE_SCHEME: dict(AGENT_SIGNATURE_DEFINITION),
     }
-    document["servers"] = [{"url": "/", "description": "The installation that this document comes from."}]
-    add_examples(document)
+    result["servers"] = [{"url": "/", "description": "The installation that this document comes from."}]
+    add_examples(result)
     responses: dict[str, Any] = components.setdefault("responses", {})
     headers: dict[str, Any] = components.setdefault("headers", {})
-    for operation in _operations(document):
+    for operation in _operations(result):
         operation_responses = operation["responses"]
         for status, response in list(operation_responses.items()):
             if PROBLEM_TYPE in response.get("content", {}):
@@ -78,7 +78,7 @@ def share_components(document: dict[str, Any], generator: Any, request: Any, pub
     if "X-Request-Id" in headers:
         for response in responses.values():
             response["headers"] = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
-    return document
+    return result
 
 
 def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:

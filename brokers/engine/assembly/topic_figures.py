@@ -8,7 +8,7 @@ since the start of the process, so the difference of two reports is a rate.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -48,10 +48,7 @@ def topic_figures(services: BrokerServices, instance_id: str, started_at_ms: int
         if weight >= WEIGHT_PER_PAGE_MAX:
             next_page_start = name if name != names[-1] else None
             break
-    by_name = {row[0]: row for row in rows}
-    for topic_name, direction, size_bytes in _traffic(services, instance_id):
-        if topic_name in by_name:
-            by_name[topic_name][-2 if direction == "produce" else -1] += size_bytes
+    _add_traffic(services, instance_id, rows)
     return {
         "now_ms": services.clock.now_ms(),
         "alive_since_ms": started_at_ms,
@@ -94,8 +91,10 @@ def replica_figures(
     its upstream broker, and by topic the bytes produced and consumed.
     """
     traffic: dict[str, list[int]] = {}
-    for topic, direction, size_bytes in _traffic(services, instance_id):
-        traffic.setdefault(topic, [0, 0])[0 if direction == "produce" else 1] += size_bytes
+    accounting = services.accounting.accountings.get(instance_id)
+    for counter in () if accounting is None else islice(accounting.usage.counters(), COUNTERS_SUMMED_MAX):
+        topic, _, _, direction = counter.key
+        traffic.setdefault(topic, [0, 0])[0 if direction == "produce" else 1] += counter.bytes
     return {
         "now_ms": services.clock.now_ms(),
         "alive_since_ms": started_at_ms,
@@ -106,14 +105,16 @@ def replica_figures(
     }
 
 
-def _traffic(services: BrokerServices, instance_id: str) -> Iterator[tuple[str, str, int]]:
-    """Yields topic, direction and bytes of the usage counters, a bounded number of them."""
+def _add_traffic(services: BrokerServices, instance_id: str, rows: list[TopicRow]) -> None:
     accounting = services.accounting.accountings.get(instance_id)
     if accounting is None:
         return
+    rows_by_name = {row[0]: row for row in rows}
     for counter in islice(accounting.usage.counters(), COUNTERS_SUMMED_MAX):
         topic, _, _, direction = counter.key
-        yield topic, direction, counter.bytes
+        row = rows_by_name.get(topic)
+        if row is not None:
+            row[-2 if direction == "produce" else -1] += counter.bytes
 
 
 def topic_clients(

@@ -80,7 +80,7 @@ def test_objects_that_come_steadily_and_stay_are_collected_in_bounded_parts() ->
 
 GROWS = """
 import weakref
-from brokers.engine.garbage import FROZEN_AFTER_MS, OBJECTS_MAX, GarbageCollection
+from brokers.engine.garbage import FREEZE_AFTER_MS, OBJECTS_MAX, GarbageCollection
 
 class Node:
     pass
@@ -93,7 +93,7 @@ del lost
 kept = [[number] for number in range(OBJECTS_MAX + 1_000)]
 collection.collect_some(1_000)
 assert seen() is not None
-collection.collect_some(1_000 + FROZEN_AFTER_MS)
+collection.collect_some(1_000 + FREEZE_AFTER_MS)
 assert seen() is None
 """
 
