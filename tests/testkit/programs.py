@@ -43,7 +43,8 @@ state.prepare()
 services.ensure_secrets(state)
 schema.migrate(quiet)
 ensure_default_plans()
-made = seed.ensure_accounts(state, with_demo=True, say=quiet)
+ensure_accounts = getattr(seed, "ensure_accounts", None) or seed.people  # its name in 0.1
+made = ensure_accounts(state, with_demo=True, say=quiet)
 print(json.dumps({"operator": made.operator_token, "tenant": made.tenant.token}))
 """
 
