@@ -166,6 +166,8 @@ class StorageCapacity:
             await asyncio.sleep(REPORT_PAUSE_S)
 
     async def _report(self) -> None:
+        if not self.use.is_known:
+            return
         image = self._services.metadata.current.image
         if image.controller_epoch != self.credits.controller_epoch:
             self.credits.on_controller_epoch(image.controller_epoch)

@@ -23,6 +23,8 @@ class InstanceStorage(Protocol):
     """Storage of instances on one broker. `bytes_by_instance` has the result of each instance's last measurement."""
 
     bytes_by_instance: dict[str, int]
+    # False while nothing may be reported, because nothing was measured yet.
+    is_known: bool
 
     async def measure(self, instance_ids: Iterable[str]) -> dict[str, int]: ...
     def measure_now(self, instance_id: str) -> int: ...
@@ -47,6 +49,7 @@ class StorageUse:
         self._services = services
         self._led_by_instance: dict[str, _LedPartitions] = {}
         self.bytes_by_instance: dict[str, int] = {}
+        self.is_known = True
 
     async def measure(self, instance_ids: Iterable[str]) -> dict[str, int]:
         """Returns the bytes of instances, measured with `INSPECTED_PER_TURN_MAX` logs in each turn of the loop."""

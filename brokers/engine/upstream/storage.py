@@ -39,6 +39,10 @@ _ERROR_CODE_FROM: Final = 3
 _Replicas = dict[str, dict[str, dict[int, int]]]
 
 
+class SizesRefused(UpstreamLost):
+    """The upstream does not tell the gateway's user the sizes of its logs."""
+
+
 class UpstreamStorage:
     """Storage of instances on one upstream broker. `bytes_by_instance` has the last figures that were reported.
 
@@ -55,6 +59,9 @@ class UpstreamStorage:
         # Bytes of records forwarded since the last measurement began.
         self._forwarded_bytes: Counter[str] = Counter()
         self._is_failing = False
+        # False until the upstream has answered once: an empty storage must not be reported before. If it refuses the
+        # sizes, those of forwarded records are all that will be known.
+        self.is_known = False
         self.bytes_by_instance: dict[str, int] = {}
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -83,11 +90,13 @@ class UpstreamStorage:
                 measured_bytes = await _sum_by_instance(replicas)
         except (TimeoutError, UpstreamLost) as error:
             self.close()
+            self.is_known = self.is_known or isinstance(error, SizesRefused)
             if not self._is_failing:
                 self._is_failing = True
                 log.warning("upstream_storage_unknown", reason=str(error) or "no answer in time")
             return
         self._is_failing = False
+        self.is_known = True
         self._replicas = replicas
         self._measured_bytes = measured_bytes
         self._forwarded_bytes -= forwarded_bytes  # drops those that become 0
@@ -99,7 +108,7 @@ class UpstreamStorage:
                 self.room_of(instance_id)
 
     async def _request_sizes(self) -> _Replicas:
-        """Returns the sizes of all replicas on the upstream broker. Raises UpstreamLost."""
+        """Returns the sizes of all replicas on the upstream broker. Raises SizesRefused and UpstreamLost."""
         connection = self._connection
         if connection is None or connection.is_closed:
             connection = self._connection = await self._connect()
@@ -107,7 +116,7 @@ class UpstreamStorage:
         low, high = connection.versions.get(api_key, (0, -1))
         version = min(high, _VERSION_MAX)
         if version < max(low, _VERSION_MIN):
-            raise UpstreamLost("the upstream does not serve DescribeLogDirs")
+            raise SizesRefused("the upstream does not serve DescribeLogDirs")
         body = encode_request(api_key, version, DescribeLogDirsRequest(topics=None))
         frame, start = await connection.exchange(api_key, version, CLIENT_ID, body, bytes_max=LOG_DIRS_BYTES_MAX)
         try:
@@ -116,7 +125,7 @@ class UpstreamStorage:
             raise UpstreamLost("the upstream sent a malformed response") from error
         if response.error_code or (version < _ERROR_CODE_FROM and not response.results):
             code = response.error_code or int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            raise UpstreamLost(f"the upstream refused DescribeLogDirs (error {code}): it needs DESCRIBE on the cluster")
+            raise SizesRefused(f"the upstream refused DescribeLogDirs (error {code}): it needs DESCRIBE on the cluster")
         return await _replicas_of(response)
 
     def close(self) -> None:

@@ -118,12 +118,13 @@ async def produce_records(
     )
     request.topic_data = allowed
     sent = await metering.record_bytes_of(request)
-    instance_id = call.context.view.instance_id
-    assert instance_id is not None, "clients of a gateway belong to an instance"
-    code, message = storage.spend(instance_id, sum(sum(sizes.values()) for sizes in sent.values()))
-    if code:
-        refused += (await split(request, _refused_for_storage(message), lambda _name: code))[1]
-        allowed = []
+    if allowed:
+        instance_id = call.context.view.instance_id
+        assert instance_id is not None, "clients of a gateway belong to an instance"
+        code, message = storage.spend(instance_id, sum(sum(sizes.values()) for sizes in sent.values()))
+        if code:
+            refused += (await split(request, _refused_for_storage(message), lambda _name: code))[1]
+            allowed = []
     if not request.acks:
         if allowed:
             await call.send(request)

@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.principals import Principal
+from brokers.engine.capacity.room import StorageRoom
 from brokers.engine.handlers.context import RequestContext, TenantMetadataView
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.mapping import ToTenant, ToUpstream
-from brokers.engine.protocol.messages import configs, groups, list_offsets, offsets, topics, transactions
+from brokers.engine.protocol.messages import configs, groups, list_offsets, offsets, produce, topics, transactions
 from brokers.engine.upstream import group_calls, topic_administration, topic_calls, transaction_calls
 from brokers.engine.upstream.call import Call
 from brokers.engine.upstream.calls import FORWARDED_APIS
 from brokers.engine.upstream.response_memory import ResponseMemory
+from brokers.engine.upstream.storage import UpstreamStorage
 from tests.testkit.in_process import InProcessBroker
 
 MINE = "ins-aaaaaaaa"
-MANY = 12_000
+MANY = 40_000
 K = ApiKey
 
 
@@ -213,3 +216,26 @@ async def test_very_many_partitions_of_one_refused_topic_let_others_run(
     assert ErrorCode.NONE not in refused
     # One turn when the work ends, however long it is without pauses.
     assert turns > 2
+
+
+async def test_a_full_instance_is_refused_all_partitions_of_a_produce_in_turns(
+    call: Callable[[ApiKey, int], Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = StorageRoom()
+    room.is_full = True
+    storage = UpstreamStorage(cast(Any, None))
+    storage.room_of = lambda _instance_id: room
+    batches = [produce.PartitionProduceData(index=index, records=bytes(61)) for index in range(MANY)]
+    request = produce.ProduceRequest(
+        acks=-1, topic_data=[produce.TopicProduceData(name="orders", partition_data=batches)]
+    )
+    made = call(K.PRODUCE, 9)
+    monkeypatch.setattr(Call, "topic_refusal_code", lambda *_: 0)
+    client = cast(Any, SimpleNamespace(produce_limiters=(), accounting=None))
+    response, turns = await _with_turns(topic_calls.produce_records(made, client, storage, request, 1))
+    (topic,) = response.responses
+    assert {result.error_code for result in topic.partition_responses} == {ErrorCode.POLICY_VIOLATION}
+    assert len(topic.partition_responses) == MANY
+    assert "storage of the instance is used up" in topic.partition_responses[-1].error_message
+    assert turns > 1
+    assert storage.measure_now(MINE) == 0

@@ -115,6 +115,15 @@ async def test_without_sizes_the_last_ones_and_all_forwarded_bytes_remain(versio
     assert storage.measure_now(MINE) == 100
 
 
+async def test_a_refusal_of_the_sizes_lets_forwarded_bytes_be_reported() -> None:
+    broker = Broker({f"{MINE}.a": [100]})
+    broker.is_allowed = False
+    storage = UpstreamStorage(broker.connect)
+    assert not storage.is_known
+    await storage.measure_upstream()
+    assert storage.is_known
+
+
 async def test_an_upstream_that_is_gone_leaves_the_figures() -> None:
     async def refuse() -> Any:
         raise UpstreamLost("gone")
@@ -124,6 +133,7 @@ async def test_an_upstream_that_is_gone_leaves_the_figures() -> None:
     storage.spend(MINE, 10)
     await storage.measure_upstream()
     assert storage.measure_now(MINE) == 10
+    assert not storage.is_known, "an empty storage must not be reported"
 
 
 async def test_a_produce_beyond_the_room_is_refused_and_not_counted() -> None:
