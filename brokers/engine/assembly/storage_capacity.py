@@ -153,6 +153,7 @@ class StorageCapacity:
 
     def close(self) -> None:
         self._peers.close()
+        self.use.close()
 
     async def _run(self) -> None:
         while True:

@@ -33,6 +33,7 @@ class InstanceStorage(Protocol):
     def is_outdated(self, instance_id: str) -> bool: ...
     def forget(self, instance_id: str) -> None: ...
     def local_bytes(self, image: ClusterImage) -> Counter[str]: ...
+    def close(self) -> None: ...
 
 
 class _LedPartitions(NamedTuple):
@@ -133,6 +134,9 @@ class StorageUse:
     def forget(self, instance_id: str) -> None:
         self._led_by_instance.pop(instance_id, None)
         self.bytes_by_instance.pop(instance_id, None)
+
+    def close(self) -> None:
+        """Does nothing: logs are measured without a connection."""
 
     def local_bytes(self, image: ClusterImage) -> Counter[str]:
         """Returns the bytes of all local logs, led or followed, by instance, times the number of replicas. Used when
